@@ -59,6 +59,7 @@ type Commands struct {
 	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
 	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
 	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
+	MCP         MCPCommand         `cmd:"" help:"Let an agent look at deliveries: a server of the Model Context Protocol." name:"mcp"`
 	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`
 
 	Completion completion.ScriptCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`

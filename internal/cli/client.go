@@ -6,36 +6,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
+
+	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
 )
 
-const (
-	// requestTimeout bounds one request to the API as a whole. The slowest response is that
-	// of an endpoint test, which takes as long as the receiver may: 30 s.
-	requestTimeout = 45 * time.Second
-
-	// maxAnswer is more than the largest page: 250 attempts with their excerpts.
-	maxAnswer = 64 << 20
-
-	operatorKeyFile = "operator.key" // written by standalone into its data directory
-	maxKeyFile      = 4 << 10
-)
-
-// connection holds the flags of all commands that call the API.
-type connection struct {
+// access holds the flags that say where the API is, and with which key it is called.
+type access struct {
 	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL" section:"client"`
 	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY" section:"client"` //nolint:lll // a struct tag cannot be wrapped
 	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key is." placeholder:"DIR"`
-	JSON    bool   `help:"Print the API's response as JSON, for scripts." name:"json"`
+}
+
+// connection holds the flags of all commands that print what the API answers.
+type connection struct {
+	access `embed:""`
+
+	JSON bool `help:"Print the API's response as JSON, for scripts." name:"json"`
 }
 
 // remote holds the flags of commands that concern one tenant.
@@ -49,7 +39,7 @@ type remote struct {
 type session struct {
 	Process
 
-	http   *http.Client
+	api    *client.Client
 	base   string // without a trailing slash
 	key    string // "" when there is none
 	source string // the file that contains the key, "" when the key was given
@@ -88,128 +78,73 @@ func (r *remote) open(p Process) (*session, error) {
 
 // open is remote.open for commands that need no tenant.
 func (r *connection) open(p Process) (*session, error) {
-	u, err := url.Parse(r.URL)
+	base, err := r.base()
+	if err != nil {
+		return nil, err
+	}
+	key, source, err := r.findKey(base)
+	if err != nil {
+		return nil, err
+	}
+	return &session{
+		Process: p, base: base, key: key, source: source, json: r.JSON, api: client.New(base, key, "everpost-cli/"+p.Version),
+	}, nil
+}
+
+// base checks the address of the API and returns it without a trailing slash.
+func (a *access) base() (string, error) {
+	u, err := url.Parse(a.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		shown := ""
-		if !strings.ContainsAny(r.URL, "@?#") { // the rest may contain a secret
-			shown = fmt.Sprintf("%q ", r.URL)
+		if !strings.ContainsAny(a.URL, "@?#") { // the rest may contain a secret
+			shown = fmt.Sprintf("%q ", a.URL)
 		}
-		return nil, usage("--url: " + shown + "must be an address such as http://127.0.0.1:8080, without a user, query or fragment")
+		return "", usage("--url: " + shown + "must be an address such as http://127.0.0.1:8080, without a user, query or fragment")
 	}
-	key, source := strings.TrimSpace(r.Key), ""
-	if key == "" && onThisMachine(u.Hostname()) {
-		source = filepath.Join(r.DataDir, operatorKeyFile)
-		if key, err = readOperatorKey(source); err != nil {
-			return nil, err
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+// findKey returns the key, "" when there is none, and the file in which it was looked for, ""
+// when it was given. base is a checked address.
+func (a *access) findKey(base string) (key, source string, err error) {
+	if key = strings.TrimSpace(a.Key); key == "" {
+		if key, source, err = client.OperatorKey(base, a.DataDir); err != nil {
+			return "", "", err
 		}
 	}
 	for _, c := range []byte(key) {
 		if c < ' ' || c == 0x7f { // a preset operator key may be any phrase
-			return nil, usage("--key: is not an API key: it holds a line end or another control character")
+			return "", "", usage("--key: is not an API key: it holds a line end or another control character")
 		}
 	}
-	return &session{
-		Process: p, base: strings.TrimRight(u.String(), "/"), key: key, source: source, json: r.JSON,
-		http: &http.Client{
-			Timeout: requestTimeout,
-			Transport: &http.Transport{
-				Proxy:               http.ProxyFromEnvironment,
-				DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-				TLSHandshakeTimeout: 10 * time.Second,
-				IdleConnTimeout:     time.Minute,
-			},
-			// Send the key to the given address only.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}, nil
-}
-
-// onThisMachine reports whether the host is loopback. The operator's key from the file is
-// never sent anywhere else: a mistyped address would get it.
-func onThisMachine(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
-}
-
-// readOperatorKey reads the key that standalone wrote for its operator, "" when there is
-// none.
-func readOperatorKey(path string) (string, error) {
-	file, err := os.Open(path) //nolint:gosec // the operator's own file
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("operator key: %w; give a key with --key or $EVERPOST_KEY", err)
-	}
-	defer func() { _ = file.Close() }() // opened for reading
-	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
-	if err != nil {
-		return "", fmt.Errorf("operator key: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
+	return key, source, nil
 }
 
 // close closes the idle connections.
-func (s *session) close() { s.http.CloseIdleConnections() }
+func (s *session) close() { s.api.Close() }
 
 // do makes a request. A response that is not 2xx is an *apiError; any other error means
 // that there was no response.
 func (s *session) do(ctx context.Context, r request) (answer, error) {
-	parts := []string{s.base, "v1"}
+	path := r.path
 	if !r.ofAll {
-		parts = append(parts, "tenants", url.PathEscape(s.tenant))
+		path = append([]string{"tenants", s.tenant}, path...)
 	}
-	for _, part := range r.path {
-		parts = append(parts, url.PathEscape(part))
+	got, err := s.api.Do(ctx, client.Request{Method: r.method, Path: path, Query: r.query, Body: r.body, Header: r.header})
+	if refused, ok := errors.AsType[*client.APIError](err); ok {
+		return answer{}, s.newAPIError(r, refused)
 	}
-	target := strings.Join(parts, "/")
-	if len(r.query) > 0 {
-		target += "?" + r.query.Encode()
+	if silent, ok := errors.AsType[*noResponseError](err); ok {
+		return answer{}, &noResponseError{Text: printable.Text(silent.Text), NotSent: silent.NotSent}
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
 	if err != nil {
-		return answer{}, usage("--url: is not an address") // err contains the query
+		return answer{}, err
 	}
-	req.Header.Set("User-Agent", "everpost-cli/"+s.Version)
-	req.Header.Set("Accept", "application/json")
-	if s.key != "" {
-		req.Header.Set("Authorization", "Bearer "+s.key)
-	}
-	if r.body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	for name, value := range r.header {
-		req.Header.Set(name, value)
-	}
-	response, err := s.http.Do(req)
-	if err != nil {
-		return answer{}, s.unreachable(ctx, err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err != nil {
-		return answer{}, s.unreachable(ctx, err)
-	}
-	if len(body) > maxAnswer {
-		return answer{}, fmt.Errorf("the answer of %s is larger than %d MiB", s.base, maxAnswer>>20)
-	}
-	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return answer{}, s.newAPIError(r, req, response, body)
-	}
-	return answer{body: body, header: response.Header}, nil
+	return answer{body: got.Body, header: got.Header}, nil
 }
 
-// errNotEverpost is the error for a response that does not come from Everpost's API.
-var errNotEverpost = errors.New("the answer is not what Everpost's API gives: is --url right?")
-
-// decode decodes a response. The error is errNotEverpost.
-func decode[T any](a answer) (T, error) {
-	var v T
-	if err := json.Unmarshal(a.body, &v); err != nil {
-		return v, errNotEverpost
-	}
-	return v, nil
-}
+// decode decodes a response. The error is client.ErrNotEverpost.
+func decode[T any](a answer) (T, error) { return client.Decode[T](client.Answer{Body: a.body}) }
 
 // marshal encodes maps and structs of plain values, which cannot fail.
 func marshal(v any) []byte {

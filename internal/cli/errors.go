@@ -1,17 +1,14 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
-	"syscall"
 
 	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
 )
 
 // apiError is an error response of the API, in one line for people.
@@ -28,38 +25,26 @@ func (r *apiError) temporary() bool {
 	return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
 }
 
-// problem is Everpost's problem document (RFC 9457).
-type problem struct {
-	Type      string `json:"type"`
-	Title     string `json:"title"`
-	Detail    string `json:"detail"`
-	RequestID string `json:"request_id"`
-	Errors    []struct {
-		Field   string `json:"field"`
-		Message string `json:"message"`
-	} `json:"errors"`
-}
+// noResponseError is the error of a request without a response.
+type noResponseError = client.NoResponseError
 
 // newAPIError describes a response that is not 2xx, with a remedy.
-func (s *session) newAPIError(r request, req *http.Request, response *http.Response, body []byte) error {
-	var p problem
-	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
-	if media != "application/problem+json" || json.Unmarshal(body, &p) != nil || p.Detail == "" {
-		return &apiError{response.StatusCode, fmt.Sprintf("%s answered %d %s, and not as Everpost does: is --url the address of its API?",
-			s.base, response.StatusCode, http.StatusText(response.StatusCode))}
+func (s *session) newAPIError(r request, e *client.APIError) error {
+	text := printable.Text(e.Error())
+	if e.Foreign {
+		return &apiError{e.Status, text}
 	}
-	text := printable.Text(p.Detail)
-	if response.StatusCode == http.StatusUnauthorized && s.key == "" { // the detail is about headers
+	if e.Status == http.StatusUnauthorized && s.key == "" { // the detail is about headers
 		text = "an API key is missing"
 	}
-	if len(p.Errors) > 0 {
-		fields := make([]string, len(p.Errors))
-		for i, e := range p.Errors {
-			fields[i] = printable.Text(e.Field + ": " + e.Message + r.given(e.Field))
+	if len(e.Errors) > 0 {
+		fields := make([]string, len(e.Errors))
+		for i, bad := range e.Errors {
+			fields[i] = printable.Text(bad.Field + ": " + bad.Message + r.given(bad.Field))
 		}
 		text = strings.Join(fields, "; ")
 	}
-	return &apiError{response.StatusCode, text + s.hint(req, response, p)}
+	return &apiError{e.Status, text + s.hint(e)}
 }
 
 // given quotes the value of a field or parameter of the request, "" for one that is not a
@@ -93,8 +78,8 @@ func (r request) given(name string) string {
 }
 
 // hint returns a remedy for an error, "" when the error says it all.
-func (s *session) hint(req *http.Request, response *http.Response, p problem) string {
-	switch response.StatusCode {
+func (s *session) hint(e *client.APIError) string {
+	switch e.Status {
 	case http.StatusUnauthorized:
 		from := ""
 		switch {
@@ -107,9 +92,9 @@ func (s *session) hint(req *http.Request, response *http.Response, p problem) st
 	case http.StatusForbidden:
 		return "; give one with --key or $EVERPOST_KEY, or use an operator key"
 	case http.StatusNotFound:
-		switch p.Detail {
+		switch e.Detail {
 		case "no such route":
-			return fmt.Sprintf(" (%s %s); is that Everpost older than this command (%s)?", req.Method, printable.Text(req.URL.Path), s.Version)
+			return fmt.Sprintf(" (%s %s); is that Everpost older than this command (%s)?", e.Method, printable.Text(e.Path), s.Version)
 		case "no such tenant":
 			return fmt.Sprintf(": %s; check --tenant, and that the key is this tenant's or an operator's", printable.Text(s.tenant))
 		}
@@ -117,47 +102,13 @@ func (s *session) hint(req *http.Request, response *http.Response, p problem) st
 	case http.StatusMethodNotAllowed:
 		return fmt.Sprintf("; is that Everpost older than this command (%s)?", s.Version)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if after := response.Header.Get("Retry-After"); after != "" {
-			return "; try again in " + printable.Text(after) + " s"
+		if e.RetryAfter != "" {
+			return "; try again in " + printable.Text(e.RetryAfter) + " s"
 		}
 	case http.StatusInternalServerError:
-		return " (request " + printable.Text(p.RequestID) + ")"
+		return " (request " + printable.Text(e.RequestID) + ")"
 	}
 	return ""
-}
-
-// noResponseError is the error of a request without a response. notSent reports that
-// nothing was sent, so the request was not carried out.
-type noResponseError struct {
-	text    string
-	notSent bool
-}
-
-// Error implements error.
-func (s *noResponseError) Error() string { return s.text }
-
-var errInterrupted = errors.New("interrupted")
-
-// unreachable describes why there was no response, without the request's query, which
-// net/http's errors contain.
-func (s *session) unreachable(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err
-	}
-	if refused := errors.Is(err, syscall.ECONNREFUSED); refused {
-		return &noResponseError{"is Everpost running at " + s.base + "? Nothing listens there. " +
-			"Start it with 'make run', or give its address with --url or $EVERPOST_URL", true}
-	}
-	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound {
-		return &noResponseError{"the host of " + s.base + " is not known; check --url", true}
-	}
-	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
-		return &noResponseError{text: fmt.Sprintf("no answer from %s within %s", s.base, requestTimeout)}
-	}
-	return &noResponseError{text: "no answer from " + s.base + ": " + printable.Text(err.Error())}
 }
 
 // isTemporary reports whether a retry may succeed.

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
 )
 
 // record makes a request and prints the response.
@@ -80,22 +81,22 @@ type field struct {
 func fieldsOf(body []byte) ([]field, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, errNotEverpost
+		return nil, client.ErrNotEverpost
 	}
 	var fields []field
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return nil, errNotEverpost
+			return nil, client.ErrNotEverpost
 		}
 		f := field{name: fmt.Sprint(name)}
 		if err := dec.Decode(&f.value); err != nil {
-			return nil, errNotEverpost
+			return nil, client.ErrNotEverpost
 		}
 		fields = append(fields, f)
 	}
 	if _, err := dec.Token(); err != nil { // the end of the object
-		return nil, errNotEverpost
+		return nil, client.ErrNotEverpost
 	}
 	return fields, nil
 }

@@ -3,8 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"io"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
 )
 
 // Any text is printed on one line, without control characters.
@@ -88,16 +87,10 @@ func TestInstants(t *testing.T) {
 // The operator's key of the data directory is only sent to this machine.
 func TestOperatorKeyIsSentToThisMachineOnly(t *testing.T) {
 	t.Parallel()
-	for host, want := range map[string]bool{
-		"127.0.0.1": true, "127.8.9.10": true, "::1": true, "::ffff:127.0.0.1": true, "localhost": true, "10.0.0.1": false, "0.0.0.0": false,
-		"everpost.example": false, "localhost.example": false, "127.0.0.1.example": false, "::2": false, "": false,
-	} {
-		require.Equal(t, want, onThisMachine(host), host)
-	}
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, operatorKeyFile), []byte("secret\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "operator.key"), []byte("secret\n"), 0o600))
 	for url, want := range map[string]string{"http://[::1]:8080": "secret", "https://everpost.example": ""} {
-		s, err := (&connection{URL: url, DataDir: dir}).open(Process{})
+		s, err := (&connection{access: access{URL: url, DataDir: dir}}).open(Process{})
 		require.NoError(t, err)
 		require.Equal(t, want, s.key, url)
 	}
@@ -112,21 +105,6 @@ func TestFields(t *testing.T) {
 	require.Equal(t, "z\ttext\na\t17\nnone\t-\nempty\t-\nlist\ta, 1, true\nnothing\t-\nobject\tb=- a=c=-\nseveral\tid=1\n\tid=2\n"+
 		"esc\\x1b\t\\x1b\nheaders\tX-Token=…\nno\t-\n", b.String())
 	for _, foreign := range []string{"", "17", "[]", "null", "{", `{"a":}`, `{"a":1`} {
-		require.ErrorIs(t, writeFields(io.Discard, []byte(foreign)), errNotEverpost, foreign)
-	}
-}
-
-// The error of a request without a response does not contain the URL's path and query.
-func TestErrorsWithoutResponse(t *testing.T) {
-	t.Parallel()
-	s := &session{base: "http://everpost.example"}
-	for want, err := range map[string]error{
-		"the host of http://everpost.example is not known; check --url": &net.DNSError{Err: "no such host", Name: "everpost.example", IsNotFound: true},
-		"no answer from http://everpost.example within 45s":             &net.DNSError{Err: "i/o timeout", IsTimeout: true},
-		"no answer from http://everpost.example: unexpected EOF":        io.ErrUnexpectedEOF,
-	} {
-		got := s.unreachable(t.Context(), &url.Error{Op: "Get", URL: "http://everpost.example/?canary", Err: err})
-		require.EqualError(t, got, want)
-		require.True(t, isTemporary(got))
+		require.ErrorIs(t, writeFields(io.Discard, []byte(foreign)), client.ErrNotEverpost, foreign)
 	}
 }

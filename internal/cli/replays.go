@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
 )
 
 // ReplaysCommand manages replays of many deliveries.
@@ -187,7 +188,7 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) e
 				verb, printable.Text(r.State), c.ID)
 			return s.show(a)
 		case <-ctx.Done():
-			return errInterrupted
+			return client.ErrInterrupted
 		}
 		if a, err = s.do(ctx, request{method: http.MethodGet, path: path}); err != nil {
 			return err

@@ -86,7 +86,7 @@ func (c *SendCommand) body(payload []byte) []byte {
 func (c *SendCommand) withConsequence(err error) error {
 	silent, ok := errors.AsType[*noResponseError](err)
 	switch {
-	case !ok || silent.notSent:
+	case !ok || silent.NotSent:
 		return err
 	case c.ExternalID != "" || c.IdempotencyKey != "":
 		return fmt.Errorf("%w; the event may be stored: send it again just so, it is stored once", err)

@@ -173,13 +173,19 @@ func (b *bundle) send(args ...string) (event string, deliveries []string) {
 // new state. Attempts are numbered from 1.
 func (b *bundle) attempted(id string, number, status int, state webhook.State) {
 	b.Helper()
+	b.answered(id, number, status, state, "busy")
+}
+
+// answered is attempted with the body of the receiver's response.
+func (b *bundle) answered(id string, number, status int, state webhook.State, body string) {
+	b.Helper()
 	delivery, err := webhook.ParseDeliveryID(id)
 	require.NoError(b, err)
 	known, err := b.store.Deliveries.Delivery(b.Context(), "acme", delivery)
 	require.NoError(b, err)
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	outcome := retry.Outcome{Decision: retry.Delivered, Reason: retry.ReasonDelivered, Status: status}
-	tried := &webhook.Attempt{Number: number, Run: known.Run, StartedAt: now, Latency: 41 * time.Millisecond, ResponseBody: []byte("busy")}
+	tried := &webhook.Attempt{Number: number, Run: known.Run, StartedAt: now, Latency: 41 * time.Millisecond, ResponseBody: []byte(body)}
 	step := webhook.Step{Ref: known.Ref, Attempt: tried, WorkflowID: known.WorkflowID, Progress: webhook.Progress{
 		Run: known.Run, Seq: number, State: state, Attempts: number, RunAttempts: number, GiveUpAt: known.GiveUpAt,
 	}}

@@ -1,0 +1,157 @@
+package cli_test
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// key makes a key of a tenant.
+func (b *bundle) key(tenant string, scope webhook.Scope) string {
+	b.Helper()
+	id := webhook.NewKeyID()
+	text, sum := api.NewKey(id)
+	require.NoError(b, b.store.Keys.CreateKey(b.Context(), webhook.Actor{Name: "test"},
+		webhook.Key{ID: id, TenantID: tenant, Scope: scope, SHA256: sum, CreatedAt: time.Now()}))
+	return text
+}
+
+// writingAgent is an agent that may change something, with a key of the tenant.
+func (b *bundle) writingAgent(p person) agent {
+	b.Helper()
+	c := b.mcpCommand(b.key("acme", webhook.ScopeAdmin))
+	c.Write = true
+	return connectAgent(b.T, c, p)
+}
+
+func (b *bundle) stateOfEndpoint(id string) any { return b.json("endpoints", "get", id)["state"] }
+
+// A client that can ask its user does, and nothing happens without a yes.
+func TestMCPConfirmedByThePerson(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ep := b.endpoint()
+	var questions []string
+	answer := "decline"
+	a := b.writingAgent(func(question string) string {
+		questions = append(questions, question)
+		return answer
+	})
+	require.Contains(t, a.fails("pause_endpoint", map[string]any{"id": ep}), "Not done: the user did not agree.")
+	require.Equal(t, "active", b.stateOfEndpoint(ep))
+	answer = "cancel"
+	text := a.fails("pause_endpoint", map[string]any{"id": ep, "confirm": true, "expect": "example.com"})
+	require.Contains(t, text, "Not done: the user did not agree.", "confirm does not replace the person")
+	require.Equal(t, "active", b.stateOfEndpoint(ep))
+	answer = "accept"
+	text, out := a.ok("pause_endpoint", map[string]any{"id": ep})
+	require.Equal(t, "Done: pause. The endpoint "+ep+" is paused.\n", text)
+	require.Equal(t, "paused", out["state"])
+	require.Equal(t, "paused", b.stateOfEndpoint(ep))
+	require.Len(t, questions, 3)
+	require.Equal(t, "Pause the endpoint "+ep+` of tenant acme (host "example.com", active, 0 waiting, 0 held)? `+
+		"Its deliveries are held until it is resumed, at the longest until their give-up time.", questions[2])
+
+	a.ok("resume_endpoint", map[string]any{"id": ep, "rate_per_minute": 60})
+	require.Equal(t, "active", b.stateOfEndpoint(ep))
+	require.Contains(t, a.fails("close_circuit", map[string]any{"id": ep}), "(status 409)\nRemedy: Its state does not allow this now")
+	require.Contains(t, a.fails("pause_endpoint", map[string]any{"id": webhook.NewEndpointID().String()}), "(status 404)")
+	require.Len(t, questions, 5, "what does not exist is not asked about")
+
+	entries := b.json("audit", "--action=endpoint.pause")["data"].([]any)
+	require.Len(t, entries, 1, "and the audit log has what was done")
+}
+
+// A client that cannot ask has to call twice, and to name what it means.
+func TestMCPConfirmedByName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ep := b.endpoint()
+	_, ids := b.send("order.paid", `{}`)
+	b.attempted(ids[0], 1, 503, webhook.StateRetrying)
+	a := b.writingAgent(nil)
+	for _, arguments := range []map[string]any{
+		{"id": ids[0]}, {"id": ids[0], "confirm": true}, {"id": ids[0], "expect": "order.paid"}, {"id": ids[0], "confirm": true, "expect": "order.sent"},
+	} {
+		text := a.fails("cancel_delivery", arguments)
+		require.Contains(t, text, "Not done: this needs a confirmation.\nCancel the delivery "+ids[0]+
+			" of tenant acme (order.paid to "+ep+", retrying after 1 attempt)?")
+		require.Contains(t, text, `confirm: true and expect: "order.paid" (the event type of the delivery).`)
+	}
+	require.Equal(t, "retrying", b.json("deliveries", "get", ids[0])["state"])
+	text, out := a.ok("cancel_delivery", map[string]any{"id": ids[0], "confirm": true, "expect": "order.paid", "reason": "by mistake"})
+	require.Contains(t, text, "The command cancel for "+ids[0]+" is stored and will be carried out")
+	require.Equal(t, "cancel", out["command"])
+	require.Len(t, b.json("audit", "--action=delivery.cancel")["data"].([]any), 1)
+
+	require.Contains(t, a.fails("pause_endpoint", map[string]any{"id": ep}), `expect: "example.com" (the host of the endpoint)`)
+	a.ok("pause_endpoint", map[string]any{"id": ep, "confirm": true, "expect": "example.com"})
+	require.Equal(t, "paused", b.stateOfEndpoint(ep))
+
+	ingest := b.mcpCommand(b.key("acme", webhook.ScopeIngest))
+	ingest.Write = true
+	refused := connectAgent(t, ingest, nil).fails("cancel_delivery", map[string]any{"id": ids[0], "confirm": true, "expect": "order.paid"})
+	require.Contains(t, refused, "Remedy: Use a key of the tenant with the scope admin.", "the key decides")
+}
+
+// Deliveries that are sent again: one, and many with their number.
+func TestMCPReplays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint("--event-type=order.*")
+	var letters []string
+	for range 12 {
+		_, ids := b.send("order.paid", `{}`)
+		b.attempted(ids[0], 1, 503, webhook.StateDeadLettered)
+		letters = append(letters, ids[0])
+	}
+	var asked string
+	yes := func(question string) string { asked = question; return "accept" }
+	a := b.writingAgent(yes)
+	require.Contains(t, a.fails("replay_dead_letters", nil), "all: is required without a filter")
+	require.Contains(t, a.fails("replay_dead_letters", map[string]any{"status": 404}), "no dead letters match")
+	require.Empty(t, asked)
+	text, out := a.ok("replay_dead_letters", map[string]any{"reason": "max_attempts", "rate_per_minute": 30})
+	require.Regexp(t, regexp.MustCompile(`^Send 12 dead letters of tenant acme again, at 30 per minute at first \(12 to ep_\w+ after http_503\)\?`), asked)
+	require.Contains(t, text, "Started: rpl_")
+	require.InDelta(t, 12, out["total"], 0)
+	text, _ = a.ok("list_replays", nil)
+	require.Contains(t, text, out["id"].(string)+" of dead_letters is running: 0 of 12 released at 30 per minute")
+	text, _ = a.ok("explain", map[string]any{"id": out["id"]})
+	require.Contains(t, text, "0 of 12 released")
+
+	byName := b.writingAgent(nil)
+	refused := byName.fails("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": "1"})
+	require.Contains(t, refused, `expect: "12" (the number of dead letters)`)
+	byName.ok("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": "12"})
+
+	a.ok("replay_delivery", map[string]any{"id": letters[0], "reason": "mended"})
+	require.Contains(t, asked, "Send the delivery "+letters[0]+" of tenant acme (order.paid to ")
+	require.Contains(t, a.fails("retry_delivery", map[string]any{"id": letters[1]}), "(status 409)")
+}
+
+// While the user reads, other dead letters may come: not too many.
+func TestMCPReplayOfMoreThanWasConfirmed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint()
+	add := func(n int) {
+		for range n {
+			_, ids := b.send("order.paid", `{}`)
+			b.attempted(ids[0], 1, 503, webhook.StateDeadLettered)
+		}
+	}
+	add(1)
+	later := 11
+	a := b.writingAgent(func(string) string { add(later); return "accept" })
+	require.Contains(t, a.fails("replay_dead_letters", map[string]any{"all": true}), "Not done: 1 deliveries were confirmed, and it is 12 now.")
+	require.Empty(t, b.json("replays", "list")["data"])
+	later = 1
+	a.ok("replay_dead_letters", map[string]any{"all": true})
+	require.Len(t, b.json("replays", "list")["data"], 1)
+}

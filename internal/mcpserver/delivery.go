@@ -1,0 +1,171 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// delivery is the part of the API's delivery that tools show. It is also how they show it.
+type delivery struct {
+	ID            string     `json:"id"`
+	EventID       string     `json:"event_id"`
+	EndpointID    string     `json:"endpoint_id"`
+	EventType     string     `json:"event_type"`
+	State         string     `json:"state"`
+	Reason        *string    `json:"reason" jsonschema:"Why it ended, was deferred or is held."`
+	Summary       string     `json:"summary" jsonschema:"What happened, why, and what happens next."`
+	Run           int        `json:"run" jsonschema:"1 at first; each replay adds 1."`
+	Attempts      int        `json:"attempts" jsonschema:"Attempts in all runs."`
+	LastOutcome   *outcome   `json:"last_outcome"`
+	NextAttemptAt *time.Time `json:"next_attempt_at"`
+	GiveUpAt      *time.Time `json:"give_up_at"`
+	CreatedAt     *time.Time `json:"created_at"`
+	CompletedAt   *time.Time `json:"completed_at"`
+}
+
+// outcome is what the last attempt came to.
+type outcome struct {
+	Reason string `json:"reason"`
+	Status *int   `json:"status"`
+}
+
+// last is the outcome of the last attempt in a word.
+func (d delivery) last() string {
+	if d.LastOutcome == nil {
+		return "-"
+	}
+	return clip(d.LastOutcome.Reason, maxWord)
+}
+
+// bound cuts the texts of the delivery, which is then fit for a result.
+func (d delivery) bound() delivery {
+	d.EventType, d.Summary = clip(d.EventType, maxWord), clip(d.Summary, maxSentence)
+	if d.Reason != nil {
+		short := clip(*d.Reason, maxWord)
+		d.Reason = &short
+	}
+	if d.LastOutcome != nil {
+		d.LastOutcome = &outcome{Reason: clip(d.LastOutcome.Reason, maxWord), Status: d.LastOutcome.Status}
+	}
+	return d
+}
+
+// line describes the delivery in a list.
+func (d delivery) line() string {
+	return fmt.Sprintf("%s  %s  %s to %s, created %s: %s", d.ID, d.State, d.EventType, d.EndpointID, optionalStamp(d.CreatedAt), d.Summary)
+}
+
+// filters select deliveries.
+type filters struct {
+	EndpointID string `json:"endpoint_id,omitempty" jsonschema:"Only deliveries to this endpoint (ep_…)."`
+	EventType  string `json:"event_type,omitempty" jsonschema:"Only deliveries of events of this type, or of types that match a pattern such as order.*."`
+	Since      string `json:"since,omitempty" jsonschema:"Only deliveries created since: a time (RFC 3339), or a duration ago such as 90m."`
+	Until      string `json:"until,omitempty" jsonschema:"Only deliveries created before: a time (RFC 3339), or a duration ago such as 90m."`
+}
+
+// values returns the filters under their names in the API.
+func (f filters) values(now time.Time) (url.Values, error) {
+	v := url.Values{}
+	if f.EndpointID != "" {
+		if _, err := webhook.ParseEndpointID(f.EndpointID); err != nil {
+			return nil, badArgument("endpoint_id", "is not the id of an endpoint (ep_…)")
+		}
+		v.Set("endpoint_id", f.EndpointID)
+	}
+	if f.EventType != "" {
+		v.Set("event_type", f.EventType)
+	}
+	for field, text := range map[string]string{"since": f.Since, "until": f.Until} {
+		at, err := instant(field, text, now)
+		if err != nil {
+			return nil, err
+		}
+		if at != "" {
+			v.Set(field, at)
+		}
+	}
+	return v, nil
+}
+
+// checkDeliveryID checks an argument.
+func checkDeliveryID(id string) error {
+	if _, err := webhook.ParseDeliveryID(id); err != nil {
+		return badArgument("id", "is not the id of a delivery (dlv_…)")
+	}
+	return nil
+}
+
+// listDeliveriesInput is the arguments of list_deliveries.
+type listDeliveriesInput struct {
+	scope
+	filters
+	paging
+
+	State   []string `json:"state,omitempty" jsonschema:"Only deliveries in one of these states."`
+	EventID string   `json:"event_id,omitempty" jsonschema:"Only deliveries of this event (evt_…)."`
+}
+
+// deliveryList is a page of deliveries.
+type deliveryList struct {
+	Deliveries []delivery `json:"deliveries"`
+	NextCursor string     `json:"next_cursor,omitempty" jsonschema:"Give it as cursor to get the next page."`
+}
+
+func (s *Server) addDeliveryTools() {
+	addRead(s, tool{
+		name: "list_deliveries", title: "List deliveries",
+		description: "Lists deliveries, newest first, each with a sentence that says what happened to it and what happens next.",
+	}, listDeliveries)
+	addRead(s, tool{
+		name: "get_delivery", title: "Show a delivery",
+		description: "Shows a delivery with its explanation and its latest attempts. The beginning of each answer of the receiver is marked as data.",
+	}, getDelivery)
+}
+
+func listDeliveries(ctx context.Context, c *call, in listDeliveriesInput) (string, deliveryList, error) {
+	query, err := in.values(time.Now())
+	if err != nil {
+		return "", deliveryList{}, err
+	}
+	if len(in.State) > 0 {
+		query["state"] = in.State
+	}
+	if in.EventID != "" {
+		query.Set("event_id", in.EventID)
+	}
+	return fit(in.entries(), func(n int) (string, deliveryList, error) {
+		return pageOfDeliveries(ctx, c, query, in.Cursor, n, "deliveries")
+	})
+}
+
+// pageOfDeliveries reads a page and describes it.
+func pageOfDeliveries(ctx context.Context, c *call, query url.Values, cursor string, n int, path string) (string, deliveryList, error) {
+	page, err := list[delivery](ctx, c, query, cursor, n, path)
+	if err != nil {
+		return "", deliveryList{}, err
+	}
+	out := deliveryList{Deliveries: make([]delivery, len(page.Data)), NextCursor: page.NextCursor}
+	lines := make([]string, len(page.Data))
+	for i, d := range page.Data {
+		out.Deliveries[i] = d.bound()
+		lines[i] = out.Deliveries[i].line()
+	}
+	return listText(lines, "No deliveries match.", page.NextCursor), out, nil
+}
+
+// listText joins the lines of a list, and says that there are more.
+func listText(lines []string, none, next string) string {
+	if len(lines) == 0 {
+		return none
+	}
+	if next != "" {
+		lines = append(lines, "There are more: call again with cursor "+strconv.Quote(next)+".")
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,105 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+)
+
+// endpointCommandInput is the arguments of a command to an endpoint.
+type endpointCommandInput struct {
+	endpointID
+	confirmation
+}
+
+// resumeInput is the arguments of resume_endpoint.
+type resumeInput struct {
+	endpointCommandInput
+
+	Rate int `json:"rate_per_minute,omitempty" jsonschema:"Held deliveries released per minute at first; Everpost chooses if it is absent."`
+}
+
+// switched is the result of a command to an endpoint.
+type switched struct {
+	endpointView
+
+	ProbeDeliveryID string `json:"probe_delivery_id,omitempty" jsonschema:"The delivery that is sent now as the probe of the circuit."`
+	ReplayID        string `json:"replay_id,omitempty" jsonschema:"The replay that releases the held deliveries."`
+}
+
+func (s *Server) addEndpointCommands() {
+	addChange(s, tool{
+		name: "pause_endpoint", title: "Pause an endpoint", hints: hints{destructive: true, idempotent: true},
+		description: "Pauses an endpoint: nothing is sent to it, and its deliveries are held until it is resumed or they expire. " +
+			"The key needs the scope admin.",
+	}, change[endpointCommandInput, switched]{
+		plan: func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
+			return planSwitch(ctx, c, in, "Pause %s? Its deliveries are held until it is resumed, at the longest until their give-up time.")
+		},
+		do: func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
+			return switchEndpoint(ctx, c, in.ID, "pause", nil)
+		},
+	})
+	addChange(s, tool{
+		name: "resume_endpoint", title: "Resume an endpoint", hints: hints{idempotent: true, sends: true},
+		description: "Resumes a paused or disabled endpoint: its held deliveries are released at a rate. The key needs the scope admin.",
+	}, change[resumeInput, switched]{
+		plan: func(ctx context.Context, c *call, in resumeInput) (intent, error) {
+			return planSwitch(ctx, c, in.endpointCommandInput, "Resume %s? Its held deliveries are sent, at a rate.")
+		},
+		do: func(ctx context.Context, c *call, in resumeInput) (string, switched, error) {
+			body := map[string]any{}
+			if in.Rate != 0 {
+				body["rate_per_minute"] = in.Rate
+			}
+			return switchEndpoint(ctx, c, in.ID, "resume", body)
+		},
+	})
+	addChange(s, tool{
+		name: "close_circuit", title: "Close a circuit", hints: hints{sends: true},
+		description: "Tries an endpoint whose circuit is open at once: the oldest waiting delivery is sent as the probe. " +
+			"For a receiver that works again. The key needs the scope admin.",
+	}, change[endpointCommandInput, switched]{
+		plan: func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
+			return planSwitch(ctx, c, in, "Close the circuit of %s? One delivery is sent now; if it succeeds, the others follow.")
+		},
+		do: func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
+			return switchEndpoint(ctx, c, in.ID, "close-circuit", nil)
+		},
+	})
+}
+
+// planSwitch says what a command would do. The question has a place for the endpoint.
+func planSwitch(ctx context.Context, c *call, in endpointCommandInput, ask string) (intent, error) {
+	if err := in.check(); err != nil {
+		return intent{}, err
+	}
+	e, err := get[endpoint](ctx, c, nil, "endpoints", in.ID)
+	if err != nil {
+		return intent{}, err
+	}
+	h, err := get[health](ctx, c, nil, "endpoints", in.ID, "health")
+	if err != nil {
+		return intent{}, err
+	}
+	host := clip(hostOf(e.URL), maxURL)
+	which := fmt.Sprintf("the endpoint %s of tenant %s (host %s, %s, %d waiting, %d held)", in.ID, c.tenant, quote(host, maxURL), clip(e.State, maxWord),
+		h.Waiting, h.Held)
+	return intent{text: fmt.Sprintf(ask, which), what: "the host of the endpoint", expect: host}, nil
+}
+
+// switchEndpoint sends a command to an endpoint.
+func switchEndpoint(ctx context.Context, c *call, id, verb string, body map[string]any) (string, switched, error) {
+	e, err := post[endpoint](ctx, c, body, "endpoints", id, verb)
+	if err != nil {
+		return "", switched{}, err
+	}
+	out := switched{endpointView: e.view(), ProbeDeliveryID: value(e.ProbeDeliveryID), ReplayID: value(e.ReplayID)}
+	text := fmt.Sprintf("Done: %s. The endpoint %s is %s.\n", verb, out.ID, out.State)
+	if out.ProbeDeliveryID != "" {
+		text += "The probe is " + out.ProbeDeliveryID + ".\n"
+	}
+	if out.ReplayID != "" {
+		text += "The replay " + out.ReplayID + " releases the held deliveries.\n"
+	}
+	return text, out, nil
+}

@@ -1,0 +1,180 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/netutil"
+
+	"github.com/everpost/everpost/internal/client"
+)
+
+const (
+	// Path is where a server answers over HTTP.
+	Path = "/mcp"
+
+	// maxSessions bounds the sessions over HTTP. One that is idle for sessionTimeout ends.
+	maxSessions    = 100
+	sessionTimeout = 30 * time.Minute
+
+	maxConnections = 4 * maxSessions // a client has one for events, and one or more for calls
+	maxBody        = 256 << 10
+	bodyTimeout    = 30 * time.Second
+	headerTimeout  = 10 * time.Second
+	stopTimeout    = 5 * time.Second // for calls in progress
+
+	// maxChecks bounds the keys that are checked at a time.
+	maxChecks = 8
+
+	// keyOfToken is the name of the API key in the extra information about a bearer token.
+	keyOfToken = "key"
+)
+
+// ServeHTTP serves clients over streamable HTTP at Path until ctx is done. Each client sends an API key of its
+// own as bearer token, which its calls use.
+func (s *Server) ServeHTTP(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(netutil.LimitListener(l, maxConnections)) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve HTTP: %w", err)
+	case <-ctx.Done():
+	}
+	s.endCalls()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	go func() { // their streams would keep Shutdown waiting
+		for session := range s.mcp.Sessions() {
+			_ = session.Close()
+		}
+	}()
+	if server.Shutdown(last) != nil {
+		_ = server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+	return nil
+}
+
+// handler answers at Path. Requests of web pages of other origins, and those to a loopback address under
+// another host name, get 403.
+func (s *Server) handler() http.Handler {
+	streamable := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.mcp }, &mcp.StreamableHTTPOptions{
+		SessionTimeout: sessionTimeout, MaxRequestBodyBytes: maxBody,
+	})
+	authenticated := auth.RequireBearerToken(tokenOf, nil)(s.checkNewSessions(streamable))
+	mux := http.NewServeMux()
+	mux.Handle(Path, http.NewCrossOriginProtection().Handler(requireKey(readBody(authenticated))))
+	return mux
+}
+
+// requireKey refuses requests without a bearer token.
+func requireKey(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if kind, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); !strings.EqualFold(kind, "bearer") {
+			unauthorized(w, "Bearer", "an API key is missing: send one as bearer token")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func unauthorized(w http.ResponseWriter, challenge, text string) {
+	w.Header().Set("WWW-Authenticate", challenge)
+	http.Error(w, text, http.StatusUnauthorized)
+}
+
+// readBody reads the body within a time, which the answer, a stream that may stay open, must not have.
+func readBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connection := http.NewResponseController(w)
+		if connection.SetReadDeadline(time.Now().Add(bodyTimeout)) != nil {
+			http.Error(w, "the connection has no deadlines", http.StatusInternalServerError)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			http.Error(w, fmt.Sprintf("the body cannot be read, or is larger than %d bytes", maxBody), http.StatusBadRequest)
+			return
+		}
+		if connection.SetReadDeadline(time.Time{}) != nil {
+			return // the connection is gone
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// tokenOf returns what is known about a bearer token. A session belongs to the key that began it: UserID is
+// the key's fingerprint. The API checks the key.
+func tokenOf(_ context.Context, key string, _ *http.Request) (*auth.TokenInfo, error) {
+	sum := sha256.Sum256([]byte(key))
+	return &auth.TokenInfo{
+		UserID: hex.EncodeToString(sum[:]), Expiration: time.Now().Add(time.Hour), Extra: map[string]any{keyOfToken: key},
+	}, nil
+}
+
+// checkNewSessions lets a session begin only with a key that the API accepts, and while there are not too many.
+func (s *Server) checkNewSessions(next http.Handler) http.Handler {
+	checks := make(chan struct{}, maxChecks)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Session-Id") != "" {
+			next.ServeHTTP(w, r) // it has to be the key that began the session
+			return
+		}
+		count := 0
+		for range s.mcp.Sessions() {
+			count++
+		}
+		if count >= maxSessions {
+			unavailable(w, "there are too many sessions")
+			return
+		}
+		select {
+		case checks <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		err := s.checkKey(r.Context())
+		<-checks
+		refused, isRefused := errors.AsType[*client.APIError](err)
+		switch {
+		case err == nil:
+			next.ServeHTTP(w, r)
+		case isRefused && refused.Status == http.StatusUnauthorized:
+			unauthorized(w, `Bearer error="invalid_token"`, "the API key is not valid, has expired or was revoked")
+		default:
+			unavailable(w, "Everpost's API does not answer as it should; the key cannot be checked")
+		}
+	})
+}
+
+func unavailable(w http.ResponseWriter, text string) {
+	w.Header().Set("Retry-After", "10")
+	http.Error(w, text, http.StatusServiceUnavailable)
+}
+
+// checkKey asks the API for something that every key may read.
+func (s *Server) checkKey(ctx context.Context) error {
+	key := ""
+	if token := auth.TokenInfoFromContext(ctx); token != nil {
+		key, _ = token.Extra[keyOfToken].(string)
+	}
+	_, err := s.api.WithKey(key).Do(ctx, client.Request{Method: http.MethodGet, Path: []string{"retry-policies"}})
+	return err
+}

@@ -1,0 +1,66 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/everpost/everpost/internal/client"
+)
+
+// policyInput is the arguments of retry_policy_preview.
+type policyInput struct {
+	scope
+
+	Policy any `json:"retry_policy,omitempty" jsonschema:"A preset's name such as fast, or an object such as {\"preset\":\"fast\",\"max_attempts\":5}. Without it: the policy of an endpoint that has none of its own."` //nolint:lll // a struct tag cannot be wrapped
+}
+
+// policyPreview is the result of retry_policy_preview.
+type policyPreview struct {
+	Policy   any             `json:"retry_policy" jsonschema:"The policy in full."`
+	Attempts []policyAttempt `json:"attempts" jsonschema:"When each attempt starts, counted from the first. Cut if there are very many."`
+	More     bool            `json:"more_attempts"`
+}
+
+// policyAttempt is when an attempt starts.
+type policyAttempt struct {
+	Number   int    `json:"number"`
+	Earliest string `json:"earliest"`
+	Nominal  string `json:"nominal"`
+	Latest   string `json:"latest"`
+}
+
+// maxPolicyAttempts is how many attempts of a preview are shown.
+const maxPolicyAttempts = 100
+
+func (s *Server) addPolicyTool() {
+	addRead(s, tool{
+		name: "retry_policy_preview", title: "Preview a retry policy",
+		description: "Shows when a retry policy makes its attempts, for a receiver that fails all the time. It changes nothing.",
+	}, previewPolicy)
+}
+
+func previewPolicy(ctx context.Context, c *call, in policyInput) (string, policyPreview, error) {
+	body, err := json.Marshal(map[string]any{"retry_policy": in.Policy})
+	if err != nil {
+		return "", policyPreview{}, badArgument("retry_policy", "is not JSON")
+	}
+	known, err := request[policyPreview](ctx, c, client.Request{
+		Method: http.MethodPost, Path: []string{"retry-policies", "preview"}, Body: body,
+	})
+	if err != nil {
+		return "", policyPreview{}, err
+	}
+	return fit(maxPolicyAttempts, func(n int) (string, policyPreview, error) {
+		out := policyPreview{Policy: known.Policy, Attempts: known.Attempts[:min(len(known.Attempts), n)], More: len(known.Attempts) > n}
+		text := plural(len(known.Attempts), "attempt", "attempts") + ", counted from the first:\n"
+		for _, a := range out.Attempts {
+			text += fmt.Sprintf("%d after %s (between %s and %s)\n", a.Number, a.Nominal, a.Earliest, a.Latest)
+		}
+		if out.More {
+			text += "and more\n"
+		}
+		return text, out, nil
+	})
+}

@@ -1,0 +1,87 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+)
+
+// replay is the part of the API's replay that tools show. It is also how they show it.
+type replay struct {
+	ID          string     `json:"id"`
+	State       string     `json:"state" jsonschema:"running, paused, completed or cancelled"`
+	StateReason *string    `json:"state_reason"`
+	Source      string     `json:"source" jsonschema:"dead_letters, held or events"`
+	EndpointID  *string    `json:"endpoint_id"`
+	Total       *int64     `json:"total" jsonschema:"Null if the deliveries were not counted."`
+	Released    int64      `json:"released"`
+	Skipped     int64      `json:"skipped"`
+	Delivered   int64      `json:"delivered" jsonschema:"Released deliveries that the first attempt delivered."`
+	Failed      int64      `json:"failed" jsonschema:"Released deliveries whose first attempt failed; they are still retried."`
+	Rate        int64      `json:"rate_per_minute"`
+	CurrentRate int64      `json:"current_rate_per_minute"`
+	CreatedAt   *time.Time `json:"created_at"`
+	CompletedAt *time.Time `json:"completed_at"`
+}
+
+// bound cuts the texts of the replay.
+func (r replay) bound() replay {
+	if r.StateReason != nil {
+		short := clip(*r.StateReason, maxURL)
+		r.StateReason = &short
+	}
+	return r
+}
+
+// line describes the replay, whose texts are cut.
+func (r replay) line() string {
+	text := fmt.Sprintf("%s of %s is %s", r.ID, r.Source, r.State)
+	if r.StateReason != nil {
+		text += " (" + *r.StateReason + ")"
+	}
+	if r.EndpointID != nil {
+		text += ", to " + *r.EndpointID
+	}
+	text += fmt.Sprintf(": %d", r.Released)
+	if r.Total != nil {
+		text += fmt.Sprintf(" of %d", *r.Total)
+	}
+	return text + fmt.Sprintf(" released at %d per minute, %d delivered by the first attempt, %d failed and are retried, %d skipped; created %s",
+		r.CurrentRate, r.Delivered, r.Failed, r.Skipped, optionalStamp(r.CreatedAt))
+}
+
+// listReplaysInput is the arguments of list_replays.
+type listReplaysInput struct {
+	scope
+	paging
+}
+
+// replayList is a page of replays.
+type replayList struct {
+	Replays    []replay `json:"replays"`
+	NextCursor string   `json:"next_cursor,omitempty" jsonschema:"Give it as cursor to get the next page."`
+}
+
+func (s *Server) addReplayTools() {
+	addRead(s, tool{
+		name: "list_replays", title: "List replays",
+		description: "Lists replays (many deliveries that are sent again at a rate), newest first, with their progress.",
+	}, listReplays)
+}
+
+func listReplays(ctx context.Context, c *call, in listReplaysInput) (string, replayList, error) {
+	return fit(in.entries(), func(n int) (string, replayList, error) {
+		page, err := list[replay](ctx, c, url.Values{}, in.Cursor, n, "replays")
+		if err != nil {
+			return "", replayList{}, err
+		}
+		out := replayList{Replays: make([]replay, len(page.Data)), NextCursor: page.NextCursor}
+		lines := make([]string, len(page.Data))
+		for i, r := range page.Data {
+			out.Replays[i] = r.bound()
+			lines[i] = out.Replays[i].line()
+		}
+		return listText(lines, "There are no replays.", page.NextCursor), out, nil
+	})
+}
