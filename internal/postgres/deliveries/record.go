@@ -74,12 +74,17 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
+	applied := make(map[*recording]bool, len(highest))
+	for _, r := range highest {
+		_, applied[r] = statuses[r.Step.DeliveryID]
+	}
 	owned, err := s.readRefused(ctx, highest, statuses)
 	if err != nil {
 		return err
 	}
 	for _, r := range items {
 		r.Status = statuses[r.Step.DeliveryID]
+		r.Status.Applied = applied[r]
 		if waitsForClaim(&r.Step) && r.Status.State.Open() && r.Step.After(r.Status.Progress) {
 			r.Status.OwnedUntil = owned[r.Step.DeliveryID]
 			if r.Status.OwnedUntil.IsZero() { // ended since: try again at once
