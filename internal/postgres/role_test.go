@@ -183,8 +183,8 @@ func belongs() map[string]string {
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
 		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
-		"attempts":        `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
-		"replay_releases": `(select r.tenant_id from replays r where r.id = replay_id)`,
+		"attempts":           `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
+		"replay_releases":    `(select r.tenant_id from replays r where r.id = replay_id)`,
 		"statistics_minutes": "tenant_id", "statistics_hours": "tenant_id", "statistics_writers": "null",
 	}
 }
