@@ -219,7 +219,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.options.Worker {
-		a.startStatistics() //nolint:contextcheck // see above
+		a.startStatistics()
 		a.push(phaseMonitor, func(ctx context.Context) { a.monitor.Stop(ctx) })
 		a.makeActivities()
 		a.monitor.Start(a.life) //nolint:contextcheck // see above

@@ -181,5 +181,5 @@ func (r *Recorder) dropStale() {
 func (r *Recorder) write(ctx context.Context, f webhook.StatisticsFlush) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	return r.store.AddStatistics(ctx, f) //nolint:wrapcheck // logged as it is
+	return r.store.AddStatistics(ctx, f)
 }

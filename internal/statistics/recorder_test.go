@@ -91,7 +91,7 @@ func TestWhatIsStoredIsWhatWasCounted(t *testing.T) {
 		now := time.Now().Truncate(time.Minute)
 		want := map[webhook.StatisticsRow]webhook.Counts{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			r := rapid.SampledFrom(recorders).Draw(t, "process")
+			r := recorders[rapid.IntRange(0, len(recorders)-1).Draw(t, "process")]
 			if rapid.IntRange(0, 4).Draw(t, "what") == 0 {
 				r.flush(context.Background())
 				continue
@@ -99,7 +99,8 @@ func TestWhatIsStoredIsWhatWasCounted(t *testing.T) {
 			ref := refOf(fmt.Sprintf("tenant-%d", rapid.IntRange(0, 1).Draw(t, "tenant")), 0)
 			ref.EndpointID = webhook.EndpointID{1, ref.TenantID[len(ref.TenantID)-1], byte(rapid.IntRange(0, 2).Draw(t, "endpoint"))}
 			minute := now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "minutes ago")) * time.Minute)
-			a := attemptOf(rapid.IntRange(1, 2).Draw(t, "number"), rapid.SampledFrom([]retry.Decision{retry.Delivered, retry.Retry}).Draw(t, "decision"), minute)
+			decision := rapid.SampledFrom([]retry.Decision{retry.Delivered, retry.Retry}).Draw(t, "decision")
+			a := attemptOf(rapid.IntRange(1, 2).Draw(t, "number"), decision, minute)
 			p := webhook.Progress{State: rapid.SampledFrom(webhook.EndStates()).Draw(t, "state")}
 			ended := rapid.Bool().Draw(t, "ended")
 			r.Counted(ref, a, p, ended)
@@ -208,13 +209,13 @@ func TestStartAndStop(t *testing.T) {
 		}
 		r.Start(t.Context())
 		count()
-		time.Sleep(9 * time.Second)
+		<-time.After(9 * time.Second)
 		synctest.Wait()
 		require.Zero(t, store.calls)
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, store.calls)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		require.Equal(t, 1, store.calls, "there is nothing to write")
 		count()
@@ -233,7 +234,7 @@ func TestStopWhileTheDatabaseHangs(t *testing.T) {
 		r := newRecorder(store, &log)
 		r.Start(t.Context())
 		r.Counted(refOf("acme", 1), attemptOf(1, retry.Delivered, time.Now()), webhook.Progress{}, false)
-		time.Sleep(11 * time.Second) // the write of the tenth second hangs
+		<-time.After(11 * time.Second) // the write of the tenth second hangs
 		begun := time.Now()
 		r.Stop(t.Context())
 		require.Equal(t, stopPatience, time.Since(begun))
