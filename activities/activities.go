@@ -53,9 +53,12 @@ type Admission interface {
 	Slow(endpoint webhook.EndpointID) bool
 }
 
-// Observer counts attempts for metrics. Its methods must be quick.
+// Observer counts attempts for metrics and statistics. Its methods must be quick.
 type Observer interface {
 	Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress)
+	// Counted: a write of a delivery has added an attempt, nil for none, or ended the delivery in the
+	// state of p, or both. It is called once, however often the write is repeated.
+	Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool)
 	// Deferred: admission deferred or held a delivery.
 	Deferred(reason string)
 	InternalFault(err error)
@@ -184,6 +187,7 @@ func (a *Activities) Stop(ctx context.Context) {
 // noObserver counts nothing.
 type noObserver struct{}
 
-func (noObserver) Attempted(webhook.Ref, *webhook.Attempt, webhook.Progress) {}
-func (noObserver) Deferred(string)                                           {}
-func (noObserver) InternalFault(error)                                       {}
+func (noObserver) Attempted(webhook.Ref, *webhook.Attempt, webhook.Progress)     {}
+func (noObserver) Counted(webhook.Ref, *webhook.Attempt, webhook.Progress, bool) {}
+func (noObserver) Deferred(string)                                               {}
+func (noObserver) InternalFault(error)                                           {}

@@ -353,6 +353,7 @@ func (c *clock) advance(d time.Duration) {
 type metrics struct {
 	mu                sync.Mutex
 	attempted, faults int
+	counted           []string
 }
 
 func (m *metrics) Deferred(string) {}
@@ -361,6 +362,19 @@ func (m *metrics) Attempted(webhook.Ref, *webhook.Attempt, webhook.Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.attempted++
+}
+
+func (m *metrics) Counted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text := "no attempt"
+	if a != nil {
+		text = fmt.Sprintf("attempt %d", a.Number)
+	}
+	if ended {
+		text += ", " + p.State.String()
+	}
+	m.counted = append(m.counted, text)
 }
 
 func (m *metrics) InternalFault(error) {

@@ -68,6 +68,7 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 	}
 	a.forget(&step)
 	a.notifyEnded(&step, status)
+	a.count(&step, status, false)
 	return status, nil
 }
 

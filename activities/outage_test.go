@@ -70,6 +70,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 			require.Len(t, b.attempts(t, in), 1)
 			require.Equal(t, result.Progress, b.delivery(t, in).Progress)
 			require.Equal(t, 1, seen.attempted)
+			require.Equal(t, []string{"attempt 1"}, seen.counted)
 			require.Equal(t, 2, seen.faults)
 
 			in.Progress = result.Progress

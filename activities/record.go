@@ -17,6 +17,7 @@ const maxRebases = 5
 
 // record writes the step. The status that the store returns is the result.
 func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInput, step webhook.Step) (AttemptResult, error) {
+	again := exec.unrecorded != nil // the outcome of an earlier write of the attempt is unknown
 	if step.Attempt != nil {
 		exec.unrecorded = &step // from here on this process does not send it again
 	}
@@ -42,6 +43,7 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 	}
 	a.forget(&step)
 	a.notifyEnded(&step, status)
+	a.count(&step, status, again)
 	result := resultOf(in, status)
 	if step.Attempt != nil {
 		result.LastResponse = lastResponse(step.Attempt.Outcome)
@@ -54,6 +56,21 @@ func (a *Activities) notifyEnded(step *webhook.Step, status webhook.DeliveryStat
 	applied := status.Run == step.Run && status.Seq == step.Seq && status.State == step.State
 	if step.Attempt == nil && !step.State.Open() && applied {
 		a.onEnd(step.Ref, status.Progress)
+	}
+}
+
+// count counts what the write of a step has added. A step that is written again adds nothing, nor
+// does the attempt of a step that another process has written. Only if the outcome of an earlier
+// write of this process is unknown, it may have added the step, and has not counted it.
+func (a *Activities) count(step *webhook.Step, status webhook.DeliveryStatus, again bool) {
+	current := status.Run == step.Run && status.Attempts >= step.Attempts
+	attempt := step.Attempt
+	if current && !status.Applied && !again { // the store had it before
+		attempt = nil
+	}
+	ended := !step.State.Open() && current && status.State == step.State && (status.Applied || again)
+	if attempt != nil || ended {
+		a.observer.Counted(step.Ref, attempt, status.Progress, ended)
 	}
 }
 

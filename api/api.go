@@ -35,6 +35,7 @@ type Config struct {
 	Audit           Audit
 	Limits          Limits
 	TenantUpdates   TenantUpdates
+	Statistics      Statistics
 
 	Health   EndpointHealth
 	Circuits Circuits

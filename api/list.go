@@ -36,22 +36,9 @@ type query struct {
 // query parses the query string of the named list with the given filters. It refuses unknown
 // parameters, because a misspelled filter would otherwise show everything.
 func (c call) query(name string, filters ...string) *query {
-	q := &query{limit: defaultLimit}
-	values, err := url.ParseQuery(c.Request().URL.RawQuery)
-	if err != nil {
-		q.refuse("query", "is not a valid query string")
-	}
-	q.values = values
-	for _, given := range slices.Sorted(maps.Keys(values)) {
-		switch {
-		case given != "limit" && given != "cursor" && !slices.Contains(filters, given):
-			q.refuse(shown(given), "is not a known parameter")
-		case len(values[given]) > 1 && given != "state":
-			q.refuse(given, "is given more than once")
-		}
-	}
+	q := c.parameters(append([]string{"limit", "cursor"}, filters...)...)
 	if q.has("limit") {
-		n, err := strconv.Atoi(values.Get("limit"))
+		n, err := strconv.Atoi(q.values.Get("limit"))
 		if err != nil || n < 1 || n > maxLimit {
 			q.refuse("limit", "must be a whole number from 1 to "+strconv.Itoa(maxLimit))
 		} else {
@@ -62,23 +49,44 @@ func (c call) query(name string, filters ...string) *query {
 	bound := url.Values{}
 	for _, filter := range filters {
 		if q.has(filter) {
-			bound[filter] = values[filter]
+			bound[filter] = q.values[filter]
 		}
 	}
 	q.binding = name + "\x00" + c.tenant + "\x00" + bound.Encode()
 	if q.has("cursor") {
-		if q.after, err = decodeCursor(q.binding, values.Get("cursor")); err != nil {
+		var err error
+		if q.after, err = decodeCursor(q.binding, q.values.Get("cursor")); err != nil {
 			q.refuse("cursor", err.Error())
 		}
 	}
 	return q
 }
 
+// parameters parses a query string with the known parameters, and refuses all others.
+func (c call) parameters(known ...string) *query {
+	q := &query{limit: defaultLimit}
+	values, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		q.refuse("query", "is not a valid query string")
+	}
+	q.values = values
+	for _, given := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case !slices.Contains(known, given):
+			q.refuse(shown(given), "is not a known parameter")
+		case len(values[given]) > 1 && given != "state":
+			q.refuse(given, "is given more than once")
+		}
+	}
+	return q
+}
+
 // takesParameters reports whether an operation has query parameters. Its handler reads them with
-// call.query, which refuses all others.
+// call.query or call.parameters, which refuse all others.
 func takesParameters(id string) bool {
 	switch id {
-	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays":
+	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays",
+		"getStats", "getTenantStats":
 		return true
 	}
 	return false

@@ -30,6 +30,8 @@ type memory struct {
 	attempts   map[webhook.DeliveryID][]webhook.Attempt
 	replays    []webhook.Replay
 	seen       []webhook.Observation // of every endpoint
+	statistics []webhook.StatisticsPoint
+	counted    []webhook.StatisticsQuery // the queries for statistics
 	backlog    webhook.Backlog
 
 	lastFailure *webhook.LastFailure

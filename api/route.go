@@ -41,6 +41,9 @@ func routes() []route {
 
 		{get, "/v1/audit", operator, "listAudit", "entry", (*Server).listAudit},
 
+		{get, "/v1/stats", operator, "getStats", "statistics", (*Server).getStats},
+		{get, tenant + "/stats", admin, "getTenantStats", "tenant", (*Server).getTenantStats},
+
 		{get, "/v1/tenants", operator, "listTenants", "tenant", (*Server).listTenants},
 		{put, tenant, operator, putTenantID, "tenant", (*Server).putTenant},
 		{patch, tenant, operator, "updateTenant", "tenant", (*Server).updateTenant},

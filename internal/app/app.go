@@ -29,6 +29,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/starter"
+	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/worker"
@@ -90,6 +91,7 @@ type App struct {
 	store      *stores.DB
 	admission  *admission.Controller // nil without a worker
 	monitor    *monitor.Monitor      // nil without a worker
+	statistics *statistics.Recorder  // nil without a worker
 	health     *monitor.View
 	guard      *egress.Guard
 	roots      *x509.CertPool // to verify receivers; nil for the system's
@@ -217,6 +219,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.options.Worker {
+		a.startStatistics()
 		a.push(phaseMonitor, func(ctx context.Context) { a.monitor.Stop(ctx) })
 		a.makeActivities()
 		a.monitor.Start(a.life) //nolint:contextcheck // see above
@@ -305,7 +308,7 @@ func (a *App) startAPI() {
 	server := api.New(api.Config{
 		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
-		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays,
+		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays, Statistics: a.store.Statistics,
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/monitor"
+	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -18,6 +19,16 @@ func (a *App) newMonitor() *monitor.Monitor {
 	})
 }
 
+// startStatistics makes what counts the attempts of this process, and has it write. It stops after
+// the requests under way, whose outcomes it counts.
+func (a *App) startStatistics() {
+	a.statistics = statistics.New(statistics.Config{Store: a.store.Statistics, Logger: a.log, Now: a.store.Now})
+	a.metrics.Gauge("everpost_statistics_dropped", "Attempts and ends of deliveries that are missing in the statistics: too much waited to be written.",
+		func() float64 { return float64(a.statistics.Dropped()) })
+	a.push(phaseStatistics, a.statistics.Stop)
+	a.statistics.Start(a.life)
+}
+
 // newHealthView makes the view of the health of endpoints, for the API.
 func (a *App) newHealthView() *monitor.View {
 	if a.admission == nil {
@@ -26,16 +37,22 @@ func (a *App) newHealthView() *monitor.View {
 	return monitor.NewView(a.store.EndpointHealth, endpointStates{a.admission, a.store.Now}, a.options.Owner)
 }
 
-// observer reports attempts to the metrics and the monitor. It implements activities.Observer.
+// observer reports attempts to the metrics, the monitor and the statistics. It implements
+// activities.Observer.
 type observer struct {
 	*telemetry.Metrics
 
-	monitor *monitor.Monitor
+	monitor    *monitor.Monitor
+	statistics *statistics.Recorder
 }
 
 func (o observer) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
 	o.Metrics.Attempted(ref, a, p)
 	o.monitor.Attempted(ref, a, p)
+}
+
+func (o observer) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool) {
+	o.statistics.Counted(ref, a, p, ended)
 }
 
 // circuitChanged is called when the circuit of an endpoint opens, is probed or closes.

@@ -26,9 +26,10 @@ func (a *App) retainOnce(ctx context.Context) {
 	keys, keysErr := a.store.Events.PruneIdempotencyKeys(ctx, c.Retention)
 	replays, replaysErr := a.store.Replays.PruneReplays(ctx, c.Retention)
 	secrets, secretsErr := a.store.Endpoints.PruneSecrets(ctx)
+	_, statisticsErr := a.store.Statistics.RetainStatistics(ctx, a.store.Now())
 	tenants, tenantsErr := a.store.Tenants.PruneDeletedTenants(ctx) // last, after their rows
 	entries, auditErr := a.store.Audit.PruneAuditLog(ctx, c.AuditRetention)
-	if err := errors.Join(err, keysErr, replaysErr, secretsErr, tenantsErr, auditErr); err != nil && ctx.Err() == nil {
+	if err := errors.Join(err, keysErr, replaysErr, secretsErr, statisticsErr, tenantsErr, auditErr); err != nil && ctx.Err() == nil {
 		a.log.WarnContext(ctx, "days past their retention were not all removed; the next try is in an hour", "error", err)
 	}
 	if removed.Days > 0 || removed.Rows > 0 || keys > 0 || replays > 0 || secrets > 0 || tenants > 0 || entries > 0 {

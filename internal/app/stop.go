@@ -24,6 +24,7 @@ const (
 	phaseRequests    = "the requests under way"
 	phaseSender      = "the sender"
 	phaseMonitor     = "the endpoint monitor"
+	phaseStatistics  = "the statistics"
 	phaseListener    = "the API listener"
 	phaseAdmin       = "the admin listener"
 	phaseMaintenance = "the maintenance"

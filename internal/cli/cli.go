@@ -58,6 +58,7 @@ type Commands struct {
 	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
 	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
 	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
+	Stats       StatsCommand       `cmd:"" help:"Show attempts, ends and latencies by minute or hour."`
 	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
 	MCP         MCPCommand         `cmd:"" help:"Let an agent look at deliveries: a server of the Model Context Protocol." name:"mcp"`
 	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`

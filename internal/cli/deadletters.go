@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -40,7 +41,7 @@ func (c *DeadLettersListCommand) Run(ctx context.Context, p Process) error {
 	r := request{path: []string{"dead-letters"}, query: queryOf(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
 	return listOf(ctx, p, c, "dead letters", r, c.paging, []column[delivery]{
 		{"ID", func(d delivery) string { return d.ID }},
-		{"REASON", func(d delivery) string { return orDash(d.reason()) }},
+		{"REASON", func(d delivery) string { return printable.OrDash(d.reason()) }},
 		{"LAST", delivery.last},
 		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
 		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -152,7 +153,7 @@ func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
 		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
 		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
 		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
-		{"SUMMARY", func(d delivery) string { return orDash(d.Summary) }},
+		{"SUMMARY", func(d delivery) string { return printable.OrDash(d.Summary) }},
 	})
 }
 
@@ -181,14 +182,14 @@ func (c *DeliveriesGetCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	fields, err := fieldsOf(a.body)
+	fields, err := printable.Fields(a.body)
 	if err != nil {
-		return err
+		return client.ErrNotEverpost
 	}
 	var others [][2]string
 	for _, f := range fields {
-		if f.name != "summary" && f.name != "explanation" {
-			others = append(others, [2]string{f.name, readableJSON(f.value)})
+		if f.Name != "summary" && f.Name != "explanation" {
+			others = append(others, [2]string{f.Name, printable.JSON(f.Value)})
 		}
 	}
 	return s.explain(about, others)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -122,5 +123,5 @@ func text(s *string) string {
 	if s == nil {
 		return "-"
 	}
-	return orDash(*s)
+	return printable.OrDash(*s)
 }

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/everpost/everpost/internal/cli/printable"
@@ -66,25 +64,21 @@ func printList[T any](ctx context.Context, s *session, noun string, r request, p
 		_, _ = fmt.Fprintln(s.Stderr, "no "+noun)
 		return nil
 	}
-	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
-	titles := make([]string, len(columns))
-	for i, c := range columns {
-		titles[i] = c.title
+	rows := make([][]string, len(entries)+1)
+	for _, c := range columns {
+		rows[0] = append(rows[0], c.title)
 	}
-	_, _ = fmt.Fprintln(table, strings.Join(titles, "\t"))
-	for _, raw := range entries {
+	for i, raw := range entries {
 		entry, err := decode[T](answer{body: raw})
 		if err != nil {
 			return err
 		}
-		cells := make([]string, len(columns))
-		for i, c := range columns {
-			cells[i] = printable.Text(c.cell(entry))
+		for _, c := range columns {
+			rows[i+1] = append(rows[i+1], c.cell(entry))
 		}
-		_, _ = fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
-	if err := table.Flush(); err != nil {
-		return err //nolint:wrapcheck // standard output
+	if err := printable.Table(s.Stdout, rows); err != nil {
+		return err
 	}
 	if next != "" {
 		_, _ = fmt.Fprintf(s.Stderr, "there are more %s; --limit shows more of them\n", noun)

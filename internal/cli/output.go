@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/everpost/everpost/internal/cli/printable"
@@ -46,109 +45,27 @@ func (s *session) line(text string) error {
 // writeFields writes the fields of a JSON object in their order, including fields that a
 // later version of the API adds. A list of objects takes one line for each.
 func writeFields(w io.Writer, body []byte) error {
-	fields, err := fieldsOf(body)
+	fields, err := printable.Fields(body)
 	if err != nil {
-		return err
+		return client.ErrNotEverpost
 	}
 	for _, f := range fields {
 		var several []json.RawMessage
-		if bytes.HasPrefix(f.value, []byte("[{")) && json.Unmarshal(f.value, &several) == nil {
+		if bytes.HasPrefix(f.Value, []byte("[{")) && json.Unmarshal(f.Value, &several) == nil {
 			for i, one := range several {
-				name := f.name
+				name := f.Name
 				if i > 0 {
 					name = ""
 				}
-				_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(name), printable.Text(readableJSON(one)))
+				_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(name), printable.Text(printable.JSON(one)))
 			}
 			continue
 		}
-		if f.name == "headers" { // they often contain credentials of the receiver
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(f.name), printable.Text(namesOnly(f.value)))
+		if f.Name == "headers" { // they often contain credentials of the receiver
+			_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(f.Name), printable.Text(printable.Names(f.Value)))
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(f.name), printable.Text(readableJSON(f.value)))
+		_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(f.Name), printable.Text(printable.JSON(f.Value)))
 	}
 	return nil
-}
-
-// field is a name and its JSON value, without surrounding white space.
-type field struct {
-	name  string
-	value json.RawMessage
-}
-
-// fieldsOf parses an object and keeps the order of its fields.
-func fieldsOf(body []byte) ([]field, error) {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, client.ErrNotEverpost
-	}
-	var fields []field
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, client.ErrNotEverpost
-		}
-		f := field{name: fmt.Sprint(name)}
-		if err := dec.Decode(&f.value); err != nil {
-			return nil, client.ErrNotEverpost
-		}
-		fields = append(fields, f)
-	}
-	if _, err := dec.Token(); err != nil { // the end of the object
-		return nil, client.ErrNotEverpost
-	}
-	return fields, nil
-}
-
-// readableJSON formats a JSON value for people: texts without quotes, null as "-", a list
-// with commas, an object as name=value.
-func readableJSON(value json.RawMessage) string {
-	if len(value) == 0 {
-		return "-"
-	}
-	switch value[0] {
-	case 'n':
-		return "-"
-	case '"':
-		var text string
-		_ = json.Unmarshal(value, &text) // part of a valid JSON text
-		if text == "" {
-			return "-"
-		}
-		return text
-	case '[':
-		var several []json.RawMessage
-		_ = json.Unmarshal(value, &several) // as above
-		words := make([]string, len(several))
-		for i, one := range several {
-			words[i] = readableJSON(one)
-		}
-		return orDash(strings.Join(words, ", "))
-	case '{':
-		fields, _ := fieldsOf(value) // as above
-		words := make([]string, len(fields))
-		for i, f := range fields {
-			words[i] = f.name + "=" + readableJSON(f.value)
-		}
-		return orDash(strings.Join(words, " "))
-	}
-	return string(value)
-}
-
-// namesOnly returns the names of an object's fields.
-func namesOnly(value json.RawMessage) string {
-	fields, _ := fieldsOf(value)
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name + "=…"
-	}
-	return orDash(strings.Join(names, " "))
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

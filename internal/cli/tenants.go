@@ -36,7 +36,7 @@ type TenantsListCommand struct {
 func (c *TenantsListCommand) Run(ctx context.Context, p Process) error {
 	return listOf(ctx, p, c, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[tenant]{
 		{"ID", func(t tenant) string { return t.ID }},
-		{"NAME", func(t tenant) string { return orDash(t.Name) }},
+		{"NAME", func(t tenant) string { return printable.OrDash(t.Name) }},
 		{"CONTACT", func(t tenant) string { return text(t.Contact) }},
 		{"CREATED", func(t tenant) string { return optionalTime(t.CreatedAt) }},
 	})

@@ -146,7 +146,7 @@ func (w *waiter) result() error {
 	var not []string
 	for _, stub := range w.event.Deliveries {
 		if d := w.ended[stub.ID]; d.State != webhook.StateDelivered.String() {
-			not = append(not, fmt.Sprintf("%s is %s (%s)", d.ID, d.State, orDash(d.reason())))
+			not = append(not, fmt.Sprintf("%s is %s (%s)", d.ID, d.State, printable.OrDash(d.reason())))
 		}
 	}
 	if len(not) == 0 {

@@ -154,7 +154,7 @@ func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 func seenOf(h admission.Health) webhook.Observation {
 	return webhook.Observation{
 		Circuit: webhook.CircuitState(h.Circuit.String()), BlockedUntil: h.BlockedUntil, BlockReason: h.BlockedFor,
-		DeferReason: h.WaitsFor, Rate: h.Rate, Failed: h.Failed, First: h.First, Retries: h.Retries,
+		DeferReason: h.WaitsFor, Rate: h.Rate, Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
 	}
 }
 

@@ -119,3 +119,33 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 	require.NoError(t, other.sharing.closeCircuits(t.Context(), other.admission.OpenCircuits()))
 	require.Equal(t, webhook.CircuitHalfOpen, other.circuit(b.endpoint.ID))
 }
+
+// A process that has just started knows the attempts of the last 15 minutes from the statistics; what the processes remember
+// counts where it is more.
+func TestHealthKnowsItsHistory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t)
+	view := NewView(p.store.EndpointHealth, endpointStates{p.gate}, "one")
+	health := func() webhook.Health {
+		t.Helper()
+		h, err := view.Health(t.Context(), "acme", b.endpoint.ID)
+		require.NoError(t, err)
+		return h
+	}
+	h := health()
+	_, known := h.Observed.SuccessRate()
+	require.False(t, known)
+
+	row := webhook.StatisticsRow{TenantID: "acme", EndpointID: b.endpoint.ID, Minute: time.Now().UTC().Truncate(time.Minute)}
+	row.Counts.Attempts[webhook.ClassDelivered], row.Counts.Attempts[webhook.ClassHTTP5xx], row.Counts.FirstAttempts = 2, 1, 1
+	require.NoError(t, p.store.Statistics.AddStatistics(t.Context(), webhook.StatisticsFlush{Seq: 1, Rows: []webhook.StatisticsRow{row}}))
+	h = health()
+	require.Equal(t, [4]int{2, 1, 1, 2}, [4]int{h.Observed.Delivered, h.Observed.Failed, h.Observed.First, h.Observed.Retries})
+
+	for range 4 {
+		b.send(t, p, 1, 200)
+	}
+	h = health()
+	require.Equal(t, [4]int{4, 0, 4, 0}, [4]int{h.Observed.Delivered, h.Observed.Failed, h.Observed.First, h.Observed.Retries})
+}

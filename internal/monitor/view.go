@@ -41,6 +41,7 @@ func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointI
 	}
 	seen = v.withOwn(id, seen)
 	h.Observed, h.Known = webhook.Aggregate(seen), len(seen) > 0
+	h.Observed.Recall(&h.History)
 	if v.admission != nil && h.Endpoint.AutoTimeout {
 		h.Observed.Timeout = max(h.Observed.Timeout, v.Timeout(&h.Endpoint))
 	}

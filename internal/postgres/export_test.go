@@ -32,6 +32,10 @@ type EndpointMoved = endpointMoved
 
 var EnsurePartition = ensurePartition
 
+type Partition = partition
+
+func (t Partitioned) Partition(from time.Time) Partition { return t.partition(from) }
+
 const FreshFor = freshFor
 
 type Heartbeat = heartbeat

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,6 +33,18 @@ func PartitionedTables() []Partitioned {
 	return []Partitioned{{"events", "id"}, {"deliveries", "id"}, {"attempts", "delivery_id"}}
 }
 
+// TimePartitioned is a table that is split on its column at.
+type TimePartitioned struct {
+	Table string
+	Span  time.Duration // of a partition
+}
+
+// StatisticsTables are made partitioned by range, with a DEFAULT partition, in migrations. Those of
+// hours have few rows.
+func StatisticsTables() []TimePartitioned {
+	return []TimePartitioned{{"statistics_minutes", Day}, {"statistics_hours", 7 * Day}}
+}
+
 // MakePartitions makes the partitions of the days around now, in the worker's role.
 func (s *Core) MakePartitions(ctx context.Context, now time.Time) error {
 	return ensurePartitions(ctx, s.Work, s.Log, now)
@@ -41,52 +52,81 @@ func (s *Core) MakePartitions(ctx context.Context, now time.Time) error {
 
 func ensurePartitions(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, now time.Time) error {
 	today := now.UTC().Truncate(Day)
+	first, last := today.Add(-daysBehind*Day), today.Add(daysAhead*Day)
 	var failed []error
 	for _, t := range PartitionedTables() {
-		for offset := -daysBehind; offset <= daysAhead; offset++ {
-			if err := ensurePartition(ctx, pool, logger, t, today.Add(time.Duration(offset)*Day)); err != nil {
+		for from := first; !from.After(last); from = from.Add(Day) {
+			if err := ensurePartition(ctx, pool, logger, t.partition(from)); err != nil {
 				failed = append(failed, err)
 				break // the table's other days would fail, too
+			}
+		}
+	}
+	for _, t := range StatisticsTables() {
+		for from := first.Truncate(t.Span); !from.After(last); from = from.Add(t.Span) {
+			if err := ensurePartition(ctx, pool, logger, t.partition(from)); err != nil {
+				failed = append(failed, err)
+				break
 			}
 		}
 	}
 	return errors.Join(failed...)
 }
 
+// partition is one to be made, of the values from low until before high.
+type partition struct {
+	table, column string
+	name          string
+	low, high     any
+	function      string // makes it beside the table and then attaches it
+}
+
+func (t Partitioned) partition(from time.Time) partition {
+	return partition{
+		table: t.Table, column: t.Column, name: t.Table + "_" + from.Format("20060102"),
+		low: [16]byte(IDsFrom(from)), high: [16]byte(IDsFrom(from.Add(Day))), function: "everpost_make_partition",
+	}
+}
+
+func (t TimePartitioned) partition(from time.Time) partition {
+	return partition{
+		table: t.Table, column: "at", name: t.Table + "_" + from.Format("20060102"),
+		low: from, high: from.Add(t.Span), function: "everpost_make_statistics_partition",
+	}
+}
+
 // ensurePartition makes one partition in a transaction of its own, so that its
 // locks are held as shortly as possible.
-func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, t Partitioned, from time.Time) error {
-	name := t.Table + "_" + from.Format("20060102")
-	exists, err := tableExists(ctx, pool, name)
+func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, p partition) error {
+	exists, err := tableExists(ctx, pool, p.name)
 	if err != nil {
-		return Translate("look for partition "+name, err)
+		return Translate("look for partition "+p.name, err)
 	}
 	if exists {
 		return nil // the ordinary case needs no lock
 	}
 	var skipped bool
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		exists, err := lockPartitions(ctx, tx, name)
+		exists, err := lockPartitions(ctx, tx, p.name)
 		if err != nil || exists {
 			return err
 		}
-		low, high := IDsFrom(from), IDsFrom(from.Add(Day))
-		if skipped, err = defaultHolds(ctx, tx, t, low, high); err != nil || skipped {
+		if skipped, err = defaultHolds(ctx, tx, p); err != nil || skipped {
 			return err
 		}
 		// Made beside the table and then attached: CREATE TABLE … PARTITION OF would
 		// lock the whole table against reading.
-		_, err = tx.Exec(ctx, `select everpost_make_partition($1, $2, $3, $4)`, t.Table, name, low, high)
+		_, err = tx.Exec(ctx, `select `+p.function+`($1, $2, $3, $4)`, p.table, p.name, p.low, p.high)
 		return err
 	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23514" {
 		skipped, err = true, nil // a row of the day was inserted between the check and the lock
 	}
 	if err != nil {
-		return Translate("make partition "+name, err)
+		return Translate("make partition "+p.name, err)
 	}
 	if skipped {
-		logger.WarnContext(ctx, "a day stays in the default partition, which holds rows of it", slog.String("partition", name))
+		logger.WarnContext(ctx, "a day stays in the default partition, which holds rows of it", slog.String("partition", p.name))
 	}
 	return nil
 }
@@ -114,22 +154,22 @@ func tableExists(ctx context.Context, db interface {
 	return exists, err
 }
 
-// defaultHolds reports whether the DEFAULT partition has ids in [low, high).
-func defaultHolds(ctx context.Context, tx pgx.Tx, t Partitioned, low, high uuid.UUID) (bool, error) {
+// defaultHolds reports whether the DEFAULT partition has rows that belong into the partition.
+func defaultHolds(ctx context.Context, tx pgx.Tx, p partition) (bool, error) {
 	var name *string
 	err := tx.QueryRow(ctx, `
 		select c.relname from pg_partitioned_table p
 		left join pg_class c on c.oid = p.partdefid
-		where p.partrelid = to_regclass($1)`, Quote(t.Table)).Scan(&name)
+		where p.partrelid = to_regclass($1)`, Quote(p.table)).Scan(&name)
 	if IsNoRows(err) {
-		return false, &webhook.Error{Code: webhook.CodeInternal, Message: "table " + t.Table + " is not there or not partitioned: is the database migrated?"}
+		return false, &webhook.Error{Code: webhook.CodeInternal, Message: "table " + p.table + " is not there or not partitioned: is the database migrated?"}
 	}
 	if err != nil || name == nil {
 		return false, err
 	}
 	var holds bool
-	err = tx.QueryRow(ctx, fmt.Sprintf(`select exists (select from %s where %s >= $1 and %[2]s < $2)`, Quote(*name), Quote(t.Column)),
-		[16]byte(low), [16]byte(high)).Scan(&holds)
+	err = tx.QueryRow(ctx, fmt.Sprintf(`select exists (select from %s where %s >= $1 and %[2]s < $2)`, Quote(*name), Quote(p.column)), p.low, p.high).
+		Scan(&holds)
 	return holds, err
 }
 

@@ -170,6 +170,8 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"ReplayRate":       func() error { _, _, err := s.ReplayRate(ctx); return err },
 		"KEKUses":          func() error { _, err := s.KEKUses(ctx); return err },
 		"CancelRemaining":  func() error { return s.CancelRemaining(ctx) },
+		"AddStatistics":    func() error { return s.AddStatistics(ctx, statisticsOf("bcme", e.ID)) },
+		"RetainStatistics": func() error { _, err := s.RetainStatistics(ctx, time.Now()); return err },
 		"EnsurePartitions": func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
 	} {
 		require.NoError(t, do(), name)
@@ -179,6 +181,9 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	gone, err := s.Retain(ctx, time.Now(), 20*24*time.Hour)
 	require.NoError(t, err)
 	require.Positive(t, gone.Days)
+	dropped, err := s.RetainStatistics(ctx, time.Now())
+	require.NoError(t, err)
+	require.Positive(t, dropped)
 	require.NotContains(t, storetest.PartitionsOf(t, owner.Stores, "events"), "events_"+old.UTC().Format("20060102"))
 
 	// What is not a worker's.

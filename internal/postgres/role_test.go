@@ -34,10 +34,12 @@ func granted() map[string]map[string]string {
 			"endpoint_secrets": all, "endpoint_trouble": readRemove, "endpoint_health": "select", "audit_log": readAdd,
 			"events": readAdd, "deliveries": noDelete, "attempts": "select", "outbox": noDelete, "idempotency_keys": "select",
 			"replays": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
+			"statistics_minutes": "select", "statistics_hours": "select",
 		},
 		postgres.RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
 			"deleted_tenants": "select insert update(deleted_at)", "kek_uses": "select",
+			"statistics_minutes": "select", "statistics_hours": "select",
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
@@ -49,6 +51,8 @@ func granted() map[string]map[string]string {
 			"deliveries": all, "attempts": noUpdate, "outbox": all, "idempotency_keys": readRemove, "replays": all, "replay_releases": all,
 			"deleted_tenants": readRemove, "kek_uses": "select", "circuit_closings": "select",
 			"everpost_schema_version": "select", "events_default": "select", "deliveries_default": "select", "attempts_default": "select",
+			"statistics_minutes": all, "statistics_hours": all, "statistics_writers": all,
+			"statistics_minutes_default": "select", "statistics_hours_default": "select",
 		},
 		"public": {},
 	}
@@ -148,6 +152,9 @@ func setupWall(t *testing.T) *walled {
 			TenantID: tenant, Source: webhook.ReplayDeadLetters, Filter: webhook.ReplayFilter{EndpointID: e.ID}, Asked: 10,
 		})
 		require.NoError(t, err)
+		require.NoError(t, s.AddStatistics(t.Context(), statisticsOf(tenant, e.ID)))
+		_, err = s.Pool().Exec(t.Context(), `insert into statistics_hours (tenant_id, endpoint_id, at) values ($1, $2, now())`, tenant, e.ID)
+		require.NoError(t, err)
 		require.NoError(t, s.WriteSeen(t.Context(), tenant, map[webhook.EndpointID]webhook.Observation{e.ID: {Circuit: "open"}}))
 		_, err = s.Pool().Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
 		require.NoError(t, err)
@@ -160,6 +167,15 @@ func setupWall(t *testing.T) *walled {
 	return w
 }
 
+// statisticsOf is a flush with a row of an endpoint and one of the installation.
+func statisticsOf(tenant string, id webhook.EndpointID) webhook.StatisticsFlush {
+	minute := time.Now().UTC().Truncate(time.Minute)
+	counts := webhook.Counts{FirstAttempts: 1}
+	return webhook.StatisticsFlush{Writer: [16]byte{tenant[0]}, Seq: 1, Rows: []webhook.StatisticsRow{
+		{TenantID: tenant, EndpointID: id, Minute: minute, Counts: counts}, {Minute: minute, Counts: counts},
+	}}
+}
+
 // belongs is whose a table's row is, as SQL.
 func belongs() map[string]string {
 	const ofEndpoint = `(select e.tenant_id from endpoints e where e.id = endpoint_id)`
@@ -167,8 +183,9 @@ func belongs() map[string]string {
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
 		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
-		"attempts":        `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
-		"replay_releases": `(select r.tenant_id from replays r where r.id = replay_id)`,
+		"attempts":           `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
+		"replay_releases":    `(select r.tenant_id from replays r where r.id = replay_id)`,
+		"statistics_minutes": "tenant_id", "statistics_hours": "tenant_id", "statistics_writers": "null",
 	}
 }
 
@@ -283,12 +300,16 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`select everpost_make_partition('tenants', 'tenants_20200101', gen_random_uuid(), gen_random_uuid())`,
 			`select everpost_make_partition('events', 'tenants', gen_random_uuid(), gen_random_uuid())`,
 			`select everpost_prune_audit_log(now(), gen_random_uuid(), 1)`, `select everpost_prune_audit_log(null, gen_random_uuid(), 1)`,
-			`insert into deleted_tenants (id) values ('acme')`,
+			`insert into deleted_tenants (id) values ('acme')`, `drop table statistics_minutes_default`,
+			`select everpost_drop_partitions('{statistics_minutes_default}')`,
+			`select everpost_make_statistics_partition('events', 'events_20200101', now(), now())`,
+			`select everpost_make_statistics_partition('statistics_minutes', 'statistics_hours_20200101', now(), now())`,
 		},
 		postgres.RoleOperator: {
 			`select payload from events`, `select ciphertext from endpoint_secrets`, `select url from endpoints`,
 			`select id from deliveries`, `delete from audit_log`,
 			`update audit_log set actor = ''`, `delete from deleted_tenants`, `update deleted_tenants set id = ''`,
+			`delete from statistics_minutes`, `insert into statistics_hours select * from statistics_hours`, `select seq from statistics_writers`,
 			`select everpost_prune_audit_log('2020-01-01', gen_random_uuid(), 1)`,
 		},
 		postgres.RoleAPI: {
@@ -297,7 +318,8 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`delete from deliveries`, `insert into attempts select * from attempts`, `insert into idempotency_keys select * from idempotency_keys`,
 			`select id from events_default`, `select replay_id from replay_releases`, `select everpost_drop_partitions('{events_20200101}')`,
 			`select id from deleted_tenants`, `select what from kek_uses`, `select everpost_prune_audit_log('2020-01-01', gen_random_uuid(), 1)`,
-			`alter table events disable row level security`,
+			`alter table events disable row level security`, `delete from statistics_hours`, `select seq from statistics_writers`,
+			`insert into statistics_minutes select * from statistics_minutes`, `select at from statistics_minutes_default`,
 		},
 	} {
 		for _, sql := range statements {

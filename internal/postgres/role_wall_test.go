@@ -57,6 +57,12 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 			_, seen, err := s.Health(ctx, "acme", e, "")
 			return seen, err
 		},
+		"ReadStatistics": func(ctx context.Context, s *storetest.Stores) (any, error) {
+			now := time.Now()
+			return s.ReadStatistics(ctx, webhook.StatisticsQuery{
+				TenantID: "acme", EndpointID: e, Since: now.Add(-time.Hour), Until: now.Add(time.Hour), Step: time.Minute,
+			})
+		},
 		"SeenOf": func(ctx context.Context, s *storetest.Stores) (any, error) {
 			seen, err := s.SeenOf(ctx, "acme", []webhook.EndpointID{e}, "")
 			return seen[e], err

@@ -116,6 +116,8 @@ type DeliveryStatus struct {
 	// ends the delivery without an attempt is refused until then, and its result has this
 	// time.
 	ClaimedUntil time.Time `json:"OwnedUntil"` //nolint:tagliatelle // the name in recorded histories
+	// Applied says that this write has changed the delivery. A repeated write changes nothing.
+	Applied bool `json:"-"`
 }
 
 // LastOutcome summarises the newest attempt.

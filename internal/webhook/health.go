@@ -86,6 +86,17 @@ func (s *Observation) SuccessRate() (float64, bool) {
 // RetryRatio is retries ÷ first attempts; the divisor is at least 1.
 func (s *Observation) RetryRatio() float64 { return float64(s.Retries) / float64(max(s.First, 1)) }
 
+// Recall replaces the attempts of the last 15 minutes by those that are stored, if these are more:
+// a process that has just started remembers none, and a healthy endpoint is not shared.
+func (s *Observation) Recall(stored *Counts) {
+	total := int(stored.Total())
+	if total <= s.Attempts() {
+		return
+	}
+	s.Delivered, s.First = int(stored.Attempts[ClassDelivered]), int(stored.FirstAttempts)
+	s.Failed, s.Retries = total-s.Delivered, total-s.First
+}
+
 // Aggregate aggregates what several processes observe: the worst circuit state, with the
 // first failure and the next probe of the processes in that state; the latest end of a pause
 // and the longest timeout; the mean latency, weighted by attempts; the sums of counters and
@@ -175,6 +186,8 @@ type Health struct {
 	Observed Observation
 	Known    bool // a process has an observation; else Observed is zero
 	Backlog  Backlog
+	// History counts the attempts of the last HistorySpan, as all processes have stored them.
+	History Counts
 	// LastFailure is the newest failed attempt of the deliveries that are open or dead letters; nil if
 	// there is none.
 	LastFailure *LastFailure

@@ -18,6 +18,8 @@ import (
 type recording struct {
 	Step   webhook.Step
 	Status webhook.DeliveryStatus // result
+
+	applied bool // see webhook.DeliveryStatus
 }
 
 func (r *recording) Tenant() string { return r.Step.TenantID }
@@ -74,12 +76,18 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
+	for _, r := range highest {
+		if _, applied := statuses[r.Step.DeliveryID]; applied {
+			r.applied = true // stays so if what follows fails and the flush is repeated
+		}
+	}
 	owned, err := s.readRefused(ctx, highest, statuses)
 	if err != nil {
 		return err
 	}
 	for _, r := range items {
 		r.Status = statuses[r.Step.DeliveryID]
+		r.Status.Applied = r.applied
 		if waitsForClaim(&r.Step) && r.Status.State.Open() && r.Step.After(r.Status.Progress) {
 			r.Status.ClaimedUntil = owned[r.Step.DeliveryID]
 			if r.Status.ClaimedUntil.IsZero() { // ended since: try again at once

@@ -12,6 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/postgres/statistics"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -61,8 +62,8 @@ func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[
 	})
 }
 
-// Health reads an endpoint with the counts of its deliveries, the last failure on record, and the
-// observations of all workers but the named one, which has newer ones itself. CodeNotFound.
+// Health reads an endpoint with the counts of its deliveries, those of its last attempts, the last
+// failure on record, and the observations of all workers but the named one, which has newer ones itself. CodeNotFound.
 func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook.EndpointID, but string) (
 	h webhook.Health, seen []webhook.Observation, err error,
 ) {
@@ -109,6 +110,7 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 		}
 		return err
 	})
+	statistics.QueueRecent(batch, tenantID, id, &h.History)
 	err = s.core.OfTenant(tenantID).WithConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
 		return conn.SendBatch(ctx, batch).Close()
 	})

@@ -12,6 +12,7 @@
 //	             Outbox          outbox, and the commands of deliveries
 //	             Held            outbox
 //	replays      Replays         replays, replay_releases, and new runs of deliveries
+//	statistics   Statistics      statistics_minutes, statistics_hours, statistics_writers
 //	retention    Retention       removes events, deliveries and attempts by the day
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
 //
@@ -35,6 +36,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/postgres/retention"
+	"github.com/everpost/everpost/internal/postgres/statistics"
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -118,6 +120,7 @@ type DB struct {
 	Replays        *replays.Replays
 	Retention      *retention.Retention
 	Encryption     *encryption.Encryption
+	Statistics     *statistics.Statistics
 
 	*postgres.Core
 
@@ -136,6 +139,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		Core: s, quotas: tenants.NewQuotas(s, c.Limits),
 		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Held: deliveries.NewHeld(s), Encryption: encryption.New(s),
+		Statistics: statistics.New(s),
 	}
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
 	cache := endpoints.NewCache(read)

@@ -57,5 +57,9 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"attempts":         {"deliveries", "retention"},
 		"replays":          {"replays"},
 		"replay_releases":  {"replays"},
+
+		"statistics_minutes": {"statistics"},
+		"statistics_hours":   {"statistics"},
+		"statistics_writers": {"statistics"},
 	}, written)
 }

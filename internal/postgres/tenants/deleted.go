@@ -68,5 +68,7 @@ const pruneDeletedTenants = `
 		  and (select x.tenant_id from idempotency_keys x where x.tenant_id >= o.id order by x.tenant_id limit 1) is distinct from o.id
 		  and (select x.tenant_id from deliveries x where x.tenant_id >= o.id order by x.tenant_id limit 1) is distinct from o.id
 		  and (select x.tenant_id from events x where x.tenant_id >= o.id order by x.tenant_id limit 1) is distinct from o.id
+		  and (select x.tenant_id from statistics_minutes x where x.tenant_id >= o.id order by x.tenant_id limit 1) is distinct from o.id
+		  and (select x.tenant_id from statistics_hours x where x.tenant_id >= o.id order by x.tenant_id limit 1) is distinct from o.id
 		returning 1)
 	select (select max(id) from old), (select count(*) from gone)`

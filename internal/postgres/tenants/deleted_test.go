@@ -33,6 +33,9 @@ func TestTheIDOfADeletedTenantIsRefusedUntilNothingIsLeft(t *testing.T) {
 	e.ExternalID = "order-17"
 	_, err = b.Accept(t.Context(), e)
 	require.NoError(t, err)
+	for _, table := range []string{"statistics_minutes", "statistics_hours"} {
+		b.Exec(t, `insert into `+table+` (tenant_id, endpoint_id, at) values ('acme', $1, now())`, b.Subscriber.ID)
+	}
 	b.DeleteAcme(t)
 	b.DeletedLongAgo(t)
 	b.RequirePruned(t, 0)
@@ -47,7 +50,7 @@ func TestTheIDOfADeletedTenantIsRefusedUntilNothingIsLeft(t *testing.T) {
 	}
 
 	// As if something was left in one table only.
-	tables := []string{"deliveries", "outbox", "idempotency_keys", "events"}
+	tables := []string{"deliveries", "outbox", "idempotency_keys", "events", "statistics_minutes", "statistics_hours"}
 	for _, table := range tables {
 		tag, err := b.Pool().Exec(t.Context(), `update `+table+` set tenant_id = $1 where tenant_id = 'acme'`, "in-"+table)
 		require.NoError(t, err)

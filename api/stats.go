@@ -1,0 +1,178 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Limits of a request for statistics. openapi.yaml documents them.
+const (
+	maxPoints      = 2880
+	defaultSpan    = time.Hour
+	minuteSpan     = 6 * time.Hour // the longest span whose default step is a minute
+	statsTolerance = time.Minute   // by which a caller's clock may be behind, or its request late
+)
+
+// Statistics reads statistics.
+type Statistics interface {
+	// ReadStatistics returns the points of a query that have any count, oldest first.
+	ReadStatistics(ctx context.Context, q webhook.StatisticsQuery) ([]webhook.StatisticsPoint, error)
+}
+
+// statsView is the API's view of statistics.
+type statsView struct {
+	Since  timestamp   `json:"since"`
+	Until  timestamp   `json:"until"`
+	Step   string      `json:"step"`
+	Totals countsView  `json:"totals"`
+	Data   []pointView `json:"data"`
+}
+
+type pointView struct {
+	At timestamp `json:"at"`
+	countsView
+}
+
+type countsView struct {
+	Attempts       attemptsView `json:"attempts"`
+	FirstAttempts  int64        `json:"first_attempts"`
+	FirstDelivered int64        `json:"first_delivered"`
+	Ended          endedView    `json:"ended"`
+	LatencyMS      latencyView  `json:"latency_ms"`
+}
+
+type attemptsView struct {
+	Delivered  int64 `json:"delivered"`
+	HTTP4xx    int64 `json:"http_4xx"`
+	HTTP5xx    int64 `json:"http_5xx"`
+	Timeout    int64 `json:"timeout"`
+	Connection int64 `json:"connection"`
+	DNS        int64 `json:"dns"`
+	TLS        int64 `json:"tls"`
+	Other      int64 `json:"other"`
+}
+
+type endedView struct {
+	Delivered    int64 `json:"delivered"`
+	DeadLettered int64 `json:"dead_lettered"`
+	Cancelled    int64 `json:"cancelled"`
+	Discarded    int64 `json:"discarded"`
+}
+
+// latencyView has quantiles; null without an attempt that was answered or timed out.
+type latencyView struct {
+	P50 *int64 `json:"p50"`
+	P95 *int64 `json:"p95"`
+	P99 *int64 `json:"p99"`
+}
+
+func showCounts(c *webhook.Counts) countsView {
+	quantile := func(q float64) *int64 {
+		ms, known := c.Quantile(q)
+		if !known {
+			return nil
+		}
+		return &ms
+	}
+	ended := map[webhook.State]int64{}
+	for i, state := range webhook.EndStates() {
+		ended[state] = c.Ended[i]
+	}
+	return countsView{
+		Attempts: attemptsView{
+			Delivered: c.Attempts[webhook.ClassDelivered], HTTP4xx: c.Attempts[webhook.ClassHTTP4xx], HTTP5xx: c.Attempts[webhook.ClassHTTP5xx],
+			Timeout: c.Attempts[webhook.ClassTimeout], Connection: c.Attempts[webhook.ClassConnection], DNS: c.Attempts[webhook.ClassDNS],
+			TLS: c.Attempts[webhook.ClassTLS], Other: c.Attempts[webhook.ClassOther],
+		},
+		FirstAttempts: c.FirstAttempts, FirstDelivered: c.FirstDelivered,
+		Ended: endedView{
+			Delivered: ended[webhook.StateDelivered], DeadLettered: ended[webhook.StateDeadLettered],
+			Cancelled: ended[webhook.StateCancelled], Discarded: ended[webhook.StateDiscarded],
+		},
+		LatencyMS: latencyView{P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99)},
+	}
+}
+
+func showStats(q webhook.StatisticsQuery, points []webhook.StatisticsPoint) statsView {
+	view := statsView{Since: timestamp(q.Since), Until: timestamp(q.Until), Step: stepName(q.Step), Data: make([]pointView, 0, len(points))}
+	var totals webhook.Counts
+	for i := range points {
+		totals.Add(&points[i].Counts)
+		view.Data = append(view.Data, pointView{timestamp(points[i].At), showCounts(&points[i].Counts)})
+	}
+	view.Totals = showCounts(&totals)
+	return view
+}
+
+func stepName(step time.Duration) string {
+	if step == time.Minute {
+		return "1m"
+	}
+	return "1h"
+}
+
+// span reads since, until and step.
+func (q *query) span(now time.Time) (since, until time.Time, step time.Duration) {
+	since, until = q.instant("since"), q.instant("until")
+	if len(q.errs) > 0 {
+		return since, until, 0
+	}
+	if since.IsZero() {
+		since = now.Add(-defaultSpan)
+	}
+	if until.IsZero() {
+		until = now
+	}
+	if !since.Before(until) {
+		q.refuse("since", "must be before until")
+		return since, until, 0
+	}
+	step, hasMinutes := time.Hour, now.Sub(since) <= webhook.MinutesKept+statsTolerance
+	switch given := q.values.Get("step"); {
+	case given == "1m" && !hasMinutes:
+		q.refuse("step", "must be 1h: minutes are kept for "+strconv.Itoa(int(webhook.MinutesKept.Hours()))+" hours")
+	case given == "1m", !q.has("step") && hasMinutes && until.Sub(since) <= minuteSpan:
+		step = time.Minute
+	case given != "1h" && q.has("step"):
+		q.refuse("step", "must be 1m or 1h")
+	}
+	most := until.Add(-maxPoints * step)
+	switch late := most.Sub(since); {
+	case late > statsTolerance:
+		q.refuse("since", "must be at most "+strconv.Itoa(maxPoints)+" steps before until")
+	case late > 0:
+		since = most
+	}
+	return since, until, step
+}
+
+func (s *Server) getStats(c call) error {
+	return s.stats(c, webhook.StatisticsQuery{}, c.parameters("since", "until", "step"))
+}
+
+func (s *Server) getTenantStats(c call) error {
+	q := c.parameters("endpoint_id", "since", "until", "step")
+	return s.stats(c, webhook.StatisticsQuery{TenantID: c.tenant, EndpointID: queryID(q, "endpoint_id", webhook.ParseEndpointID)}, q)
+}
+
+// stats answers with the statistics of what of names.
+func (s *Server) stats(c call, of webhook.StatisticsQuery, q *query) error {
+	of.Since, of.Until, of.Step = q.span(s.config.Now())
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if of.TenantID != "" {
+		if err := s.requireTenant(c); err != nil {
+			return err
+		}
+	}
+	points, err := s.config.Statistics.ReadStatistics(c.Request().Context(), of)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, showStats(of, points))
+}

@@ -1,0 +1,179 @@
+package statistics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// sumUpAfter is when an hour is summed up: when no process writes to its minutes any more. They
+	// drop what they could not write for 24 h.
+	sumUpAfter = 25 * time.Hour
+	// writerKept is how long the last flush of a process is remembered: longer than it may be
+	// written again.
+	writerKept = 48 * time.Hour
+	// tenantKept is how long the statistics of a deleted tenant stay at least: longer than a flush
+	// takes that has counted the tenant's last deliveries.
+	tenantKept = 10 * time.Minute
+	// dropLockTimeout bounds the wait for a lock: readers queue behind a waiting drop.
+	dropLockTimeout = 2 * time.Second
+)
+
+// RetainStatistics sums up the hours that are complete, drops the partitions of minutes and hours
+// that are past their time, and removes what is left of deleted tenants. It returns how many
+// partitions it has dropped. Several processes may call it at once.
+func (s *Statistics) RetainStatistics(ctx context.Context, now time.Time) (dropped int, err error) {
+	if err := s.sumUp(ctx, now); err != nil {
+		return 0, err // what is not summed up must not be dropped
+	}
+	dropped, err = s.dropOld(ctx, now)
+	return dropped, errors.Join(err, s.removeRemains(ctx, now), s.removeDeletedTenants(ctx))
+}
+
+// sumUp writes the hours that are complete.
+func (s *Statistics) sumUp(ctx context.Context, now time.Time) error {
+	for {
+		hour, found, err := s.nextHour(ctx)
+		if err != nil || !found || hour.Add(time.Hour).After(now.Add(-sumUpAfter)) {
+			return err
+		}
+		err = s.core.AsWorker().WithConn(ctx, "sum up statistics", func(ctx context.Context, conn postgres.Querier) error {
+			_, err := conn.Exec(ctx, addHour, hour, hour.Add(time.Hour))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// nextHour is the first hour with counts after those that are summed up. It looks at the rows of the
+// whole installation: there is one wherever there is any other.
+func (s *Statistics) nextHour(ctx context.Context) (hour time.Time, found bool, err error) {
+	var first *time.Time
+	err = s.core.AsWorker().WithConn(ctx, "look for statistics", func(ctx context.Context, conn postgres.Querier) error {
+		return conn.QueryRow(ctx, `
+			select min(at) from statistics_minutes where tenant_id = '' and endpoint_id = $1 and at >= coalesce(
+				(select max(at) + interval '1 hour' from statistics_hours where tenant_id = '' and endpoint_id = $1), '-infinity')`,
+			webhook.EndpointID{}).Scan(&first)
+	})
+	return postgres.OrZero(first).Truncate(time.Hour), first != nil, err
+}
+
+// addHour sums up an hour, for all endpoints in one statement. Another process may do so at the same
+// time.
+//
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var addHour = `
+	insert into statistics_hours (tenant_id, endpoint_id, at, ` + columns + `)
+	select m.tenant_id, m.endpoint_id, $1, ` + summedUp + ` from statistics_minutes m
+	where m.at >= $1 and m.at < $2 group by 1, 2 order by 1, 2
+	on conflict do nothing`
+
+// keptFor is how long a table's rows are kept.
+func keptFor(table string) time.Duration {
+	if table == "statistics_minutes" {
+		return webhook.MinutesKept
+	}
+	return webhook.HoursKept
+}
+
+// dropOld drops the partitions that have ended too long ago.
+func (s *Statistics) dropOld(ctx context.Context, now time.Time) (dropped int, err error) {
+	names, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read partitions", pgx.RowTo[string], `
+		select tablename::text from pg_tables
+		where schemaname = current_schema() and tablename ~ '^statistics_(minutes|hours)_[0-9]{8}$' order by 1`)
+	if err != nil {
+		return 0, err
+	}
+	var failed []error
+	for _, t := range postgres.StatisticsTables() {
+		for _, name := range names {
+			suffix, ofTable := strings.CutPrefix(name, t.Table+"_")
+			from, err := time.Parse("20060102", suffix)
+			if !ofTable || err != nil || from.Add(t.Span).After(now.Add(-keptFor(t.Table))) {
+				continue
+			}
+			if err := s.drop(ctx, name); err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			dropped++
+		}
+	}
+	return dropped, errors.Join(failed...)
+}
+
+func (s *Statistics) drop(ctx context.Context, name string) error {
+	return s.core.AsWorker().InTx(ctx, "drop partition "+name, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `set local lock_timeout = `+postgres.Milliseconds(dropLockTimeout)); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `select everpost_drop_partitions($1)`, []string{name})
+		return err
+	})
+}
+
+// removeRemains removes old rows that are in no partition of their own, and the last flushes of
+// processes that have ended.
+func (s *Statistics) removeRemains(ctx context.Context, now time.Time) error {
+	limit := func(t postgres.TimePartitioned) time.Time { return now.Add(-keptFor(t.Table)).UTC().Truncate(t.Span) }
+	tables := postgres.StatisticsTables()
+	return s.core.AsWorker().WithConn(ctx, "remove old statistics", func(ctx context.Context, conn postgres.Querier) error {
+		batch := &pgx.Batch{}
+		batch.Queue(`delete from statistics_minutes where at < $1`, limit(tables[0]))
+		batch.Queue(`delete from statistics_hours where at < $1`, limit(tables[1]))
+		batch.Queue(`delete from statistics_writers where written_at < now() - $1::bigint * interval '1 millisecond'`, writerKept.Milliseconds())
+		return conn.SendBatch(ctx, batch).Close()
+	})
+}
+
+// removeDeletedTenants removes the statistics of deleted tenants, so that their ids can be used again.
+func (s *Statistics) removeDeletedTenants(ctx context.Context) error {
+	ids, err := postgres.QueryAll(ctx, s.core.AsWorker(), "look for deleted tenants", pgx.RowTo[string], `
+		select id from deleted_tenants d where deleted_at < now() - $1::bigint * interval '1 millisecond'
+		and (exists (select from statistics_minutes m where m.tenant_id = d.id) or exists (select from statistics_hours h where h.tenant_id = d.id))`,
+		tenantKept.Milliseconds())
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		for _, statement := range []string{
+			`delete from statistics_minutes where (tenant_id, endpoint_id, at) in (
+				select tenant_id, endpoint_id, at from statistics_minutes where tenant_id = $1 limit $2)`,
+			`delete from statistics_hours where (tenant_id, endpoint_id, at) in (
+				select tenant_id, endpoint_id, at from statistics_hours where tenant_id = $1 limit $2)`,
+		} {
+			if err := s.deleteInBatches(ctx, statement, id); err != nil {
+				return fmt.Errorf("remove the statistics of a deleted tenant: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// deleteInBatches repeats a statement until it deletes less than a batch.
+func (s *Statistics) deleteInBatches(ctx context.Context, statement, tenantID string) error {
+	for {
+		begun, deleted := time.Now(), int64(0)
+		err := s.core.AsWorker().WithConn(ctx, "remove statistics", func(ctx context.Context, conn postgres.Querier) error {
+			tag, err := conn.Exec(ctx, statement, tenantID, postgres.DeleteBatch)
+			deleted = tag.RowsAffected()
+			return err
+		})
+		if err != nil || deleted < postgres.DeleteBatch {
+			return err
+		}
+		if err := postgres.Rest(ctx, begun); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package statistics
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// key is an endpoint and a minute, in minutes since 1970.
+type key struct {
+	endpoint webhook.EndpointID
+	minute   int64
+}
+
+// entry has the counts of a key.
+type entry struct {
+	tenant string
+	counts webhook.Counts
+}
+
+// counted is what was counted and is not being written yet.
+type counted struct {
+	mu      sync.Mutex
+	entries map[key]*entry
+	held    int // rows that are being written, or wait for that
+	max     int // of entries and held rows
+	dropped int64
+}
+
+func newCounted(limit int) counted { return counted{entries: map[key]*entry{}, max: limit} }
+
+// add counts an attempt, unless a is nil, and the end of its delivery in a state, if ended is set.
+func (c *counted) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, state webhook.State, ended bool) {
+	k := key{ref.EndpointID, at.Unix() / 60}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[k]
+	if e == nil {
+		if len(c.entries)+c.held >= c.max {
+			c.dropped++
+			return
+		}
+		e = &entry{tenant: ref.TenantID}
+		c.entries[k] = e
+	}
+	if a != nil {
+		e.counts.AddAttempt(a)
+	}
+	if ended {
+		e.counts.AddEnd(state)
+	}
+}
+
+// take removes and returns what was counted.
+func (c *counted) take() map[key]*entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.entries
+	c.entries = make(map[key]*entry, len(taken))
+	return taken
+}
+
+// hold notes that rows wait to be written.
+func (c *counted) hold(rows int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held += rows
+}
+
+// release notes that rows are written, or given up.
+func (c *counted) release(rows int) { c.hold(-rows) }
+
+// dropBefore drops entries from before a time.
+func (c *counted) dropBefore(limit time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, e := range c.entries {
+		if time.Unix(k.minute*60, 0).Before(limit) {
+			c.dropped += lost(&e.counts)
+			delete(c.entries, k)
+		}
+	}
+}
+
+// giveUp notes that a row that waits to be written is given up.
+func (c *counted) giveUp(row *webhook.StatisticsRow) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held--
+	if !row.EndpointID.IsZero() { // totals say the same again
+		c.dropped += lost(&row.Counts)
+	}
+}
+
+func (c *counted) droppedSoFar() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dropped
+}
+
+// lost is how many attempts and ends are in counts.
+func lost(c *webhook.Counts) (n int64) {
+	for _, ends := range c.Ended {
+		n += ends
+	}
+	return n + c.Total()
+}
+
+// withTotals returns the rows of what was counted, with one for each tenant and one for all of them,
+// per minute, in the order of their keys. So a total is one row to read, however many endpoints
+// there are.
+func withTotals(entries map[key]*entry) []webhook.StatisticsRow {
+	type total struct {
+		tenant string
+		minute int64
+	}
+	rows := make([]webhook.StatisticsRow, 0, len(entries)+2)
+	totals := map[total]*webhook.Counts{}
+	for k, e := range entries {
+		rows = append(rows, webhook.StatisticsRow{TenantID: e.tenant, EndpointID: k.endpoint, Minute: time.Unix(k.minute*60, 0).UTC(), Counts: e.counts})
+		for _, of := range []total{{e.tenant, k.minute}, {"", k.minute}} {
+			if totals[of] == nil {
+				totals[of] = &webhook.Counts{}
+			}
+			totals[of].Add(&e.counts)
+		}
+	}
+	for of, counts := range totals {
+		rows = append(rows, webhook.StatisticsRow{TenantID: of.tenant, Minute: time.Unix(of.minute*60, 0).UTC(), Counts: *counts})
+	}
+	slices.SortFunc(rows, func(a, b webhook.StatisticsRow) int {
+		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), bytes.Compare(a.EndpointID[:], b.EndpointID[:]), a.Minute.Compare(b.Minute))
+	})
+	return rows
+}
