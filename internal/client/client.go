@@ -82,10 +82,11 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Do makes a request. A response that is not 2xx is an *APIError. A *NoResponseError and
 // ErrInterrupted mean that there was no response.
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
-	target := c.base + "/v1"
+	parts := []string{c.base, "v1"}
 	for _, part := range r.Path {
-		target += "/" + url.PathEscape(part)
+		parts = append(parts, url.PathEscape(part))
 	}
+	target := strings.Join(parts, "/")
 	if len(r.Query) > 0 {
 		target += "?" + r.Query.Encode()
 	}

@@ -22,7 +22,7 @@ func TestErrorsWithoutResponse(t *testing.T) {
 	} {
 		got := c.unreachable(t.Context(), &url.Error{Op: "Get", URL: "http://everpost.example/?canary", Err: err})
 		require.EqualError(t, got, want)
-		require.IsType(t, &NoResponseError{}, got)
+		require.ErrorAs(t, got, new(*NoResponseError))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -94,9 +95,7 @@ type answerPage[T any] struct {
 // list reads a page of at most n entries.
 func list[T any](ctx context.Context, c *call, query url.Values, cursor string, n int, path ...string) (answerPage[T], error) {
 	all := url.Values{"limit": {strconv.Itoa(n)}}
-	for name, values := range query {
-		all[name] = values
-	}
+	maps.Copy(all, query)
 	if cursor != "" {
 		all.Set("cursor", cursor)
 	}

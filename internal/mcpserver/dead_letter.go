@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -152,14 +153,14 @@ func (c deadLetterCount) text() string {
 	if c.Count == 0 {
 		return ""
 	}
-	text := "In all " + c.number() + ":\n"
-	shown := 0
+	lines, shown := []string{"In all " + c.number() + ":"}, 0
 	for _, g := range c.Groups {
-		text += fmt.Sprintf("%d to %s, given up for %s, last outcome %s, for example %s\n", g.Count, g.EndpointID, g.Reason, g.LastOutcome, g.Example)
+		lines = append(lines, fmt.Sprintf("%d to %s, given up for %s, last outcome %s, for example %s",
+			g.Count, g.EndpointID, g.Reason, g.LastOutcome, g.Example))
 		shown += g.Count
 	}
 	if rest := c.Count - shown; rest > 0 {
-		text += fmt.Sprintf("%d in smaller groups\n", rest)
+		lines = append(lines, fmt.Sprintf("%d in smaller groups", rest))
 	}
-	return text + "The newest:\n"
+	return strings.Join(append(lines, "The newest:"), "\n") + "\n"
 }

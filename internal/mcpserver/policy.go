@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/everpost/everpost/internal/client"
 )
@@ -54,13 +55,13 @@ func previewPolicy(ctx context.Context, c *call, in policyInput) (string, policy
 	}
 	return fit(maxPolicyAttempts, func(n int) (string, policyPreview, error) {
 		out := policyPreview{Policy: known.Policy, Attempts: known.Attempts[:min(len(known.Attempts), n)], More: len(known.Attempts) > n}
-		text := plural(len(known.Attempts), "attempt", "attempts") + ", counted from the first:\n"
+		lines := []string{plural(len(known.Attempts), "attempt", "attempts") + ", counted from the first:"}
 		for _, a := range out.Attempts {
-			text += fmt.Sprintf("%d after %s (between %s and %s)\n", a.Number, a.Nominal, a.Earliest, a.Latest)
+			lines = append(lines, fmt.Sprintf("%d after %s (between %s and %s)", a.Number, a.Nominal, a.Earliest, a.Latest))
 		}
 		if out.More {
-			text += "and more\n"
+			lines = append(lines, "and more")
 		}
-		return text, out, nil
+		return strings.Join(lines, "\n") + "\n", out, nil
 	})
 }

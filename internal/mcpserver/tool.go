@@ -79,7 +79,7 @@ func schemaOf[In any](oneTenant bool) *jsonschema.Schema {
 		schema.Required = append([]string{"tenant"}, schema.Required...)
 	}
 	if limit := schema.Properties["limit"]; limit != nil {
-		limit.Minimum, limit.Maximum = jsonschema.Ptr(1.0), jsonschema.Ptr(float64(maxEntries))
+		limit.Minimum, limit.Maximum = new(1.0), new(float64(maxEntries))
 	}
 	if states := schema.Properties["state"]; states != nil && states.Items != nil {
 		states.Items.Enum = []any{"pending", "retrying", "held", "delivered", "dead_lettered", "cancelled", "discarded"}
