@@ -14,6 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -71,7 +72,8 @@ type Config struct {
 	Starter   Starter
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
-	Observer  Observer // may be nil
+	Observer  Observer        // may be nil
+	Tracer    *tracing.Tracer // makes a span of each attempt; may be nil
 	// Held is called when admission holds a delivery because of a backlog. May be nil.
 	Held func(webhook.EndpointID)
 	// Ended is called when a delivery ends without an attempt, sometimes twice. It must be
@@ -103,6 +105,7 @@ type Activities struct {
 	faults    Faults
 	replays   Replays
 	observer  Observer
+	tracer    *tracing.Tracer
 	held      func(webhook.EndpointID)
 	ended     func(webhook.Ref, webhook.Progress)
 	log       *slog.Logger
@@ -153,13 +156,20 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, observer: c.Observer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
+		replays: c.Replays, observer: c.Observer, tracer: c.Tracer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		runs: newAttemptRuns(c.MaxRunning, rememberedRuns),
 		slow: fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
 	}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	return a
+}
+
+// Running is the number of attempts that are running.
+func (a *Activities) Running() int {
+	a.runs.mu.Lock()
+	defer a.runs.mu.Unlock()
+	return a.runs.running
 }
 
 // Stop waits for the running attempts and their records until ctx ends, then cancels them: an

@@ -49,6 +49,9 @@ type AttemptInput struct {
 	// Faults counts the consecutive internal faults that a shared workflow has met with this
 	// delivery.
 	Faults int `json:"faults,omitempty"`
+
+	// Trace says where the attempt's span belongs; "" begins a new trace, if there are traces.
+	Trace webhook.Trace `json:"trace,omitempty"`
 }
 
 // AttemptResult is the status of the delivery after it.
@@ -193,10 +196,15 @@ func (a *Activities) startOrJoin(in AttemptInput) (*attemptRun, error) {
 // began it.
 func (a *Activities) runAttempt(run *attemptRun, in AttemptInput, attempt func(*attemptRun, AttemptInput) (AttemptResult, error)) {
 	defer a.runs.end(in.key(), run)
+	run.span = a.tracer.Start(in.Trace, "attempt")
+	run.span.Delivery(in.Ref)
+	run.span.Number("everpost.attempt.number", in.Attempts+1)
+	run.span.Number("everpost.run", in.Run)
 	defer func() {
 		if p := recover(); p != nil {
 			run.err = a.panicked(in, p)
 		}
+		run.span.End(run.err)
 		if run.err != nil {
 			a.observer.InternalFault(run.err)
 		}

@@ -108,7 +108,7 @@ func (a *Activities) executeEager(run *attemptRun, in AttemptInput, request eage
 			request.start.Undelivered(recorded)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
+	ctx, cancel := context.WithTimeout(run.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
 	made, err := a.send(ctx, in, request.target, request.content, request.permit)
 	a.runs.markAnswered(run)

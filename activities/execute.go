@@ -31,7 +31,7 @@ func (a *Activities) executeGuarded(run *attemptRun, in *AttemptInput) (result A
 }
 
 func (a *Activities) executeOnce(run *attemptRun, in *AttemptInput) (AttemptResult, error) {
-	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
+	ctx, cancel := context.WithTimeout(run.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
 	if run.unrecorded != nil {
 		return a.recordAgain(ctx, run, *in)

@@ -37,6 +37,8 @@ func (a *Activities) record(ctx context.Context, run *attemptRun, in AttemptInpu
 	}
 	a.outage.end()
 	run.unrecorded, run.settled = nil, true
+	run.span.Text("everpost.state", status.State.String())
+	run.span.Text("everpost.reason", step.Reason)
 	if step.Attempt != nil {
 		a.observer.Attempted(in.Ref, step.Attempt, status.Progress)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	sdk "go.temporal.io/sdk/worker"
 
 	"github.com/everpost/everpost/activities"
@@ -34,13 +35,13 @@ type Workers struct {
 
 // Start starts a worker for each task queue. Eager workflow starts require the client that
 // starts the workflows. fatal is called when a worker ends by itself, for example because
-// its namespace does not exist.
-func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Workers, error) {
-	return StartWith(c, func(r Registry) { Register(r, a) }, fatal)
+// its namespace does not exist. Spans is an interceptor to pass.
+func Start(c client.Client, a *activities.Activities, fatal func(error), interceptors ...interceptor.WorkerInterceptor) (*Workers, error) {
+	return StartWith(c, func(r Registry) { Register(r, a) }, fatal, interceptors...)
 }
 
 // StartWith is Start with other registrations; a test registers those of another release.
-func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Workers, error) {
+func StartWith(c client.Client, register func(Registry), fatal func(error), interceptors ...interceptor.WorkerInterceptor) (*Workers, error) {
 	w := &Workers{}
 	sdk.SetStickyWorkflowCacheSize(cachedWorkflows)
 	for _, queue := range workflows.TaskQueues() {
@@ -55,6 +56,7 @@ func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Wo
 			DeadlockDetectionTimeout: 10 * time.Second,
 			WorkerStopTimeout:        StopTimeout,
 			OnFatalError:             fatal,
+			Interceptors:             interceptors,
 		})
 		register(one)
 		if err := one.Start(); err != nil {

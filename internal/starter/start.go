@@ -123,21 +123,24 @@ func (d *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
 	return d.startFanout(ctx, id, group)
 }
 
-func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) error {
+func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) (err error) {
+	group, end := d.traceStart(id, group)
+	defer func() { end(err) }()
 	options := d.startOptions(id, workflows.TaskQueue(group[0].EndpointID))
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.eventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
-	_, err := d.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
+	_, err = d.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
 	return ignoreAlreadyStarted(err)
 }
 
 // startDelivery starts the delivery's own workflow, unless it was started before.
-func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error {
+func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) (err error) {
 	options := d.ownOptions(start.Ref)
+	traced, end := d.traceStart(options.ID, []webhook.Start{start})
+	defer func() { end(err) }()
 	input := workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: initialProgress(start)}, NotBefore: start.NotBefore,
+		DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: initialProgress(start), Trace: traced[0].Trace}, NotBefore: start.NotBefore,
 	}
-	var err error
 	switch {
 	case start.Resume != nil:
 		// It may have had a workflow before, in an earlier run, or until it was held. If that has not

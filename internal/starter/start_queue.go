@@ -87,7 +87,7 @@ func (d *Starter) sendEagerly(start webhook.Start) bool {
 	return d.soleWorker && requests != nil && d.queue.Len() < d.queueLength && d.gatherings.len() < maxGathered*d.width &&
 		!d.endpointQueue.has(start.EndpointID) &&
 		(*requests).SendEagerly(
-			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true}, &eagerStart{d: d, start: start},
+			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true, Trace: start.Trace}, &eagerStart{d: d, start: start},
 		)
 }
 
