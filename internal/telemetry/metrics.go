@@ -107,6 +107,7 @@ func NewMetrics(version string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(build)
+	m.makeSeries()
 	return m
 }
 

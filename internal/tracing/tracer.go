@@ -37,6 +37,8 @@ type Config struct {
 	Version string
 	// Logger is told when the collector does not take spans.
 	Logger *slog.Logger
+	// URL is the collector's address, for tests. Defaults to the SDK's variables.
+	URL string
 }
 
 // Tracer makes spans. Nil makes none.
@@ -56,7 +58,11 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 		return nil, fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	client := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithHTTPClient(&http.Client{Transport: client}))
+	options := []otlptracehttp.Option{otlptracehttp.WithHTTPClient(&http.Client{Transport: client})}
+	if c.URL != "" {
+		options = append(options, otlptracehttp.WithEndpointURL(c.URL))
+	}
+	exporter, err := otlptracehttp.New(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("open the OTLP exporter: %w", err)
 	}
