@@ -99,7 +99,7 @@ func (h *temporalHandler) WithTags(tags map[string]string) client.MetricsHandler
 // Counter implements client.MetricsHandler.
 func (h *temporalHandler) Counter(name string) client.MetricsCounter {
 	vec := made(h.metrics, h.metrics.counters, name, func(help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name + "_total", Help: help}, temporalLabels())
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: strings.TrimSuffix(name, "_total") + "_total", Help: help}, temporalLabels())
 	})
 	if vec == nil {
 		return client.MetricsNopHandler.Counter(name)

@@ -67,7 +67,7 @@ func TestMetricsOfTemporal(t *testing.T) {
 		`temporal_request_total{operation="PollWorkflowTaskQueue"} 1`,
 		`temporal_request_latency_seconds_bucket{operation="StartWorkflowExecution",le="0.05"} 1`,
 		`temporal_num_pollers{operation="StartWorkflowExecution"} 3`,
-		`temporal_local_activity_total_total{} 8`,
+		`temporal_local_activity_total{} 8`,
 		`temporal_request_failure_total{} 0`,
 	})
 	require.NotContains(t, strings.Join(lines, "\n"), "canary")
