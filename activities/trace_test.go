@@ -52,9 +52,7 @@ func TestAttemptsAreTraced(t *testing.T) {
 	require.True(t, posts[0].Failed)
 	want := "00-" + trace + "-" + posts[1].SpanID + "-01"
 	require.Equal(t, []string{want}, b.Requests()[1].Header.Values("traceparent"), "in place of its own")
-	recorded, err := b.store.Deliveries.Attempts(t.Context(), tenant, in.DeliveryID, 10, 0)
-	require.NoError(t, err)
-	require.Equal(t, want, recorded[0].RequestHeaders["traceparent"])
+	require.Equal(t, want, b.attempts(t, in)[0].RequestHeaders["traceparent"])
 	for _, secret := range []string{"canary", secret, "order\": 17"} {
 		require.NotContains(t, collector.Raw(), secret)
 	}

@@ -45,7 +45,6 @@ type Config struct {
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
-	client   *http.Transport
 }
 
 // New returns a Tracer that sends in the background. It does not wait for the collector. An error
@@ -57,8 +56,7 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	client := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
-	options := []otlptracehttp.Option{otlptracehttp.WithHTTPClient(&http.Client{Transport: client})}
+	var options []otlptracehttp.Option
 	if c.URL != "" {
 		options = append(options, otlptracehttp.WithEndpointURL(c.URL))
 	}
@@ -69,7 +67,7 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithResource(from), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithBatcher(&loggingExporter{SpanExporter: exporter, log: c.Logger}),
 	)
-	return &Tracer{provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(c.Version)), client: client}, nil
+	return &Tracer{provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(c.Version))}, nil
 }
 
 // Stop sends the spans that have ended, for 2 s at most, and ends the Tracer.
@@ -80,7 +78,6 @@ func (t *Tracer) Stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	_ = t.provider.Shutdown(ctx) // what is not sent by then is lost, as if the collector was away
-	t.client.CloseIdleConnections()
 }
 
 // Request begins the span of a request to the API, below that of the caller if it has sent a
