@@ -152,13 +152,13 @@ func TestRecordingRulesAreUsed(t *testing.T) {
 func TestRulesWithPromtool(t *testing.T) {
 	t.Parallel()
 	_, alerts := rules(t)
-	tests := read(t, "deploy/monitoring/rules_test.yaml")
+	tests := read(t, "deploy/monitoring/rules_test.yaml") + read(t, "deploy/monitoring/rules_day_test.yaml")
 	for name := range alerts {
 		require.Contains(t, tests, "name: "+name+" fires\n")
 		require.Contains(t, tests, "name: "+name+" is silent\n")
 	}
 	program := promtool(t)
-	for _, arguments := range [][]string{{"check", "rules", "rules.yaml"}, {"test", "rules", "rules_test.yaml"}} {
+	for _, arguments := range [][]string{{"check", "rules", "rules.yaml"}, {"test", "rules", "rules_test.yaml", "rules_day_test.yaml"}} {
 		command := exec.CommandContext(t.Context(), program, arguments...)
 		command.Dir = filepath.Join(root, "deploy", "monitoring")
 		said, err := command.CombinedOutput()
