@@ -14,6 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -74,7 +75,8 @@ type Config struct {
 	Starter   Starter
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
-	Observer  Observer // may be nil
+	Observer  Observer        // may be nil
+	Tracer    *tracing.Tracer // makes a span of each attempt; may be nil
 	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
 	OnBacklog func(webhook.EndpointID)
 	// OnEndWithoutAttempt is called when a delivery ends without an attempt, sometimes twice. It
@@ -107,6 +109,7 @@ type Activities struct {
 	faults    Faults
 	replays   Replays
 	observer  Observer
+	tracer    *tracing.Tracer
 	onBacklog func(webhook.EndpointID)
 	onEnd     func(webhook.Ref, webhook.Progress)
 	log       *slog.Logger
@@ -157,13 +160,20 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, observer: c.Observer, onBacklog: c.OnBacklog, onEnd: c.OnEndWithoutAttempt, log: c.Logger, owner: c.Owner,
+		replays: c.Replays, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog, onEnd: c.OnEndWithoutAttempt, log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),
 		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
 	}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	return a
+}
+
+// Running is the number of attempts that are running.
+func (a *Activities) Running() int {
+	a.executions.mu.Lock()
+	defer a.executions.mu.Unlock()
+	return a.executions.running
 }
 
 // Stop refuses new attempts, and waits until ctx ends for the running ones to be made and recorded.

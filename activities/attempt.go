@@ -49,6 +49,9 @@ type AttemptInput struct {
 	// Faults counts the consecutive internal faults that a shared workflow has met with this
 	// delivery.
 	Faults int `json:"faults,omitempty"`
+
+	// Trace says where the attempt's span belongs; "" begins a new trace, if there are traces.
+	Trace webhook.Trace `json:"trace,omitempty"`
 }
 
 // AttemptResult is the status of the delivery after the attempt.
@@ -193,10 +196,15 @@ func (a *Activities) startOrJoin(in AttemptInput) (*execution, error) {
 // began it.
 func (a *Activities) runAttempt(exec *execution, in AttemptInput, attempt func(*execution, AttemptInput) (AttemptResult, error)) {
 	defer a.executions.end(in.key(), exec)
+	exec.span = a.tracer.Start(in.Trace, "attempt")
+	exec.span.Delivery(in.Ref)
+	exec.span.Number("everpost.attempt.number", in.Attempts+1)
+	exec.span.Number("everpost.run", in.Run)
 	defer func() {
 		if p := recover(); p != nil {
 			exec.err = a.panicked(in, p)
 		}
+		exec.span.End(exec.err)
 		if exec.err != nil {
 			a.observer.InternalFault(exec.err)
 		}

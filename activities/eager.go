@@ -111,7 +111,7 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 			request.start.StartOwn(recorded)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
+	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
 	made, err := a.send(ctx, in, request.target, request.content, request.permit)
 	a.executions.markAnswered(exec)

@@ -31,7 +31,7 @@ func (a *Activities) executeGuarded(exec *execution, in *AttemptInput) (result A
 }
 
 func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResult, error) {
-	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
+	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
 	if exec.unrecorded != nil {
 		return a.recordAgain(ctx, exec, *in)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -19,8 +20,9 @@ type execution struct {
 	timeout  time.Duration // of the request
 	result   AttemptResult
 	err      error
-	claimed  bool // guarded by executions.mu: the store has a claim, or gets one now
-	settled  bool // result is what the store says; false if nothing was sent and nothing is known
+	span     *tracing.Span // of the attempt; nil without traces
+	claimed  bool          // guarded by executions.mu: the store has a claim, or gets one now
+	settled  bool          // result is what the store says; false if nothing was sent and nothing is known
 
 	// unrecorded is the step of a request that was answered while the store was out of
 	// reach: the next execution of the attempt records it and sends nothing. place is its

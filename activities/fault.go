@@ -189,6 +189,6 @@ func (a *Activities) Probe(ctx context.Context, id webhook.EndpointID) error {
 		_, text := describeFault(a.internalFault(ctx, fmt.Sprintf("probe endpoint %s", id), err))
 		return errors.New(text)
 	}
-	_, _, err = signed(message{}, target, nil, a.now())
+	_, _, err = signed(message{}, target, nil, a.now(), "")
 	return err
 }

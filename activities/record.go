@@ -38,6 +38,8 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 	}
 	a.outage.end()
 	exec.unrecorded, exec.settled = nil, true
+	exec.span.Text("everpost.state", status.State.String())
+	exec.span.Text("everpost.reason", step.Reason)
 	if step.Attempt != nil {
 		a.observer.Attempted(in.Ref, step.Attempt, status.Progress)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -25,9 +26,12 @@ type message struct {
 // here. The attempt that it returns has no run and no delay.
 //
 // An error is an internal fault: nothing is known of the receiver.
-func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, payload []byte) (webhook.Attempt, error) {
+func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, payload []byte,
+) (made webhook.Attempt, err error) {
 	body := target.PayloadFormat.Body(m.eventType, m.created, payload) // what is signed is what is sent
-	header, ownCount, err := signed(m, target, body, now)
+	span := tracing.Receiver(ctx, target.URL)
+	defer func() { span.End(err) }()
+	header, ownCount, err := signed(m, target, body, now, span.Trace())
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
@@ -40,8 +44,10 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 		return webhook.Attempt{}, &sendError{response.Err}
 	}
 	redactEchoes(&response, target.URL, header[:ownCount])
+	outcome := retry.Classify(response.Answer, policy)
+	span.Outcome(outcome)
 	return webhook.Attempt{
-		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, policy), Error: response.Err,
+		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: outcome, Error: response.Err,
 		RequestHeaders: recordedHeader(header, ownCount, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
 		Truncated: response.Truncated,
 	}, nil

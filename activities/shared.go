@@ -43,6 +43,9 @@ type DeliveryState struct {
 	LastResponse string `json:"last_response,omitempty"` // of the receiver, in words
 	Faults       int    `json:"faults,omitempty"`        // internal faults in a row
 	LastError    string `json:"last_error,omitempty"`    // the last of them
+
+	// Trace says where the spans of the delivery's workflows belong.
+	Trace webhook.Trace `json:"trace,omitempty"`
 }
 
 // AttemptsResult has the deliveries that need further work.

@@ -11,8 +11,8 @@ import (
 )
 
 // signed returns the header of one request: first the ownCount fields of the endpoint's own, then
-// those of Everpost.
-func signed(m message, target *webhook.Target, body []byte, now time.Time) (header [][2]string, ownCount int, err error) {
+// those of Everpost. trace is that of the request's span.
+func signed(m message, target *webhook.Target, body []byte, now time.Time, trace webhook.Trace) (header [][2]string, ownCount int, err error) {
 	secrets := make([]signature.Secret, 0, len(target.Secrets))
 	for _, text := range target.Secrets {
 		secret, err := signature.ParseSecret(text)
@@ -25,7 +25,10 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time) (head
 	if err != nil {
 		return nil, 0, err
 	}
-	header = make([][2]string, 0, len(target.Headers)+7)
+	if target.TraceContext && trace != "" {
+		fields = append(fields, [2]string{"traceparent", string(trace)})
+	}
+	header = make([][2]string, 0, len(target.Headers)+8)
 	for name, value := range target.Headers {
 		if !has(fields, name) {
 			header = append(header, [2]string{name, value})

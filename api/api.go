@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -78,8 +80,11 @@ type Config struct {
 	// request. Defaults to none: the source is the peer of the connection.
 	TrustedProxies []netip.Prefix
 
-	// Metrics counts refused requests. Defaults to none.
+	// Metrics counts requests. Defaults to none.
 	Metrics Metrics
+
+	// Tracer makes a span of each request. Defaults to none.
+	Tracer *tracing.Tracer
 
 	// Version is shown in the OpenAPI document. Defaults to "dev".
 	Version string
@@ -119,11 +124,14 @@ type Server struct {
 	buckets buckets
 	bodies  bodyBudget
 	pace    bodyPace
+
+	byPath   map[string]route // by method and path of Echo
+	inFlight atomic.Int64     // requests
 }
 
 // New returns a Server with all routes.
 func New(c Config) *Server {
-	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace()}
+	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(), byPath: map[string]route{}}
 	s.openAPI = openAPIDocument(s.config.Version)
 	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true
@@ -131,6 +139,7 @@ func New(c Config) *Server {
 	s.echo.Use(s.middleware)
 	for _, r := range routes() {
 		s.echo.Add(r.method, r.echoPath(), s.serve(r))
+		s.byPath[r.method+" "+r.echoPath()] = r
 	}
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -138,6 +139,8 @@ type refusals map[string]int
 
 func (r refusals) AuthFailed(cause string)  { r["auth "+cause]++ }
 func (r refusals) BodyRefused(cause string) { r["body "+cause]++ }
+
+func (refusals) Answered(string, int, time.Duration) {}
 
 // Each request whose key is refused is counted once, by cause.
 func TestFailedAuthenticationIsCounted(t *testing.T) {

@@ -22,6 +22,7 @@ type endpointView struct {
 	Signature      string                `json:"signature"`
 	PublicKey      *string               `json:"public_key"`
 	PayloadFormat  webhook.PayloadFormat `json:"payload_format"`
+	TraceContext   bool                  `json:"trace_context"`
 	Timeout        string                `json:"timeout"`
 	MaxInFlight    int                   `json:"max_in_flight"`
 	RateLimit      float64               `json:"rate_limit_per_second"`
@@ -57,7 +58,7 @@ func showEndpoint(e webhook.Endpoint) endpointView {
 	view := endpointView{
 		ID: e.ID, TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: e.State, StateReason: nullable(e.StateReason),
 		Signature: e.Signature, PublicKey: nullable(e.PublicKey), PayloadFormat: e.PayloadFormat,
-		Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
+		TraceContext: e.TraceContext, Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
 		RetryPolicy: policy, PolicySource: source,
 		CircuitBreaker: breakerView{
 			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,

@@ -20,7 +20,7 @@ func TestEndpointShape(t *testing.T) {
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook?a=1&b=2","event_types":["order.*"]}`)
 	id, secret := a.json["id"].(string), a.json["secret"].(string)
 	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"state":"active",` +
-		`"state_reason":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw",` +
+		`"state_reason":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw","trace_context":false,` +
 		`"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
 		`"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
 		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h"},"retry_policy_source":"installation",` +
@@ -46,7 +46,7 @@ const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],
 	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
 	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,"auto_replay":true,` +
-	`"signature":"v1","payload_format":"envelope","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","metadata":{"a":"b"}}`
+	`"signature":"v1","payload_format":"envelope","trace_context":true,"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","metadata":{"a":"b"}}`
 
 func TestEndpointWithEveryField(t *testing.T) {
 	t.Parallel()
@@ -68,6 +68,7 @@ func TestEndpointWithEveryField(t *testing.T) {
 	require.InDelta(t, 0.5, e.RateLimit, 0)
 	require.True(t, e.AutoReplay)
 	require.Equal(t, webhook.PayloadEnvelope, e.PayloadFormat)
+	require.True(t, e.TraceContext)
 }
 
 func TestPatchLeavesReplacesAndResets(t *testing.T) {
@@ -105,7 +106,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,`+
 		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,"auto_replay":null,"signature":null,`+
-		`"payload_format":null,"metadata":null}`)
+		`"payload_format":null,"trace_context":null,"metadata":null}`)
 	reset := defaultEndpoint()
 	reset.ID, reset.TenantID, reset.URL, reset.CreatedAt, reset.UpdatedAt = want.ID, want.TenantID, want.URL, want.CreatedAt, want.UpdatedAt
 	require.Equal(t, reset, b.endpoints[0], "null is the default")
@@ -176,6 +177,7 @@ func TestEndpointRefusals(t *testing.T) {
 		`U,"signature":"v2"`:                     {"signature", `must be "v1", "v1a" or "hex"`},
 		`U,"payload_format":"Raw"`:               {"payload_format", `must be "raw" or "envelope"`},
 		`U,"payload_format":1`:                   {"payload_format", "must be a string"},
+		`U,"trace_context":1`:                    {"trace_context", "must be true or false"},
 		`U,"secret":"whsec_short"`:               {"secret", noSecret},
 		`U,"secret":"whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="`: {
 			"secret", `must begin with whsec_, because the endpoint's signature is "v1"`,

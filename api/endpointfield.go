@@ -56,6 +56,8 @@ func (s *Server) readEndpointField(d *jsonDecoder, e *webhook.Endpoint, name str
 		set(d, &e.Signature, initial.Signature, readSignature)
 	case "payload_format":
 		set(d, &e.PayloadFormat, initial.PayloadFormat, readPayloadFormat)
+	case "trace_context":
+		set(d, &e.TraceContext, false, readBoolean)
 	case "metadata":
 		set(d, &e.Metadata, initial.Metadata, readMetadata)
 	default:

@@ -33,18 +33,18 @@ func (s *Server) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 			_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(s.pace.grace))
 		}
 
+		start, status, answered := time.Now(), statusCut, s.observe(c)
+		defer func() { answered(status) }()
+		if err := s.recoverPanic(c, next); err != nil {
+			c.Error(err) // written here, so that metrics and log line have the status
+		}
+		status = c.Response().Status
 		ctx := c.Request().Context()
-		if !s.config.Logger.Enabled(ctx, slog.LevelDebug) {
-			return s.recoverPanic(c, next)
+		if s.config.Logger.Enabled(ctx, slog.LevelDebug) {
+			s.config.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
+				slog.String("request_id", id), slog.String("method", c.Request().Method), slog.String("route", c.Path()),
+				slog.Int("status", status), slog.Duration("took", time.Since(start).Round(time.Microsecond)))
 		}
-		start := time.Now()
-		err := s.recoverPanic(c, next)
-		if err != nil {
-			c.Error(err) // written here, so that the log line has the status
-		}
-		s.config.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
-			slog.String("request_id", id), slog.String("method", c.Request().Method), slog.String("route", c.Path()),
-			slog.Int("status", c.Response().Status), slog.Duration("took", time.Since(start).Round(time.Microsecond)))
 		return nil
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	sdk "go.temporal.io/sdk/worker"
 
 	"github.com/everpost/everpost/activities"
@@ -33,13 +34,14 @@ type Worker struct {
 }
 
 // Start starts a worker. Eager workflow starts require the client that starts the workflows. fatal
-// is called when the worker ends by itself, for example because its namespace does not exist.
-func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Worker, error) {
-	return StartWith(c, func(r Registry) { Register(r, a) }, fatal)
+// is called when the worker ends by itself, for example because its namespace does not exist. Spans
+// is an interceptor to pass.
+func Start(c client.Client, a *activities.Activities, fatal func(error), interceptors ...interceptor.WorkerInterceptor) (*Worker, error) {
+	return StartWith(c, func(r Registry) { Register(r, a) }, fatal, interceptors...)
 }
 
 // StartWith is Start with other registrations; a test registers those of another release.
-func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Worker, error) {
+func StartWith(c client.Client, register func(Registry), fatal func(error), interceptors ...interceptor.WorkerInterceptor) (*Worker, error) {
 	sdk.SetStickyWorkflowCacheSize(cachedWorkflows)
 	w := sdk.New(c, workflows.TaskQueue, sdk.Options{
 		MaxConcurrentWorkflowTaskExecutionSize:  slots,
@@ -52,6 +54,7 @@ func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Wo
 		DeadlockDetectionTimeout: 10 * time.Second,
 		WorkerStopTimeout:        StopTimeout,
 		OnFatalError:             fatal,
+		Interceptors:             interceptors,
 	})
 	register(w)
 	if err := w.Start(); err != nil {

@@ -37,6 +37,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Probe: in.Probe,
 		// Another workflow may have made the first attempt of a delivery that was handed over.
 		FirstTask: !in.HandedOver && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
+		Trace:     traceInRun(ctx, &in.DeliveryState),
 	}
 	summary := fmt.Sprintf("attempt %d", in.Attempts+1)
 	if in.Faults > 0 {
@@ -57,6 +58,11 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 	result = activities.AttemptResult{}
 	err = workflow.ExecuteActivity(joined, a.Join, request).Get(ctx, &result)
 	return result, err
+}
+
+// traceInRun is the trace for the delivery's attempts in this run of the workflow.
+func traceInRun(ctx workflow.Context, s *DeliveryState) webhook.Trace {
+	return s.Trace.InRun(workflow.GetInfo(ctx).WorkflowExecution.RunID, s.DeliveryID)
 }
 
 func localOptions(ctx workflow.Context, summary string) workflow.Context {

@@ -23,7 +23,7 @@ type DeadLetterInput struct {
 // The store says dead_lettered already.
 func NewDeadLetter(s DeliveryState) DeadLetterInput {
 	in := DeadLetterInput{DeliveryState: DeliveryState{
-		Ref: s.Ref, Progress: s.Progress, CommandDone: s.CommandDone, LastResponse: s.LastResponse,
+		Ref: s.Ref, Progress: s.Progress, CommandDone: s.CommandDone, LastResponse: s.LastResponse, Trace: s.Trace,
 	}}
 	signal := signalOf(s.Command)
 	switch s.Command.Command {
@@ -190,7 +190,7 @@ func (l *deadLetter) continueAsNew(ctx workflow.Context) error {
 // continueAsDelivery continues as the delivery that a replay has opened.
 func (l *deadLetter) continueAsDelivery(ctx workflow.Context) error {
 	showState(ctx, l.State)
-	in := DeliveryInput{DeliveryState: DeliveryState{Ref: l.Ref, Progress: l.Progress, CommandDone: l.CommandDone}}
+	in := DeliveryInput{DeliveryState: DeliveryState{Ref: l.Ref, Progress: l.Progress, CommandDone: l.CommandDone, Trace: l.Trace}}
 	if l.cancel != nil {
 		in.Command = webhook.PendingCommand{Command: webhook.CommandCancel, Reason: l.cancel.Reason}
 	}

@@ -32,6 +32,8 @@ type FanoutDelivery struct {
 	GiveUpAt time.Time `json:"give_up_at"`
 	// Progress is the progress of a delivery that was held; nil for a new delivery.
 	Progress *webhook.Progress `json:"progress,omitempty"`
+	// Trace says where the delivery's spans belong.
+	Trace webhook.Trace `json:"trace,omitempty"`
 }
 
 // FanoutWorkflow makes the attempts of several deliveries, which costs a fraction of a
@@ -68,7 +70,7 @@ type Member struct {
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
 	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members}
 	for _, d := range in.Deliveries {
-		m := &Member{DeliveryState: DeliveryState{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
+		m := &Member{DeliveryState: DeliveryState{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}, Trace: d.Trace}}
 		if d.Progress != nil {
 			m.Progress = *d.Progress
 		}
@@ -146,7 +148,9 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	first := workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength
 	inputs := make([]activities.AttemptInput, len(due))
 	for i, m := range due {
-		inputs[i] = activities.AttemptInput{Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id, Faults: m.Faults}
+		inputs[i] = activities.AttemptInput{
+			Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id, Faults: m.Faults, Trace: traceInRun(ctx, &m.DeliveryState),
+		}
 	}
 	var result activities.AttemptsResult
 	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))

@@ -59,7 +59,7 @@ func IsSuccessor(id string) bool { return strings.Contains(id, successorPart) }
 func FanoutOf(deliveries []webhook.Start) FanoutInput {
 	in := FanoutInput{Deliveries: make([]FanoutDelivery, len(deliveries))}
 	for i, d := range deliveries {
-		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Resume}
+		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Resume, Trace: d.Trace}
 	}
 	return in
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres/events"
 	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -50,7 +51,8 @@ func tenantLimits(c config.Config) webhook.Limits {
 	}
 }
 
-// counted counts the events that the store accepts.
+// counted counts the events that the store accepts, makes a span of their commit, and puts their
+// deliveries into the request's trace.
 type counted struct {
 	*events.Events
 
@@ -58,19 +60,32 @@ type counted struct {
 }
 
 func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
-	accepted, err := c.Events.Accept(ctx, e)
+	below, span := tracing.Below(ctx, "commit events")
+	accepted, err := c.Events.Accept(below, e)
+	span.End(err)
 	if err == nil && !accepted.Repeated {
 		c.metrics.Accepted()
+		putInTrace(tracing.Of(ctx), &accepted)
 	}
 	return accepted, err
 }
 
 func (c counted) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
-	all, err := c.Events.AcceptBatch(ctx, b)
+	below, span := tracing.Below(ctx, "commit events")
+	span.Number("everpost.events", len(b.Events))
+	all, err := c.Events.AcceptBatch(below, b)
+	span.End(err)
 	for i := range all {
 		if !all[i].Repeated {
 			c.metrics.Accepted()
+			putInTrace(tracing.Of(ctx), &all[i])
 		}
 	}
 	return all, err
+}
+
+func putInTrace(trace webhook.Trace, accepted *webhook.Accepted) {
+	for i := range accepted.Deliveries {
+		accepted.Deliveries[i].Trace = trace
+	}
 }

@@ -88,14 +88,27 @@ func (a *App) registerGauges() {
 		func() float64 { return float64(a.starter.Waiting()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.starter.Healthy()) })
 	if a.overAll {
-		a.metrics.Register(newStoreCollector(a.life, countingStores{a.store.Outbox, a.store.Held, a.store.Replays}))
+		a.metrics.Register(newStoreCollector(a.life, countingStores{a.store.Outbox, a.store.Held, a.store.Deliveries, a.store.Replays}))
 	}
 	if a.admission != nil {
 		a.metrics.Register(newAdmissionCollector(a.admission))
+		a.metrics.Gauge("everpost_worker_running", "1 while the Temporal worker of this process runs.", func() float64 { return truth(a.working.Load()) })
+		a.metrics.Gauge("everpost_attempts_running", "Attempts that this process is making, from the first check to the record.",
+			func() float64 { return float64(a.runningAttempts()) })
 	}
 	a.metrics.Gauge("everpost_clock_offset_seconds", "How far this process's clock is ahead of PostgreSQL's, which counts.",
 		func() float64 { return a.store.ClockOffset().Seconds() })
 	a.metrics.Gauge("everpost_postgres_connections_used", "Connections to PostgreSQL in use.", func() float64 { return float64(a.store.ConnectionsUsed()) })
+}
+
+// runningAttempts is 0 until there are activities: the admin listener is open before.
+func (a *App) runningAttempts() int {
+	select {
+	case <-a.started:
+		return a.activities.Running()
+	default:
+		return 0
+	}
 }
 
 func truth(b bool) float64 {

@@ -31,6 +31,7 @@ import (
 	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/worker"
 )
@@ -87,6 +88,7 @@ type App struct {
 	options Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	tracer  *tracing.Tracer // nil without traces
 
 	store      *stores.DB
 	admission  *admission.Controller // nil without a worker
@@ -144,17 +146,14 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
 	}
 	a := &App{guard: guard, roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, started: make(chan struct{})}
-	a.stopTime, a.keyServiceEvery, a.newWorker = StopTime, keyServiceEvery, worker.Start
-	if o.Register != nil {
-		a.newWorker = func(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Worker, error) {
-			return worker.StartWith(c, func(r worker.Registry) { o.Register(r, runs) }, fatal)
-		}
-	}
+	a.stopTime, a.keyServiceEvery, a.newWorker = StopTime, keyServiceEvery, a.newSDKWorker
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
+	a.startTracer(ctx)
 
 	// The client before the store: whatever writes to the store stops first (R11).
 	temporal := o.Temporal
 	temporal.Logger = log.NewStructuredLogger(o.Logger)
+	temporal.MetricsHandler = a.metrics.Temporal()
 	if temporal.Identity == "" {
 		temporal.Identity = "everpost " + o.Version
 	}
@@ -163,6 +162,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.client, err = client.NewLazyClient(temporal)
 	if err != nil {
 		a.end()
+		a.unwind() //nolint:contextcheck // stops although ctx has ended
 		return nil, fmt.Errorf("open the Temporal client: %w", err)
 	}
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
@@ -172,7 +172,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.store, err = stores.Open(ctx, stores.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
 		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
-		Now: o.Clock, Logger: o.Logger,
+		Now: o.Clock, Logger: o.Logger, Flushes: a.metrics,
 	})
 	if err != nil {
 		a.end()
@@ -273,7 +273,8 @@ func (a *App) starterConfig() starter.Config {
 	c := starter.Config{
 		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log,
 		StartLoops: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
-		MaxPerWorkflow: o.Config.MaxPerWorkflow, MaxEventIDs: o.MaxEventIDs, KeepDeadLetters: o.Config.DeadLetterRetention, Now: a.store.Now,
+		MaxPerWorkflow: o.Config.MaxPerWorkflow, MaxEventIDs: o.MaxEventIDs, KeepDeadLetters: o.Config.DeadLetterRetention,
+		Tracer: a.tracer, Now: a.store.Now,
 	}
 	if a.overAll {
 		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
@@ -310,7 +311,7 @@ func (a *App) startAPI() {
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
 		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays, Statistics: a.store.Statistics,
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
-		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics,
+		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
@@ -318,6 +319,8 @@ func (a *App) startAPI() {
 	})
 	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
 		func() float64 { return float64(server.BodyBytes()) })
+	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
+		func() float64 { return float64(server.InFlight()) })
 	a.api = server.HTTPServer(server.Handler())
 	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
 }

@@ -31,6 +31,7 @@ const (
 	phaseBackground  = "the background work"
 	phaseStore       = "the store"
 	phaseClient      = "the Temporal client"
+	phaseTraces      = "the traces"
 )
 
 // phase is one part of stopping. Its context ends with StopTime. Stop does not wait for a phase

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 )
 
 // countedRecord counts its calls, and returns an error.
@@ -21,9 +23,14 @@ func (c *countedRecord) OutboxDepth(context.Context) (int64, time.Time, error) {
 	return 3, time.Time{}, c.err
 }
 
-func (c *countedRecord) HeldDepth(context.Context) (int64, error) {
+func (c *countedRecord) HeldDepth(context.Context) (int64, time.Time, error) {
 	c.asked++
-	return 4, c.err
+	return 4, time.Time{}, c.err
+}
+
+func (c *countedRecord) RetryDepth(context.Context) (deliveries.RetryDepth, error) {
+	c.asked++
+	return deliveries.RetryDepth{Deliveries: 7, OverDay: 2, Largest: 6}, c.err
 }
 
 func (c *countedRecord) ReplayRate(context.Context) (running, perMinute int64, err error) {
@@ -41,11 +48,13 @@ func TestScrapeCountsOnce(t *testing.T) {
 	}{
 		{nil, map[string]float64{
 			"everpost_outbox_deliveries": 3, "everpost_outbox_age_seconds": 0, "everpost_held_deliveries": 4,
-			"everpost_replays_running": 5, "everpost_replay_rate_per_minute": 600,
+			"everpost_replays_running": 5, "everpost_replay_rate_per_minute": 600, "everpost_held_age_seconds": 0,
+			"everpost_retrying_deliveries": 7, "everpost_retrying_deliveries_over_24h": 2, "everpost_retrying_deliveries_of_largest_endpoint": 6,
 		}},
 		{errors.New("away"), map[string]float64{
 			"everpost_outbox_deliveries": -1, "everpost_outbox_age_seconds": -1, "everpost_held_deliveries": -1,
-			"everpost_replays_running": -1, "everpost_replay_rate_per_minute": -1,
+			"everpost_replays_running": -1, "everpost_replay_rate_per_minute": -1, "everpost_held_age_seconds": -1,
+			"everpost_retrying_deliveries": -1, "everpost_retrying_deliveries_over_24h": -1, "everpost_retrying_deliveries_of_largest_endpoint": -1,
 		}},
 	} {
 		record, registry := &countedRecord{err: c.err}, prometheus.NewRegistry()
@@ -57,6 +66,11 @@ func TestScrapeCountsOnce(t *testing.T) {
 			got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
 		}
 		require.Equal(t, c.want, got)
-		require.Equal(t, 3, record.asked)
+		require.Equal(t, 4, record.asked)
+
+		// What reads the table is not counted again at once, unless it failed.
+		_, err = registry.Gather()
+		require.NoError(t, err)
+		require.Equal(t, map[bool]int{true: 8, false: 7}[c.err != nil], record.asked)
 	}
 }

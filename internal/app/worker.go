@@ -4,7 +4,11 @@ import (
 	"context"
 	"time"
 
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -22,9 +26,27 @@ func (a *App) makeActivities() {
 	a.activities = activities.New(activities.Config{
 		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
 		Admission: a.admission, OnBacklog: a.starter.NoteHeld, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
-		Observer: observer{a.metrics, a.monitor, a.statistics}, OnEndWithoutAttempt: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner,
+		Observer: observer{a.metrics, a.monitor, a.statistics}, OnEndWithoutAttempt: a.ended, Tracer: a.tracer, Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
+}
+
+// ended is called when a delivery ends without an attempt.
+func (a *App) ended(ref webhook.Ref, p webhook.Progress) {
+	a.metrics.Ended(p)
+	a.monitor.Ended(ref, p)
+}
+
+// newSDKWorker starts Temporal's worker once, with an interceptor for traces if there are any.
+func (a *App) newSDKWorker(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Worker, error) {
+	var interceptors []interceptor.WorkerInterceptor
+	if a.tracer != nil {
+		interceptors = append(interceptors, worker.Spans(a.tracer))
+	}
+	if register := a.options.Register; register != nil {
+		return worker.StartWith(c, func(r worker.Registry) { register(r, runs) }, fatal, interceptors...)
+	}
+	return worker.Start(c, runs, fatal, interceptors...)
 }
 
 // startWorker starts the worker, and waits up to workerPatience until it runs.

@@ -17,7 +17,7 @@
 //	see          the page in docs/ with more details
 //
 // Besides these, a process reads only variables of other software from the environment: TEMPORAL_… of
-// Temporal's SDK, and GOGC and GOMEMLIMIT of the Go runtime.
+// Temporal's SDK, OTEL_… of OpenTelemetry's (see Tracing), and GOGC and GOMEMLIMIT of the Go runtime.
 package config
 
 import (

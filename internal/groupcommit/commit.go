@@ -33,10 +33,10 @@ func (w *Writer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
 	for i, waits := range part {
 		items[i] = waits.item
 	}
-	err := w.config.Flush(ctx, items)
+	err := w.flush(ctx, items)
 	remedy := w.remedy(err)
 	for attempt := 1; attempt < attempts && (remedy.Repeat || len(part) == 1 && remedy.RepeatAlone); attempt++ {
-		err = w.config.Flush(ctx, items)
+		err = w.flush(ctx, items)
 		remedy = w.remedy(err)
 	}
 	if remedy.Split && len(part) > 1 {
@@ -53,6 +53,16 @@ func (w *Writer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
 	for _, waits := range part {
 		waits.settle(err)
 	}
+}
+
+func (w *Writer[T]) flush(ctx context.Context, items []T) error {
+	if w.config.Observer == nil {
+		return w.config.Flush(ctx, items)
+	}
+	began := time.Now()
+	err := w.config.Flush(ctx, items)
+	w.config.Observer.Flushed(len(items), time.Since(began), err)
+	return err
 }
 
 func (w *Writer[T]) remedy(err error) Remedy {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/everpost/everpost/internal/fair"
 )
@@ -50,6 +51,15 @@ type Config[T any] struct {
 	// Translate makes the error that callers receive, of an error of Flush, of their context,
 	// ErrStopped or ErrFull. Defaults to the error itself.
 	Translate func(err error) error
+
+	// Observer sees each flush. Defaults to none.
+	Observer Observer
+}
+
+// Observer sees the flushes of a Writer, for metrics. It must be quick.
+type Observer interface {
+	// Flushed is called after each call of Flush, also for repetitions and parts of a batch.
+	Flushed(items int, took time.Duration, err error)
 }
 
 // Writer is a group commit. A flush begins as soon as the previous one has finished; there

@@ -61,6 +61,7 @@ type Core struct {
 	clock   *clock
 	lists   *listLimit
 	changes changeBus
+	flushes FlushObserver // nil: nobody observes
 
 	misnamed string // in tests of row-level security: the tenant that OfTenant names, whatever its argument
 
@@ -77,11 +78,12 @@ type Config struct {
 	EndpointMoved func(webhook.EndpointID)
 	Now           func() time.Time
 	Logger        *slog.Logger
+	Flushes       FlushObserver
 }
 
 // Open makes a core. It does not wait for the database.
 func Open(ctx context.Context, c Config) (*Core, error) {
-	s := &Core{Log: c.Logger, clock: newClock(c.Now, c.Logger)}
+	s := &Core{Log: c.Logger, clock: newClock(c.Now, c.Logger), flushes: c.Flushes}
 	// Without the cancellation of ctx, which ends the opening: the pools live longer.
 	ctx = context.WithoutCancel(ctx)
 	if err := s.openPools(ctx, c); err != nil {

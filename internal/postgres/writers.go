@@ -12,12 +12,37 @@ import (
 )
 
 // NewWriter returns a group commit that knows PostgreSQL's errors. op names it in errors, limit
-// is the greatest weight of one flush.
-func NewWriter[T interface{ Tenant() string }](op string, limit int, flush func(context.Context, []T) error) *groupcommit.Writer[T] {
+// is the greatest weight of one flush. The observer may be nil.
+func NewWriter[T interface{ Tenant() string }](
+	op string, limit int, flush func(context.Context, []T) error, observer groupcommit.Observer,
+) *groupcommit.Writer[T] {
 	return groupcommit.New(groupcommit.Config[T]{
-		Flush: flush, MaxWeight: limit, Tenant: T.Tenant, Weight: weightOf[T], Classify: remedyOf,
+		Flush: flush, MaxWeight: limit, Tenant: T.Tenant, Weight: weightOf[T], Classify: remedyOf, Observer: observer,
 		Translate: func(err error) error { return translateWriter(op, err) },
 	})
+}
+
+// FlushObserver sees the flushes of all group commits of a DB.
+type FlushObserver interface {
+	Flushed(writer string, items int, took time.Duration, err error)
+}
+
+// writerObserver is the observer of one group commit.
+type writerObserver struct {
+	all    FlushObserver
+	writer string
+}
+
+func (o writerObserver) Flushed(items int, took time.Duration, err error) {
+	o.all.Flushed(o.writer, items, took, err)
+}
+
+// ObserverOf returns the observer of a group commit; nil if nobody observes.
+func (s *Core) ObserverOf(writer string) groupcommit.Observer {
+	if s.flushes == nil {
+		return nil
+	}
+	return writerObserver{s.flushes, writer}
 }
 
 // weightOf is 1 for an item without a weight of its own.

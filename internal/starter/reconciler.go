@@ -211,7 +211,7 @@ func (s *Starter) revive(ctx context.Context, delivery *webhook.Delivery, comman
 
 // restart starts the delivery's own workflow, which continues from the store and first carries out the
 // command, if there is one. A held delivery has no workflow, so that terminated means nothing for it.
-func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, terminated bool, command webhook.PendingCommand) error {
+func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, terminated bool, command webhook.PendingCommand) (err error) {
 	held := delivery.State == webhook.StateHeld
 	if !held {
 		s.log.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
@@ -219,7 +219,9 @@ func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	options := s.ownOptions(delivery.Ref)
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one before has ended
 	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, Unconfirmed: true}
-	var err error
+	traced, end := s.traceStart(options.ID, []webhook.Start{{Ref: delivery.Ref}})
+	defer func() { end(err) }()
+	state.Trace = traced[0].Trace
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
 		in := workflows.NewDeadLetter(state)

@@ -123,21 +123,24 @@ func (s *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
 	return s.startFanout(ctx, id, group)
 }
 
-func (s *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) error {
+func (s *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) (err error) {
+	group, end := s.traceStart(id, group)
+	defer func() { end(err) }()
 	options := s.startOptions(id)
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, s.maxEventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
-	_, err := s.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
+	_, err = s.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
 	return ignoreAlreadyStarted(err)
 }
 
 // startDelivery starts the delivery's own workflow, unless it was started before.
-func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) error {
+func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err error) {
 	options := s.ownOptions(start.Ref)
+	traced, end := s.traceStart(options.ID, []webhook.Start{start})
+	defer func() { end(err) }()
 	input := workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: initialProgress(start)}, NotBefore: start.NotBefore,
+		DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: initialProgress(start), Trace: traced[0].Trace}, NotBefore: start.NotBefore,
 	}
-	var err error
 	switch {
 	case start.Resume != nil:
 		// It may have had a workflow before, in an earlier run, or until it was held. If that has not

@@ -87,7 +87,8 @@ func (s *Starter) sendEagerly(start webhook.Start) bool {
 	return s.soleWorker && requests != nil && s.queue.Len() < s.queueLength && s.gatherings.len() < maxGathered*s.maxPerWorkflow &&
 		!s.endpointQueue.has(start.EndpointID) &&
 		(*requests).SendEagerly(
-			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true}, &eagerStart{starter: s, start: start},
+			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true, Trace: start.Trace},
+			&eagerStart{starter: s, start: start},
 		)
 }
 

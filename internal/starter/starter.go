@@ -13,7 +13,7 @@
 //	gathering                   workflows of deliveries that eager requests have delivered
 //	start_loop                  takes what is queued, as one start
 //	unhealthy                   deliveries to unhealthy endpoints, collected before their start
-//	start, hand_over            the start of a workflow
+//	start, hand_over, spans     the start of a workflow
 //	signal, replay_workflow     commands and replays
 //	outbox_relay, reconciler    what was not started, what has lost its workflow
 //	workflow_status             what Temporal says of a workflow
@@ -33,6 +33,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -76,6 +77,8 @@ type Config struct {
 	LocalWorker bool
 	// SoleWorker says that no other process runs workflows. First requests may then be sent eagerly.
 	SoleWorker bool
+	// Tracer makes a span of each start; nil: there are none.
+	Tracer *tracing.Tracer
 	// Now is the database's clock, for deliver_at. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -95,6 +98,7 @@ type Starter struct {
 	client    client.Client
 	namespace string
 	log       *slog.Logger
+	tracer    *tracing.Tracer
 	admission AdmissionForecast        // nil without a worker
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
@@ -142,7 +146,7 @@ func New(c Config) *Starter {
 		c.Now = time.Now
 	}
 	s := &Starter{
-		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, admission: c.Admission,
+		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, tracer: c.Tracer, admission: c.Admission,
 		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),

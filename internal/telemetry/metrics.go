@@ -33,6 +33,11 @@ type Metrics struct {
 	noticesLost    prometheus.Counter
 	authFailures   *prometheus.CounterVec
 	bodiesRefused  *prometheus.CounterVec
+
+	retrying retryMetrics
+	api      apiMetrics
+	commits  commitMetrics
+	temporal *temporalMetrics
 }
 
 // NewMetrics creates the metrics and registers them with those of the Go runtime and the process.
@@ -50,7 +55,7 @@ func NewMetrics(version string) *Metrics {
 			Name: "everpost_deliveries_total", Help: "Deliveries that came to rest after an attempt, by state.",
 		}, []string{"state"}),
 		firstTries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_first_attempts_total", Help: "First attempts of deliveries.",
+			Name: "everpost_first_attempts_total", Help: "First attempts of a run: of new deliveries, and of replays.",
 		}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_retry_attempts_total", Help: "Attempts after the first of a run.",
@@ -96,11 +101,13 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.internalFaults, m.eventAccepted,
 		m.deferred, m.circuits, m.disabled, m.retryStorms, m.notices, m.noticesLost, m.authFailures, m.bodiesRefused,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.retrying, m.api, m.commits, m.temporal = newRetryMetrics(m), newAPIMetrics(m), newCommitMetrics(m), newTemporalMetrics(m.registry)
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "everpost_build_info", Help: "1, with the version as a label.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
 	m.registry.MustRegister(build)
+	m.makeSeries()
 	return m
 }
 
@@ -122,19 +129,22 @@ func (m *Metrics) Attempted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progres
 	decision := a.Outcome.Decision.String()
 	m.attempts.WithLabelValues(decision, string(a.Outcome.Reason)).Inc()
 	m.latency.WithLabelValues(decision).Observe(a.Latency.Seconds())
-	if a.Number == 1 {
+	number := numberInRun(a, p)
+	if number == 1 {
 		m.firstTries.Inc()
 	} else {
 		m.retries.Inc()
 	}
+	m.retrying.attempted(a, number)
 	if a.Delay > 0 {
 		m.backoff.Observe(a.Delay.Seconds())
 	}
 	if !p.State.Open() {
 		m.ends.WithLabelValues(p.State.String()).Inc()
+		m.retrying.ended(p)
 	}
 	if a.Outcome.Decision == retry.Delivered {
-		m.attemptsTo.Observe(float64(a.Number))
+		m.attemptsTo.Observe(float64(number))
 	}
 }
 

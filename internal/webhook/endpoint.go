@@ -96,6 +96,7 @@ type Endpoint struct {
 	AutoReplay     bool
 	Signature      string // SignatureV1, SignatureV1a or SignatureHex
 	PayloadFormat  PayloadFormat
+	TraceContext   bool   // send traceparent, if there are traces
 	PublicKey      string // whpk_… of the newest secret; "" if that is an HMAC key
 	Metadata       map[string]string
 	Version        int64 // increases with every change; connections and caches are bound to it

@@ -96,6 +96,9 @@ type Start struct {
 	// Recorded: the store has an attempt or a claim and kept the outbox row. The row is
 	// deleted when Temporal has acknowledged the start.
 	Recorded bool
+
+	// Trace is that of the request which posted the event; "" if the relay has found the delivery.
+	Trace Trace
 }
 
 // Ref identifies a delivery by ids only, so that a workflow's history contains no content.

@@ -41,8 +41,8 @@ const (
 // New returns a Deliveries. Call Close when it is not used any more.
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
 	deliveries := &Deliveries{core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
-	deliveries.records = postgres.NewWriter("record delivery", recordWeight, deliveries.flushRecords)
-	deliveries.claims = postgres.NewWriter("claim attempt", claimWeight, deliveries.flushClaims)
+	deliveries.records = postgres.NewWriter("record delivery", recordWeight, deliveries.flushRecords, s.ObserverOf("steps"))
+	deliveries.claims = postgres.NewWriter("claim attempt", claimWeight, deliveries.flushClaims, s.ObserverOf("claims"))
 	return deliveries
 }
 

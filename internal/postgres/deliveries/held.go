@@ -136,11 +136,19 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 	return starts, err
 }
 
-// HeldDepth returns how many deliveries are held. It counts no further than 100,001, which means "more
-// than 100,000".
-func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
+// HeldDepth returns how many deliveries are held, and when the event of the oldest one was accepted; the
+// zero time without any. It counts no further than 100,001, which means "more than 100,000", and the
+// oldest is one of those counted.
+func (s *Held) HeldDepth(ctx context.Context) (n int64, oldest time.Time, err error) {
+	var id *[16]byte
 	err = s.core.AsWorker().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = `+postgres.Held+` limit $1) d`, MaxCounted+1).Scan(&n)
+		// Of the ids, which begin with the time, because the index has them.
+		return conn.QueryRow(ctx, `
+			select count(*), min(id::text)::uuid from (select id from deliveries where state = `+postgres.Held+` limit $1) d`, MaxCounted+1).Scan(&n, &id)
 	})
-	return n, err
+	if err != nil || id == nil {
+		return n, time.Time{}, err
+	}
+	age := s.core.Now().Sub(webhook.DeliveryID(*id).Time())
+	return n, time.Now().Add(-age), nil // as old by this process's clock as it is by the database's
 }

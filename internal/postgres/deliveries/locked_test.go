@@ -51,7 +51,7 @@ func TestALockedRowIsWaitedForAWhile(t *testing.T) {
 			release()
 		}
 		return b.FlushRecords(ctx, items)
-	})
+	}, nil)
 	defer w.Stop()
 	require.NoError(t, w.Do(t.Context(), &deliveries.Recording{Step: storetest.StepOf(start, 2, webhook.StateDelivered)}))
 	require.Equal(t, 2, flushes)

@@ -54,6 +54,7 @@ var endpointColumns = []endpointColumn{
 	{"auto_replay", func(r *endpointRow) any { return &r.e.AutoReplay }},
 	{"signature", func(r *endpointRow) any { return &r.e.Signature }},
 	{"payload_format", func(r *endpointRow) any { return &r.format }},
+	{"trace_context", func(r *endpointRow) any { return &r.e.TraceContext }},
 	{"public_key", func(r *endpointRow) any { return &r.e.PublicKey }},
 	{"metadata", func(r *endpointRow) any { return &r.e.Metadata }},
 	{"headers_kek_id", func(r *endpointRow) any { return &r.headers.kekID }},

@@ -62,7 +62,7 @@ func New(s *postgres.Core, c Config) *Events {
 		core: s, endpoints: c.Endpoints, cache: c.Cache, quotas: c.Quotas, tenants: c.Tenants, deliveries: c.Deliveries,
 		operatorTenant: c.OperatorTenant, sends: c.Sends, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
 	}
-	events.ingest = postgres.NewWriter("accept event", intakeWeight, events.flushIntake)
+	events.ingest = postgres.NewWriter("accept event", intakeWeight, events.flushIntake, s.ObserverOf("events"))
 	return events
 }
 

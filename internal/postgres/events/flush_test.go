@@ -95,7 +95,7 @@ func TestFlushesAreBoundedByEvents(t *testing.T) {
 		flushes <- len(items)
 		<-goOn
 		return nil
-	})
+	}, nil)
 	var all sync.WaitGroup
 	hand := func() {
 		_ = c.Do(context.WithoutCancel(t.Context()), &events.Intake{Arrivals: make([]events.Arrival, 80)})

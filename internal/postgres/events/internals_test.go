@@ -9,7 +9,7 @@ import (
 // WriteBy replaces the function that writes a flush.
 func (s *Events) WriteBy(flush func(context.Context, []*intake) error) {
 	s.ingest.Stop()
-	s.ingest = postgres.NewWriter("accept event", intakeWeight, flush)
+	s.ingest = postgres.NewWriter("accept event", intakeWeight, flush, nil)
 }
 
 // InFlight is the keys of requests under way.

@@ -85,6 +85,9 @@ type Config struct {
 
 	// Logger is for background work. Defaults to none.
 	Logger *slog.Logger
+
+	// Flushes sees the flushes of the group commits events, steps and claims. May be nil.
+	Flushes postgres.FlushObserver
 }
 
 func (c Config) withDefaults() Config {
@@ -132,7 +135,9 @@ type DB struct {
 // and Ready return CodeUnavailable. An error means that the configuration is unusable.
 func Open(ctx context.Context, c Config) (*DB, error) {
 	c = c.withDefaults()
-	s, err := postgres.Open(ctx, postgres.Config{URL: c.URL, MaxConns: c.MaxConns, EndpointMoved: c.EndpointMoved, Now: c.Now, Logger: c.Logger})
+	s, err := postgres.Open(ctx, postgres.Config{
+		URL: c.URL, MaxConns: c.MaxConns, EndpointMoved: c.EndpointMoved, Now: c.Now, Logger: c.Logger, Flushes: c.Flushes,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func HandInTogether[T interface{ Tenant() string }](t *testing.T, op string, flu
 			return nil
 		}
 		return flush(ctx, some)
-	})
+	}, nil)
 	defer w.Stop()
 	errs := make([]error, len(items))
 	var all sync.WaitGroup

@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// Deliveries with a trace are found in the inputs of all workflows that make attempts.
+func TestTracedDeliveriesOfInputs(t *testing.T) {
+	t.Parallel()
+	state := func(tenant string, trace webhook.Trace) workflows.DeliveryState {
+		return workflows.DeliveryState{Ref: webhook.Ref{TenantID: tenant}, Trace: trace}
+	}
+	for _, c := range []struct {
+		input any
+		want  map[string]webhook.Trace
+	}{
+		{workflows.DeliveryInput{DeliveryState: state("one", "a")}, map[string]webhook.Trace{"one": "a"}},
+		{workflows.DeliveryInput{DeliveryState: state("one", "")}, map[string]webhook.Trace{}},
+		{workflows.FanoutInput{
+			Deliveries: []workflows.FanoutDelivery{{Ref: webhook.Ref{TenantID: "two"}, Trace: "b"}, {Ref: webhook.Ref{TenantID: "three"}}},
+			Members:    []*workflows.Member{{DeliveryState: state("four", "c")}, {DeliveryState: state("five", "")}},
+		}, map[string]webhook.Trace{"two": "b", "four": "c"}},
+		{workflows.DeadLetterInput{DeliveryState: state("one", "a")}, map[string]webhook.Trace{}}, // it waits for a month
+		{nil, map[string]webhook.Trace{}},
+	} {
+		got := map[string]webhook.Trace{}
+		eachTraced(c.input, func(ref webhook.Ref, trace webhook.Trace) { got[ref.TenantID] = trace })
+		require.Equal(t, c.want, got)
+	}
+}
