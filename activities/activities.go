@@ -71,6 +71,7 @@ type Config struct {
 	Starter   Starter
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
+	Audit     Audit
 	Observer  Observer // may be nil
 	// Held is called when admission holds a delivery because of a backlog. May be nil.
 	Held func(webhook.EndpointID)
@@ -102,6 +103,7 @@ type Activities struct {
 	starter   Starter
 	faults    Faults
 	replays   Replays
+	audit     Audit
 	observer  Observer
 	held      func(webhook.EndpointID)
 	ended     func(webhook.Ref, webhook.Progress)
@@ -153,7 +155,7 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, observer: c.Observer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
+		replays: c.Replays, audit: c.Audit, observer: c.Observer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		runs: newAttemptRuns(c.MaxRunning, rememberedRuns),
 		slow: fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),

@@ -22,7 +22,7 @@ func (a *App) makeActivities() {
 	a.activities = activities.New(activities.Config{
 		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
 		Admission: a.admission, Held: a.starter.Held, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
-		Observer: observer{a.metrics, a.monitor}, Ended: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner,
+		Audit: a.store.Audit, Observer: observer{a.metrics, a.monitor}, Ended: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
 }

@@ -218,11 +218,12 @@ func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	}
 	options := d.ownOptions(delivery.Ref)
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one before has ended
-	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, Unconfirmed: true}
+	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, LastOutcome: delivery.LastOutcome, Unconfirmed: true}
 	var err error
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
 		in := workflows.NewDeadLetter(state)
+		in.GivenUpAt = delivery.CompletedAt
 		in.KeepUntil = delivery.CompletedAt.Add(d.keepDeadLetters)
 		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
 	} else {
