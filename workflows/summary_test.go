@@ -20,7 +20,7 @@ func TestTheDocumentedWaitSummary(t *testing.T) {
 		Progress: webhook.Progress{
 			State: webhook.StateRetrying, Attempts: 4, RunAttempts: 4, DueAt: time.Date(2026, time.November, 23, 9, 53, 37, 0, time.UTC),
 		},
-		LastResponse: "503, Retry-After 30s",
+		LastOutcome: &webhook.LastOutcome{Reason: "http_503", Status: 503, RetryAfter: 30 * time.Second},
 	}}}
 	require.Contains(t, strings.Join(strings.Fields(string(text)), " "), "`"+d.waitSummary()+"`")
 }

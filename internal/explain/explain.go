@@ -100,7 +100,7 @@ type Explanation struct {
 // Situation is what is known of a delivery. What is not known is zero, and nothing is said of it.
 type Situation struct {
 	// Now is when the explanation is read. Zero: it is kept and read at any time, so that it has no
-	// relative times, and each time in it has its date.
+	// relative times, and each time in it has its date. Observed is then nil, because it soon changes.
 	Now      time.Time
 	Delivery webhook.Delivery
 

@@ -24,11 +24,14 @@ const OtherDelivery = "its input names a delivery that is not in this workflow, 
 
 // OnlyForDeadLetters is why a replay or a discard was ignored.
 func OnlyForDeadLetters(c webhook.Command, s webhook.State) string {
-	words := "the delivery is " + s.String() + ", and only a dead letter can be "
-	if c == webhook.CommandReplay {
-		return words + "replayed by a signal; retry-now makes the next attempt at once"
+	words, instead := "replayed by a signal", "; retry-now makes the next attempt at once"
+	if c == webhook.CommandDiscard {
+		words, instead = "discarded", "; cancel ends an open delivery"
 	}
-	return words + "discarded; cancel ends an open delivery"
+	if !s.Open() {
+		instead = ""
+	}
+	return "the delivery is " + s.String() + ", and only a dead letter can be " + words + instead
 }
 
 // OnlyForOpen is why a cancel, a retry-now or a reschedule was ignored.

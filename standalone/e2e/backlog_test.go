@@ -184,8 +184,10 @@ func TestCommandsToHeldDeliveries(t *testing.T) {
 	r.Hold()
 	ep := b.endpoint(r, "/hang", busy("a.slow", nil))
 	b.postMany("a.slow", manyBehind)
-	held := b.waitHeldByRecord(ep.ID, 3)
+	held := b.waitHeldByRecord(ep.ID, 4)
 	cancelled, tried, moved := held[0], held[1], held[2]
+	b.requireExplained(held[3], "held_backlog", `Held because more deliveries wait for the endpoint than it takes in the next 5 min; `+
+		`released oldest first, or given up at `+clock+`\.`, "The endpoint gets more events than it takes.")
 
 	b.command(http.StatusAccepted, cancelled.ID, "cancel", fieldsOf{"reason": "not any more"})
 	b.command(http.StatusAccepted, tried.ID, "retry", nil)
@@ -222,6 +224,8 @@ func TestHeldUntilGivenUp(t *testing.T) {
 	d := b.waitState(held.ID, "dead_lettered")
 	require.Equal(t, "held_expired", text(d.Reason))
 	require.Zero(t, d.Attempts)
+	b.requireExplained(d, "expired", `Given up at `+clock+`, \d+ s after it was accepted: it was held until the give-up time`+kept,
+		"more deliveries waited for it than it took")
 
 	r.Release()
 	b.ask(http.StatusOK, http.MethodPatch, "/endpoints/"+ep.ID, fieldsOf{"retry_policy": quickly()}, nil) // for the next run to have time
