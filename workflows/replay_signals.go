@@ -125,7 +125,7 @@ func ReplaySearchAttributes(r webhook.Replay) temporal.SearchAttributes {
 	return temporal.NewSearchAttributes(all...)
 }
 
-// ReplaySummary is one line for the Web UI's list of workflows.
+// ReplaySummary is one line for the Web UI.
 func ReplaySummary(r webhook.Replay) string {
 	text := "replay of " + r.Source.String()
 	if r.Filter.EventType != "" {
