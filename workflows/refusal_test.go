@@ -1,15 +1,18 @@
 package workflows_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -84,6 +87,28 @@ func TestSignalsThatADeliveryIgnores(t *testing.T) {
 	}), after(3*time.Hour, signal(workflows.SignalReplay, nil)))
 	l.opened(2)
 	require.Len(t, b.refusals(t, l.start.DeliveryID.String()), 5)
+}
+
+// noAudit is an audit log that cannot be written.
+type noAudit struct{ calls atomic.Int64 }
+
+func (a *noAudit) SignalsRefused(context.Context, webhook.RefusedSignals) error {
+	a.calls.Add(1)
+	return errAway
+}
+
+// Without a store the details have what was ignored, and the delivery goes on.
+func TestIgnoredSignalsWithoutTheAuditLog(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	audit := &noAudit{}
+	b.change = func(_ *life, c *activities.Config) { c.Audit = audit }
+	b.receiver.Script("/hook", receivertest.Step{Status: 500})
+	l := b.deliver(t)
+	l.run(after(time.Second, signal(workflows.SignalReplay, nil)), after(4*time.Second, signal(workflows.SignalReplay, nil)))
+	require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
+	require.Regexp(t, "- `replay` at .*, 2 times: ", l.details())
+	require.Equal(t, int64(3), audit.calls.Load(), "three tries, and no more for the repetition")
 }
 
 // A flood of signals under ever new names leaves five entries in the audit log.
