@@ -26,7 +26,7 @@ func TestDeliveredAtTheFirstAttempt(t *testing.T) {
 	require.Equal(t, 1, b.receiver.Count())
 	require.Empty(t, l.timers, "nothing to wait for")
 	require.Empty(t, l.states, "the happy path costs no upsert")
-	require.Empty(t, l.details())
+	require.Regexp(t, `^\*\*delivered\*\* · .*\n\nDelivered at .* UTC, with the first attempt: 200 in .* ms\.\n`, l.details(), "which cost nothing")
 	require.Equal(t, d.Progress, l.status().Progress)
 
 	request := b.receiver.Requests()[0]
