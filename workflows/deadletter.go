@@ -118,6 +118,7 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 
 // wait sleeps until a signal comes or the retention has passed.
 func (l *deadLetter) wait(ctx workflow.Context) {
+	l.describe(ctx)
 	timerCtx, stop := workflow.WithCancel(ctx)
 	defer stop()
 	timer := workflow.NewTimerWithOptions(timerCtx, l.KeepUntil.Sub(workflow.Now(ctx)), workflow.TimerOptions{

@@ -118,7 +118,7 @@ func (d *delivery) finishHandOver(ctx workflow.Context) {
 	if d.Running {
 		d.attempt(ctx)
 	}
-	d.handle(ctx, command.Command, signalOf(command))
+	d.receive(ctx, command.Command, signalOf(command))
 }
 
 // waits reports whether the next attempt is still to come.

@@ -45,12 +45,12 @@ func (f *fanout) refusal(command webhook.Command, signal CommandSignal) string {
 	return ""
 }
 
-// refusalToOpen is why a command for dead letters is ignored. One that is about to leave takes it along.
+// refusalToOpen is why a command for dead letters is ignored.
 func (f *fanout) refusalToOpen(command webhook.Command, signal CommandSignal) string {
 	state := webhook.StatePending
 	for _, m := range f.members {
 		if !signal.isOfOther(m.DeliveryID) {
-			if m.State == webhook.StateDeadLettered {
+			if m.mayBeDeadLetter() {
 				return ""
 			}
 			state = m.State
@@ -61,6 +61,10 @@ func (f *fanout) refusalToOpen(command webhook.Command, signal CommandSignal) st
 	}
 	return explain.OnlyForDeadLetters(command, state)
 }
+
+// mayBeDeadLetter reports a member that takes a command for dead letters along: it is one, and about to leave,
+// or nothing is known of it yet, because the task in which it became one was lost (R3).
+func (m *Member) mayBeDeadLetter() bool { return m.State == webhook.StateDeadLettered || m.Seq == 0 }
 
 func (f *fanout) has(id webhook.DeliveryID) bool {
 	for _, m := range f.members {
@@ -80,7 +84,7 @@ func (f *fanout) handle(ctx workflow.Context, command webhook.Command, signal Co
 	forDeadLetters := command == webhook.CommandReplay || command == webhook.CommandDiscard
 	for _, m := range f.members {
 		switch {
-		case signal.isOfOther(m.DeliveryID), byHand && forDeadLetters && m.State != webhook.StateDeadLettered:
+		case signal.isOfOther(m.DeliveryID), byHand && forDeadLetters && !m.mayBeDeadLetter():
 		case command == webhook.CommandCancel && signal.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
 			m.DueAt, m.CheckAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
 		default:

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
@@ -49,13 +50,27 @@ func outdated(t *testing.T) string {
 // next is when the next attempt of a waiting delivery is made: it may be due while it is read.
 const next = `attempt \d (follows at ` + clock + `, in \d+ (s|min)|is due now); tried until ` + clock + `\.`
 
+// waitLong waits until a delivery to the endpoint waits for a reason, and for a while.
+func (b *bundle) waitLong(ep endpoint, reason string) (found delivery) {
+	b.t.Helper()
+	eventually(contextFor(b.t, patience), b.t, func() string {
+		for _, d := range b.listDeliveries(url.Values{"endpoint_id": {ep.ID}, "state": {"pending"}}) {
+			if found = d; text(d.Reason) == reason && d.NextAttemptAt != nil && time.Until(*d.NextAttemptAt) > 30*time.Second {
+				return ""
+			}
+		}
+		return "none waits long for " + reason
+	})
+	return found
+}
+
 // A delivery that waits for the rate of its endpoint, or for a pause that its receiver asked for, says so.
 func TestExplanationsOfPacing(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
 	limited := b.endpoint(r, "/limited", fieldsOf{"event_types": []string{"a.limited"}, "rate_limit_per_second": 1})
-	all := b.postMany("a.limited", 60)
-	b.requireExplained(all[len(all)-1], "waits_rate", `Waits for its turn at the endpoint's rate of 1 request per second; `+next, "")
+	b.postMany("a.limited", 100)
+	b.requireExplained(b.waitLong(limited, "rate"), "waits_rate", `Waits for its turn at the endpoint's rate of 1 request per second; `+next, "")
 	b.requireHealth(limited, "endpoint_at_rate_limit", `Active, at its rate of 1 request per second; .*\.`)
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+limited.ID, nil, nil)
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
@@ -145,7 +146,7 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 	waits, scheduledEndpoint := u.open(), ""
 	ep, kind := u.point()
 	scheduledEndpoint = ep.ID
-	_, scheduled := u.postOne(kind, `{}`, "deliver_at", `"2099-01-01T00:00:00Z"`)
+	_, scheduled := u.postOne(kind, `{}`, "deliver_at", strconv.Quote(at(time.Now().Add(48*time.Hour))))
 	scheduled = u.waitScheduled(scheduled.ID)
 	workflow, members := u.shared()
 	own := u.listOwn(members[0].EventType, members)
