@@ -47,7 +47,7 @@ func (b *bundle) run(args ...string) string {
 }
 
 // elapsing are the parts of a sentence that depend on when it is made.
-var elapsing = regexp.MustCompile(`(less than 1 ms|[0-9.]+ (ms|s|min|h|days))\b`)
+var elapsing = regexp.MustCompile(`(less than 1 ms|[0-9.]+ (ms|s|min|h|days|waiting|requests? per (second|minute)|of the endpoint's deliveries))\b`)
 
 func timeless(text string) string { return elapsing.ReplaceAllString(text, "…") }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -148,8 +149,8 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 	scheduledEndpoint = ep.ID
 	_, scheduled := u.postOne(kind, `{}`, "deliver_at", strconv.Quote(at(time.Now().Add(48*time.Hour))))
 	scheduled = u.waitScheduled(scheduled.ID)
-	workflow, members := u.shared()
-	own := u.listOwn(members[0].EventType, members)
+	_, members := u.shared()
+	all, shared, ofEvent := u.workflowsOf(members[0])
 
 	letters := u.sevenDeadLetters()
 	cancelled, discarded, terminated, mended := u.open(), u.deadLetter(), u.open(), u.open()
@@ -168,10 +169,10 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 		}
 		return ids
 	}
-	retrying := append(ids(waits), append(ids(own...), workflow)...)
+	retrying := append(ids(waits), all...)
 	want := map[string][]string{
 		"all of an event":                                                {delivered.WorkflowID},
-		"the shared workflows of an event":                               {workflow},
+		"the shared workflows of an event":                               ofEvent,
 		"the deliveries to an endpoint":                                  {delivered.WorkflowID},
 		"what still runs for an endpoint":                                ids(scheduled),
 		"all of a tenant":                                                nil, // all of them
@@ -184,7 +185,7 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 		"replays":                                                        {replayed.WorkflowID},
 		"workflows that a person terminated":                             ids(terminated),
 		"what was delivered after a retry or a replay":                   ids(mended),
-		"shared workflows in which a delivery waits for a retry":         {workflow},
+		"shared workflows in which a delivery waits for a retry":         shared,
 		"deliveries that are scheduled, or wait for their first attempt": ids(scheduled),
 	}
 	values := map[string]map[string]string{ // in place of what is in <>
@@ -209,7 +210,7 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 		slices.Sort(expected)
 		eventually(ctx, t, func() string { // visibility lags
 			found := everyRun(ctx, t, u.engine, filter)
-			if row[0] == "all of a tenant" && len(found) > len(letters)+len(own) || slices.Equal(found, expected) {
+			if row[0] == "all of a tenant" && len(found) > len(letters)+len(all) || slices.Equal(found, expected) {
 				return ""
 			}
 			return fmt.Sprintf("%s: %s finds %q, not %q", row[0], filter, found, expected)
@@ -227,16 +228,24 @@ func (u *webUI) waitDelivered(kind string) delivery {
 	return d
 }
 
-// listOwn are the deliveries of a type that have a workflow of their own.
-func (u *webUI) listOwn(kind string, shared []delivery) (own []delivery) {
+// workflowsOf are the workflows of all deliveries of a type, the shared ones among them, and those of one event.
+func (u *webUI) workflowsOf(one delivery) (all, shared, ofEvent []string) {
 	u.t.Helper()
-	for _, d := range u.listDeliveries(map[string][]string{"event_type": {kind}}) {
-		if !slices.ContainsFunc(shared, func(s delivery) bool { return s.ID == d.ID }) {
-			require.Equal(u.t, workflowID(d), d.WorkflowID)
-			own = append(own, d)
+	seen := map[string]bool{}
+	for _, d := range u.listDeliveries(url.Values{"event_type": {one.EventType}}) {
+		if seen[d.WorkflowID] {
+			continue
+		}
+		seen[d.WorkflowID] = true
+		all = append(all, d.WorkflowID)
+		if isShared(d.WorkflowID) {
+			shared = append(shared, d.WorkflowID)
+			if d.EventID == one.EventID {
+				ofEvent = append(ofEvent, d.WorkflowID)
+			}
 		}
 	}
-	return own
+	return all, shared, ofEvent
 }
 
 // sevenDeadLetters are seven dead letters of one endpoint. Two of them were replayed before, and one is a dead
