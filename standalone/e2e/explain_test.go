@@ -76,11 +76,15 @@ func (b *bundle) requireExplained(d delivery, code, summary, cause string) {
 	b.ask(http.StatusOK, http.MethodGet, "/events/"+d.EventID, nil, &event)
 	said := b.run("explain", d.ID)
 	lines := strings.Split(said, "\n")
-	require.Equal(b.t, []string{timeless(got.Summary), timeless(got.Summary), timeless(got.Summary)},
-		[]string{timeless(list.Data[0].Summary), timeless(event.Deliveries[0].Summary), timeless(lines[0])})
+	same := timeless
+	if strings.HasPrefix(code, "waits_") { // it may have got another time meanwhile
+		same = func(text string) string { return anyClock.ReplaceAllString(timeless(text), "T") }
+	}
+	require.Equal(b.t, []string{same(got.Summary), same(got.Summary), same(got.Summary)},
+		[]string{same(list.Data[0].Summary), same(event.Deliveries[0].Summary), same(lines[0])})
 	for _, part := range []*string{got.Explanation.Cause, got.Explanation.Remedy} {
 		if part != nil {
-			require.Contains(b.t, timeless(said), timeless(*part))
+			require.Contains(b.t, same(said), same(*part))
 		}
 	}
 	var printed explained

@@ -85,6 +85,20 @@ func TestExplanationsOfPacing(t *testing.T) {
 	b.requireHealth(tired, "endpoint_pause_requested", `The receiver asked for a pause \(429 with Retry-After\); next request in \d+ (s|min); .*\.`)
 }
 
+// What is held because too many wait says so, and what comes before it.
+func TestExplanationsOfABacklog(t *testing.T) {
+	t.Parallel()
+	b, r := setup(t), newReceiver(t)
+	r.Hold()
+	defer r.Release()
+	ep := b.endpoint(r, "/hang", busy("a.slow", fieldsOf{"retry_policy": patiently()}))
+	b.postMany("a.slow", manyBehind)
+	held := b.waitHeldByRecord(ep.ID, 1)
+	b.requireExplained(held[len(held)-1], "held_backlog", `Held because more deliveries wait for the endpoint than it takes in the next 5 min; `+
+		`released oldest first, or given up at `+clock+`\.`, "The endpoint gets more events than it takes.")
+	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+ep.ID, nil, nil)
+}
+
 // What was discarded, or ended with its endpoint, says so.
 func TestExplanationsOfEnds(t *testing.T) {
 	t.Parallel()
