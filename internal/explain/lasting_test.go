@@ -55,8 +55,8 @@ func TestWorkflowOfADelivery(t *testing.T) {
 		want     string
 	}{
 		"own":                {webhook.StateRetrying, own, 0, "Its workflow is " + own + "."},
-		"shared":             {webhook.StateRetrying, shared, 0, "Its workflow is " + shared + ", which it shares with other deliveries."},
-		"delivered at once":  {webhook.StateDelivered, shared, time.Second, "Its workflow is " + shared + ", which it shares with other deliveries."},
+		"shared":             {webhook.StateRetrying, shared, 0, "Its workflow is " + shared + ", a shared workflow."},
+		"delivered at once":  {webhook.StateDelivered, shared, time.Second, "Its workflow is " + shared + ", a shared workflow."},
 		"delivered long ago": {webhook.StateDelivered, own, week, "Its workflow is " + own + gone},
 		"an old dead letter": {webhook.StateDeadLettered, own, 2 * week, "Its workflow is " + own + "."},
 		"discarded":          {webhook.StateDiscarded, own, 2 * week, "Its workflow is " + own + gone},

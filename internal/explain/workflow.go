@@ -20,7 +20,7 @@ func (s *Situation) workflow() string {
 	case strings.HasPrefix(d.WorkflowID, webhook.OwnWorkflowPrefix):
 		words = "its workflow is " + d.WorkflowID
 	default:
-		words = "its workflow is " + d.WorkflowID + ", which it shares with other deliveries"
+		words = "its workflow is " + d.WorkflowID + ", a shared workflow"
 	}
 	if s.workflowGone() {
 		words += "; Temporal keeps such a workflow for " + elapsed(s.WorkflowsKept) + " after its end, so it can no longer be looked at"
