@@ -88,17 +88,17 @@ func (r *refusals) audit(ctx workflow.Context, tenantID, subject string) bool {
 }
 
 // details lists the refusals, in markdown; "" without any.
-func (r refusals) details() string {
-	if len(r) == 0 {
+func (r *refusals) details() string {
+	if len(*r) == 0 {
 		return ""
 	}
-	text := "\nSignals that were ignored:\n\n"
-	for i := range r {
+	lines := []string{"\nSignals that were ignored:\n\n"}
+	for _, refused := range *r {
 		times := ""
-		if r[i].Times > 1 {
-			times = fmt.Sprintf(", %d times", r[i].Times)
+		if refused.Times > 1 {
+			times = fmt.Sprintf(", %d times", refused.Times)
 		}
-		text += fmt.Sprintf("- %#q at %s%s: %s\n", r[i].Signal, explain.At(r[i].At), times, r[i].Why)
+		lines = append(lines, fmt.Sprintf("- %#q at %s%s: %s\n", refused.Signal, explain.At(refused.At), times, refused.Why))
 	}
-	return text
+	return strings.Join(lines, "")
 }

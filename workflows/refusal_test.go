@@ -137,7 +137,8 @@ func TestSignalsThatADeadLetterIgnores(t *testing.T) {
 		env.SignalWorkflow(workflows.SignalPause, nil)
 	}), after(2*time.Hour, func(environment) {
 		for _, name := range []string{"cancel", "retry-now", "reschedule"} {
-			require.Regexp(t, "- `"+name+"` at .*: the delivery is dead_lettered and has no next attempt; a dead letter takes replay and discard\n", l.details())
+			require.Regexp(t, "- `"+name+"` at .*: the delivery is dead_lettered and has no next attempt; a dead letter takes replay and discard\n",
+				l.details())
 		}
 	}))
 	l.ends(webhook.StateDiscarded, webhook.ReasonRetention)

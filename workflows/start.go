@@ -131,14 +131,14 @@ func common(deliveries []webhook.Start) (tenant, endpoint, eventType bool) {
 }
 
 // FanoutSummary is one line for the Web UI: how many deliveries the workflow has, and what they have in common.
-func FanoutSummary(deliveries []webhook.Start) string {
-	text := fmt.Sprintf("%d deliveries", len(deliveries))
-	_, sameEndpoint, sameType := common(deliveries)
+func FanoutSummary(starts []webhook.Start) string {
+	text := deliveries(len(starts))
+	_, sameEndpoint, sameType := common(starts)
 	if sameType {
-		text += " of " + deliveries[0].EventType
+		text += " of " + starts[0].EventType
 	}
 	if sameEndpoint {
-		text += " to " + deliveries[0].EndpointID.String()
+		text += " to " + starts[0].EndpointID.String()
 	}
 	return text
 }

@@ -36,7 +36,8 @@ func TestFanoutSummary(t *testing.T) {
 		"2 deliveries of order.paid to " + one.String(): {start("order.paid", one), start("order.paid", one)},
 		"2 deliveries of order.paid":                    {start("order.paid", one), start("order.paid", other)},
 		"2 deliveries to " + one.String():               {start("order.paid", one), start("order.sent", one)},
-		"3 deliveries":                                  {start("order.paid", one), start("order.sent", other), start("order.paid", one)},
+		"1 delivery of order.paid to " + one.String():   {start("order.paid", one)},
+		"3 deliveries": {start("order.paid", one), start("order.sent", other), start("order.paid", one)},
 	} {
 		require.Equal(t, want, FanoutSummary(deliveries))
 	}

@@ -12,7 +12,7 @@ import (
 
 var (
 	relative = regexp.MustCompile(`, in \d| ago\b`)
-	dateless = regexp.MustCompile(`(^|[^0-9] )\d\d:\d\d`)
+	dateless = regexp.MustCompile(`(^|\D )\d\d:\d\d`)
 )
 
 // requireLasting fails unless an explanation is true whenever it is read.
