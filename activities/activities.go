@@ -75,6 +75,7 @@ type Config struct {
 	Starter   Starter
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
+	Audit     Audit
 	Observer  Observer        // may be nil
 	Tracer    *tracing.Tracer // makes a span of each attempt; may be nil
 	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
@@ -108,6 +109,7 @@ type Activities struct {
 	starter   Starter
 	faults    Faults
 	replays   Replays
+	audit     Audit
 	observer  Observer
 	tracer    *tracing.Tracer
 	onBacklog func(webhook.EndpointID)
@@ -160,7 +162,8 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog, onEnd: c.OnEndWithoutAttempt, log: c.Logger, owner: c.Owner,
+		replays: c.Replays, audit: c.Audit, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog, onEnd: c.OnEndWithoutAttempt,
+		log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),
 		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),

@@ -66,8 +66,8 @@ type AttemptResult struct {
 	ClaimedUntil time.Time `json:"busy_until,omitzero"` // the name in recorded histories
 	// Command is the pending command, if any.
 	Command webhook.PendingCommand `json:"command,omitzero"`
-	// LastResponse is the receiver's last response in words: "503, Retry-After 30s".
-	LastResponse string `json:"last_response,omitempty"`
+	// LastOutcome is the outcome of this attempt; nil if none was made.
+	LastOutcome *webhook.LastOutcome `json:"last_outcome,omitempty"`
 	// WorkflowID is the workflow that drives the delivery, as the store says; "" if the
 	// store was not asked.
 	WorkflowID string `json:"workflow_id,omitempty"`

@@ -27,7 +27,7 @@ func TestFreshTokenSendsWithoutAClaim(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.Equal(t, 1, got.Attempts)
-	require.Equal(t, "200", got.LastResponse)
+	require.Equal(t, "200", got.LastOutcome.String())
 	require.Zero(t, p.record.count(), "the store was not used")
 	_, again := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, again, "a token is taken once")
@@ -141,7 +141,7 @@ func TestOutcomes(t *testing.T) {
 			got, err := p.attempt(in)
 			require.NoError(t, err)
 			require.Equal(t, c.state.String(), got.State.String())
-			require.Equal(t, c.response, got.LastResponse)
+			require.Equal(t, c.response, got.LastOutcome.String())
 			require.Equal(t, 1, got.Seq)
 			require.Equal(t, 1, got.RunAttempts)
 

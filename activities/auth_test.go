@@ -38,12 +38,12 @@ func TestClientCredentials(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateRetrying, got.State)
-	require.Equal(t, "token_unavailable, Retry-After 1h", got.LastResponse)
+	require.Equal(t, "token_unavailable, Retry-After 1h", got.LastOutcome.String())
 	require.GreaterOrEqual(t, got.Delay, time.Hour)
 	in.Progress, in.DueAt = got.Progress, time.Time{}
 	got, err = p.attempt(in)
 	require.NoError(t, err)
-	require.Equal(t, "token_unavailable, Retry-After 1h", got.LastResponse)
+	require.Equal(t, "token_unavailable, Retry-After 1h", got.LastOutcome.String())
 	require.Equal(t, 1, tokens.Count(), "the token server gets no request until then, not even for a retry by hand")
 
 	logs := []*process{p, b.process(t, nil), b.process(t, nil)} // which know nothing of that
@@ -51,7 +51,7 @@ func TestClientCredentials(t *testing.T) {
 	got, err = logs[1].attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateRetrying, got.State)
-	require.Equal(t, "token_refused", got.LastResponse)
+	require.Equal(t, "token_refused", got.LastOutcome.String())
 	require.Equal(t, 1, got.Ambiguous)
 	require.Zero(t, b.Count(), "without a token nothing is sent")
 

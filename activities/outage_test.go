@@ -64,7 +64,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateRetrying, result.State)
 			require.Equal(t, 1, result.Attempts)
-			require.Equal(t, "503", result.LastResponse)
+			require.Equal(t, "503", result.LastOutcome.String())
 			require.Greater(t, result.Seq, in.Seq)
 			require.Equal(t, 1, b.Count(), "one request")
 			require.Len(t, b.attempts(t, in), 1)

@@ -3,12 +3,10 @@ package activities
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -48,7 +46,7 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 	a.count(&step, status, again)
 	result := resultOf(in, status)
 	if step.Attempt != nil {
-		result.LastResponse = lastResponse(step.Attempt.Outcome)
+		result.LastOutcome = webhook.LastOutcomeOf(step.Attempt)
 	}
 	return result, nil
 }
@@ -114,16 +112,4 @@ func gone(err error) error {
 		return err
 	}
 	return temporal.NewNonRetryableApplicationError(err.Error(), ErrorGone, nil)
-}
-
-// lastResponse is an outcome in words, for summaries: "503, Retry-After 30s".
-func lastResponse(o retry.Outcome) string {
-	text := string(o.Reason)
-	if o.Status != 0 {
-		text = strconv.Itoa(o.Status)
-	}
-	if o.RetryAfter > 0 {
-		text += ", Retry-After " + retry.FormatDuration(o.RetryAfter.Round(time.Second))
-	}
-	return text
 }

@@ -39,18 +39,21 @@ type DeliveryState struct {
 	Running bool `json:"running,omitempty"`
 	// Unconfirmed: the store does not name the delivery's own workflow, or keeps a command that
 	// has been handled. See workflows.DeliveryState.
-	Unconfirmed  bool   `json:"unconfirmed,omitempty"`
-	LastResponse string `json:"last_response,omitempty"` // of the receiver, in words
-	Faults       int    `json:"faults,omitempty"`        // internal faults in a row
-	LastError    string `json:"last_error,omitempty"`    // the last of them
+	Unconfirmed bool                 `json:"unconfirmed,omitempty"`
+	LastOutcome *webhook.LastOutcome `json:"last_outcome,omitempty"` // of the last attempt that this or an earlier workflow made
+	Faults      int                  `json:"faults,omitempty"`       // internal faults in a row
+	LastError   string               `json:"last_error,omitempty"`   // the last of them
 
 	// Trace says where the spans of the delivery's workflows belong.
 	Trace webhook.Trace `json:"trace,omitempty"`
 }
 
-// AttemptsResult has the deliveries that need further work.
+// AttemptsResult has the deliveries that an attempt did not simply deliver.
 type AttemptsResult struct {
 	Members []MemberResult `json:"members,omitempty"`
+	// Ended are deliveries for which nothing is left to be done and that were not delivered. Those of one
+	// end are listed together.
+	Ended []End `json:"ended,omitempty"`
 	// Faults are internal faults: one that several deliveries have met is listed once.
 	Faults []Fault `json:"faults,omitempty"`
 }
@@ -61,10 +64,18 @@ type Fault struct {
 	Of   []int  `json:"of"` // indexes of the input
 }
 
-// add adds the result of a delivery, if that needs further work.
+// End is the end of deliveries, or the hold that makes them rows without a workflow.
+type End struct {
+	State  webhook.State `json:"state"`
+	Reason string        `json:"reason,omitempty"`
+	Of     []int         `json:"of"` // indexes of the input
+}
+
+// add adds the result of a delivery, unless it was delivered.
 func (r *AttemptsResult) add(m MemberResult) {
 	switch {
 	case m.Fault == "" && !m.unfinished():
+		r.addEnd(m.Index, m.State, m.Reason)
 		return
 	case m.Fault == "" || m.Run > 0: // with what the store says
 		r.Members = append(r.Members, m)
@@ -77,6 +88,19 @@ func (r *AttemptsResult) add(m MemberResult) {
 		}
 	}
 	r.Faults = append(r.Faults, Fault{What: m.Fault, Of: []int{m.Index}})
+}
+
+func (r *AttemptsResult) addEnd(index int, state webhook.State, reason string) {
+	if state == webhook.StateDelivered {
+		return
+	}
+	for i := range r.Ended {
+		if end := &r.Ended[i]; end.State == state && end.Reason == reason {
+			end.Of = append(end.Of, index)
+			return
+		}
+	}
+	r.Ended = append(r.Ended, End{State: state, Reason: reason, Of: []int{index}})
 }
 
 // MemberResult is the result of an attempt that did not end its delivery.
@@ -94,7 +118,7 @@ type MemberResult struct {
 }
 
 // Attempts makes the next attempt of several deliveries concurrently, each as Attempt does. Its
-// result does not contain deliveries that have ended, other than as a dead letter, or are held.
+// result does not contain deliveries that were delivered.
 //
 // It never fails: an internal fault with one delivery does not affect the others.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {

@@ -88,7 +88,7 @@ func TestAttemptsSideBySide(t *testing.T) {
 	require.Len(t, results, 3)
 	require.Equal(t, []int{1, 2, 3}, []int{results[0].Index, results[1].Index, results[2].Index})
 	require.Equal(t, webhook.StateRetrying, results[0].State)
-	require.Equal(t, "503", results[0].LastResponse)
+	require.Equal(t, "503", results[0].LastOutcome.String())
 	require.Equal(t, sharedID, results[0].WorkflowID)
 	require.Equal(t, webhook.StateDeadLettered, results[1].State)
 	require.Equal(t, all[2].WorkflowID(), results[1].WorkflowID)

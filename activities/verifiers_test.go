@@ -176,7 +176,7 @@ func (r *rotation) one(ctx context.Context) error {
 		FirstTask: true, Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
 	})
 	if err == nil && result.State != webhook.StateDelivered {
-		err = fmt.Errorf("%s: %s", start.DeliveryID, result.LastResponse)
+		err = fmt.Errorf("%s: %s", start.DeliveryID, result.LastOutcome.String())
 	}
 	return err
 }

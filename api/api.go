@@ -72,9 +72,9 @@ type Config struct {
 	// workflow_url is null. Tenants' keys get it only with WorkflowURLForTenants.
 	WorkflowURL           func(workflowID string) string
 	WorkflowURLForTenants bool
-	// WorkflowsKept is how long the Web UI shows a closed workflow; afterwards workflow_url
-	// is null. 0: forever.
-	WorkflowsKept time.Duration
+	// WorkflowsKept returns how long the Web UI shows a closed workflow; afterwards workflow_url
+	// is null. 0: not known, and workflow_url is never null. Defaults to that.
+	WorkflowsKept func() time.Duration
 
 	// TrustedProxies are the proxies whose X-Forwarded-For is used as the source of a
 	// request. Defaults to none: the source is the peer of the connection.
@@ -102,6 +102,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.WorkflowURL == nil {
 		c.WorkflowURL = func(string) string { return "" }
+	}
+	if c.WorkflowsKept == nil {
+		c.WorkflowsKept = func() time.Duration { return 0 }
 	}
 	if c.Metrics == nil {
 		c.Metrics = noMetrics{}

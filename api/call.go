@@ -41,7 +41,7 @@ func (c call) workflowURL(workflowID string, ended time.Time) *string {
 	if c.key.Scope != webhook.ScopeOperator && !c.server.config.WorkflowURLForTenants {
 		return nil
 	}
-	if kept := c.server.config.WorkflowsKept; kept > 0 && !ended.IsZero() && c.server.config.Now().Sub(ended) >= kept {
+	if kept := c.server.config.WorkflowsKept(); kept > 0 && !ended.IsZero() && c.server.config.Now().Sub(ended) >= kept {
 		return nil
 	}
 	return nullable(c.server.config.WorkflowURL(workflowID))

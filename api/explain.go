@@ -45,15 +45,16 @@ const maxDeleted = 20
 
 // explanationView is the API's view of an explanation without its summary.
 type explanationView struct {
-	Code   explain.Code `json:"code"`
-	Cause  *string      `json:"cause"`
-	Next   *string      `json:"next"`
-	Remedy *string      `json:"remedy"`
-	Until  timestamp    `json:"until"`
+	Code     explain.Code `json:"code"`
+	Cause    *string      `json:"cause"`
+	Next     *string      `json:"next"`
+	Remedy   *string      `json:"remedy"`
+	Workflow *string      `json:"workflow"`
+	Until    timestamp    `json:"until"`
 }
 
 func showExplanation(e explain.Explanation) *explanationView {
-	return &explanationView{e.Code, nullable(e.Cause), nullable(e.Next), nullable(e.Remedy), timestamp(e.Until)}
+	return &explanationView{e.Code, nullable(e.Cause), nullable(e.Next), nullable(e.Remedy), nullable(e.Workflow), timestamp(e.Until)}
 }
 
 // explainer explains the deliveries and events of one response.
@@ -122,6 +123,7 @@ func (x *explainer) situation(d webhook.Delivery) explain.Situation {
 	s := explain.Situation{
 		Now: x.now, Delivery: d, Endpoint: x.endpoint(d.EndpointID), Kept: x.s.config.DeadLettersKept,
 		EngineAway: x.s.config.Engine.TemporalDownSince(), SentAt: x.s.config.Engine.SentAt(&d),
+		WorkflowsKept: x.s.config.WorkflowsKept(),
 	}
 	s.EndpointDeleted = x.known && s.Endpoint == nil
 	if observed, known := x.observed[d.EndpointID]; known {

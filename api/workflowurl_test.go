@@ -49,7 +49,7 @@ func TestWorkflowURLsAreTheOperators(t *testing.T) {
 func TestWorkflowURLsEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.server.config.WorkflowsKept = 7 * 24 * time.Hour
+	b.server.config.WorkflowsKept = func() time.Duration { return 7 * 24 * time.Hour }
 	c := call{server: b.server, key: webhook.Key{Scope: webhook.ScopeOperator}}
 	now := b.server.config.Now()
 	for name, of := range map[string]struct {

@@ -86,6 +86,7 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterActivity(a.ReleaseReplay)
 	r.RegisterActivity(a.CountReplay)
 	r.RegisterActivity(a.RecordReplay)
+	r.RegisterActivity(a.RecordRefusedSignals)
 }
 
 // Stop stops polling for tasks and waits up to StopTimeout for those under way.

@@ -29,8 +29,8 @@ const (
 
 // makeAttempt makes one attempt: as a local activity, and when the receiver is
 // slow, joined by an ordinary one. Both run on a disconnected context: a cancel
-// never aborts a request that is under way.
-func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResult, error) {
+// never aborts a request that is under way. slow is called before the wait for a slow receiver.
+func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activities.AttemptResult, error) {
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	request := activities.AttemptInput{
@@ -49,6 +49,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 	if err != nil || !result.Running && !elsewhere {
 		return result, err
 	}
+	slow()
 	joined := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		// Past the give-up time internal faults end it, which the workflow has to store.
 		ScheduleToCloseTimeout: max(in.GiveUpAt.Sub(workflow.Now(ctx)), 0) + joinTimeout,

@@ -288,7 +288,7 @@ func TestContinueAsNewCarriesEverythingOver(t *testing.T) {
 		in, ok := l.input.(workflows.DeliveryInput)
 		require.True(t, ok)
 		require.Equal(t, b.delivery(t, l.start.DeliveryID).Progress, in.Progress)
-		require.Equal(t, "500", in.LastResponse)
+		require.Equal(t, "500", in.LastOutcome.String())
 		require.Equal(t, l.start.Ref, in.Ref)
 		b.receiver.Default(receivertest.Step{})
 		l.run()

@@ -7,6 +7,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -14,16 +15,18 @@ import (
 type DeadLetterInput struct {
 	DeliveryState
 
-	KeepUntil time.Time      `json:"keep_until,omitzero"` // zero: not yet known
-	Replay    *CommandSignal `json:"replay,omitempty"`    // received before it was a dead letter
-	Discard   *CommandSignal `json:"discard,omitempty"`   // likewise
+	GivenUpAt time.Time      `json:"given_up_at,omitzero"` // zero: just now
+	KeepUntil time.Time      `json:"keep_until,omitzero"`  // zero: not yet known
+	Replay    *CommandSignal `json:"replay,omitempty"`     // received before it was a dead letter
+	Discard   *CommandSignal `json:"discard,omitempty"`    // likewise
+	Refused   []Refusal      `json:"refused,omitempty"`    // signals of earlier runs that were ignored
 }
 
 // NewDeadLetter returns the input of a delivery's dead letter, with the command that is pending for it.
 // The store says dead_lettered already.
 func NewDeadLetter(s DeliveryState) DeadLetterInput {
 	in := DeadLetterInput{DeliveryState: DeliveryState{
-		Ref: s.Ref, Progress: s.Progress, CommandDone: s.CommandDone, LastResponse: s.LastResponse, Trace: s.Trace,
+		Ref: s.Ref, Progress: s.Progress, CommandDone: s.CommandDone, LastOutcome: s.LastOutcome, Trace: s.Trace,
 	}}
 	signal := signalOf(s.Command)
 	switch s.Command.Command {
@@ -51,18 +54,23 @@ type deadLetter struct {
 	DeadLetterInput
 
 	signals signals
+	refused refusals       // signals that were ignored
+	shown   shownState     // in the Web UI
 	cancel  *CommandSignal // sent by hand, of the run that a replay has opened
 	stuck   error          // why the result of a command could not be stored: errGone or errLongHistory
 }
 
 func beginDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
-	l := &deadLetter{DeadLetterInput: in, signals: newSignals(ctx)}
+	l := &deadLetter{DeadLetterInput: in, signals: newSignals(ctx), refused: in.Refused, shown: shownAtStart(ctx)}
 	l.Replay, l.Discard = nil, nil
 	if in.Replay != nil {
-		l.handle(webhook.CommandReplay, *in.Replay)
+		l.handle(ctx, webhook.CommandReplay, *in.Replay)
 	}
 	if in.Discard != nil {
-		l.handle(webhook.CommandDiscard, *in.Discard)
+		l.handle(ctx, webhook.CommandDiscard, *in.Discard)
+	}
+	if l.GivenUpAt.IsZero() {
+		l.GivenUpAt = workflow.Now(ctx)
 	}
 	return l
 }
@@ -72,13 +80,17 @@ func (l *deadLetter) status() (Status, error) {
 }
 
 func (l *deadLetter) run(ctx workflow.Context) error {
-	workflow.SetCurrentDetails(ctx, details(&l.DeliveryState))
+	l.describe(ctx)
+	l.shown.show(ctx, webhook.StateDeadLettered)
 	if l.KeepUntil.IsZero() {
 		l.KeepUntil = workflow.Now(ctx).Add(keepFor(ctx))
+		l.describe(ctx)
 	}
 	for {
 		l.receiveSignals(ctx)
 		switch {
+		case l.refused.audit(ctx, l.TenantID, l.DeliveryID.String()):
+			l.describe(ctx)
 		case errors.Is(l.stuck, errGone):
 			workflow.GetLogger(ctx).Warn("a dead letter ends that is no longer in the store", "delivery", l.DeliveryID.String())
 			return nil
@@ -87,7 +99,8 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 		case l.State.Open():
 			return l.continueAsDelivery(ctx)
 		case l.State != webhook.StateDeadLettered:
-			showState(ctx, l.State)
+			l.describe(ctx)
+			l.shown.show(ctx, l.State)
 			return nil // nothing has blocked since the signals were received: none is lost
 		case l.Replay != nil:
 			l.reopen(ctx)
@@ -105,15 +118,22 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 
 // wait sleeps until a signal comes or the retention has passed.
 func (l *deadLetter) wait(ctx workflow.Context) {
+	l.describe(ctx)
 	timerCtx, stop := workflow.WithCancel(ctx)
 	defer stop()
 	timer := workflow.NewTimerWithOptions(timerCtx, l.KeepUntil.Sub(workflow.Now(ctx)), workflow.TimerOptions{
 		Summary: "kept until " + l.KeepUntil.UTC().Format(time.RFC3339),
 	})
-	selector := workflow.NewSelector(ctx)
-	selector.AddFuture(timer, func(workflow.Future) {})
-	l.signals.wake(selector)
-	selector.Select(ctx)
+	await(ctx, timer)
+}
+
+// describe sets the details.
+func (l *deadLetter) describe(ctx workflow.Context) {
+	s := situation(ctx, &l.DeliveryState)
+	if l.State == webhook.StateDeadLettered {
+		s.Delivery.CompletedAt, s.Kept = l.GivenUpAt, max(l.KeepUntil.Sub(l.GivenUpAt), 0)
+	}
+	workflow.SetCurrentDetails(ctx, details(s)+l.refused.details())
 }
 
 // reopen opens the next run.
@@ -148,7 +168,8 @@ func (l *deadLetter) end(ctx workflow.Context, discard CommandSignal) {
 // receiveSignals handles all signals that are there. Cancelling the workflow, as the Web UI can, means
 // to discard.
 func (l *deadLetter) receiveSignals(ctx workflow.Context) {
-	l.signals.receiveAll(true, l.handle)
+	l.signals.receiveAll(true, func(command webhook.Command, signal CommandSignal) { l.handle(ctx, command, signal) })
+	receiveUnknown(ctx, l.signals.names(), func(name string) { l.refused.add(ctx, name, explain.UnknownSignal(l.signals.names())) })
 	if ctx.Err() != nil && l.Discard == nil {
 		l.Discard = &CommandSignal{Reason: reasonWorkflowCancelled}
 	}
@@ -157,8 +178,12 @@ func (l *deadLetter) receiveSignals(ctx workflow.Context) {
 // handle keeps a command to a dead letter. A replay that has already been carried out is ignored.
 // Commands to an open delivery are not acknowledged: if a replay has opened one, its first attempt finds
 // them.
-func (l *deadLetter) handle(command webhook.Command, signal CommandSignal) {
+func (l *deadLetter) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
 	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone {
+		return
+	}
+	if why := l.refusal(command, signal); why != "" {
+		l.refused.add(ctx, signalName(command), why)
 		return
 	}
 	switch command {
@@ -177,6 +202,19 @@ func (l *deadLetter) handle(command webhook.Command, signal CommandSignal) {
 	}
 }
 
+// refusal is why a signal that was sent by hand is ignored; "" if it is not.
+func (l *deadLetter) refusal(command webhook.Command, signal CommandSignal) string {
+	switch {
+	case signal.CommandID != 0 || signal.Run != 0:
+		return ""
+	case signal.isOfOther(l.DeliveryID):
+		return explain.OtherDelivery
+	case command == webhook.CommandReplay || command == webhook.CommandDiscard || l.State.Open():
+		return ""
+	}
+	return explain.OnlyForOpen(l.State)
+}
+
 // continueAsNew continues with an empty history, and with the commands that are not carried out yet.
 func (l *deadLetter) continueAsNew(ctx workflow.Context) error {
 	for _, signal := range []*CommandSignal{l.Replay, l.Discard} {
@@ -184,13 +222,16 @@ func (l *deadLetter) continueAsNew(ctx workflow.Context) error {
 			signal.CommandID = 0 // it counts as handled: by its id it would be ignored
 		}
 	}
+	l.shown.clear(ctx)
+	l.Refused = l.refused
 	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, l.DeadLetterInput)
 }
 
 // continueAsDelivery continues as the delivery that a replay has opened.
 func (l *deadLetter) continueAsDelivery(ctx workflow.Context) error {
-	showState(ctx, l.State)
-	in := DeliveryInput{DeliveryState: DeliveryState{Ref: l.Ref, Progress: l.Progress, CommandDone: l.CommandDone, Trace: l.Trace}}
+	l.describe(ctx)
+	l.shown.clear(ctx)
+	in := DeliveryInput{DeliveryState: DeliveryState{Ref: l.Ref, Progress: l.Progress, CommandDone: l.CommandDone, Trace: l.Trace}, Refused: l.refused}
 	if l.cancel != nil {
 		in.Command = webhook.PendingCommand{Command: webhook.CommandCancel, Reason: l.cancel.Reason}
 	}

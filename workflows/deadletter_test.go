@@ -67,7 +67,7 @@ func TestReplayed(t *testing.T) {
 			l.run(after(10*24*time.Hour, test.ask(l)))
 			in := l.opened(2)
 			require.True(t, in.GiveUpAt.After(before.GiveUpAt), "a fresh give-up time")
-			require.Equal(t, []string{"dead_lettered", "pending"}, l.states)
+			require.Equal(t, []string{"dead_lettered", ""}, l.states)
 
 			l.run()
 			d := l.ends(webhook.StateDelivered, "")
@@ -120,7 +120,7 @@ func TestADeadLetterIsKeptForItsRetention(t *testing.T) {
 	l.run(after(time.Hour, func(environment) {
 		require.Equal(t, webhook.StateDeadLettered, l.status().State)
 		require.Contains(t, l.details(), "**dead_lettered**")
-		require.Contains(t, l.details(), "- last answer: 400\n- reason: http_400\n")
+		require.Contains(t, l.details(), ": attempt 1 got 400, which is not retried; kept as a dead letter until ")
 	}))
 	l.ends(webhook.StateDiscarded, webhook.ReasonRetention)
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())

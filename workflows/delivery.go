@@ -28,6 +28,9 @@ type DeliveryInput struct {
 	// Probe: a person requested the next attempt. It is made although the endpoint's circuit is open,
 	// and its outcome decides whether the circuit closes.
 	Probe bool `json:"probe,omitempty"`
+
+	// Refused are signals of earlier runs that were ignored.
+	Refused []Refusal `json:"refused,omitempty"`
 }
 
 // DeliveryWorkflow carries one delivery: attempt, durable timer, attempt, by the endpoint's policy. It
@@ -50,8 +53,9 @@ type delivery struct {
 	signals signals
 	replay  *CommandSignal // for the dead letter that this becomes
 	discard *CommandSignal // likewise
-	shown   webhook.State  // the search attribute; pending is not shown
-	hasText bool           // the Web UI has details, which must be kept true
+	refused refusals       // signals that were ignored
+	shown   shownState     // in the Web UI
+	waited  bool           // it was shown while it waited
 	isHeld  bool           // the store holds the delivery: its release starts another workflow
 	stuck   error          // why the end could not be stored: errGone or errLongHistory
 	synced  bool           // the store's status of the delivery is known
@@ -62,7 +66,7 @@ type delivery struct {
 const clockSlack = time.Second
 
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
-	return &delivery{DeliveryInput: in, signals: newSignals(ctx), synced: in.HandedOver || in.Unconfirmed || in.Run > 1 || in.Seq > 0}
+	return &delivery{DeliveryInput: in, signals: newSignals(ctx), refused: in.Refused, synced: in.HandedOver || in.Unconfirmed || in.Run > 1 || in.Seq > 0}
 }
 
 func (d *delivery) status() (Status, error) {
@@ -70,10 +74,15 @@ func (d *delivery) status() (Status, error) {
 }
 
 func (d *delivery) run(ctx workflow.Context) error {
+	if d.synced { // else it has the summary that it was started with
+		d.describe(ctx)
+	}
 	d.finishHandOver(ctx)
 	for {
 		d.receiveSignals(ctx)
 		switch {
+		case d.refused.audit(ctx, d.TenantID, d.DeliveryID.String()):
+			d.describe(ctx)
 		case errors.Is(d.stuck, errGone):
 			workflow.GetLogger(ctx).Warn("a delivery ends that is no longer in the store", "delivery", d.DeliveryID.String())
 			return nil
@@ -109,7 +118,7 @@ func (d *delivery) finishHandOver(ctx workflow.Context) {
 	if d.Running {
 		d.attempt(ctx)
 	}
-	d.handle(ctx, command.Command, signalOf(command))
+	d.receive(ctx, command.Command, signalOf(command))
 }
 
 // waits reports whether the next attempt is still to come.
@@ -130,11 +139,7 @@ func (d *delivery) wait(ctx workflow.Context) {
 		span = min(span, longestPause)
 	}
 	timer := workflow.NewTimerWithOptions(timerCtx, span, workflow.TimerOptions{Summary: d.waitSummary()})
-	selector := workflow.NewSelector(ctx)
-	selector.AddFuture(timer, func(workflow.Future) {})
-	selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
-	d.signals.wake(selector)
-	selector.Select(ctx)
+	await(ctx, timer)
 }
 
 func (d *delivery) waitSummary() string {
@@ -146,14 +151,14 @@ func (d *delivery) waitSummary() string {
 	case d.Attempts == 0:
 		return "until " + d.DueAt.UTC().Format(time.RFC3339)
 	default:
-		return fmt.Sprintf("retry %d at %s, after %s", d.RunAttempts, d.DueAt.UTC().Format(time.TimeOnly), d.LastResponse)
+		return fmt.Sprintf("retry %d at %s, after %s", d.RunAttempts, d.DueAt.UTC().Format(time.TimeOnly), d.LastOutcome)
 	}
 }
 
 // attempt makes the next attempt and handles the command that its result brings.
 func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.Attempts
-	result, err := makeAttempt(ctx, d.DeliveryInput)
+	result, err := makeAttempt(ctx, d.DeliveryInput, func() { d.describeRunning(ctx) })
 	d.Running, d.isHeld = false, false
 	first := !d.synced
 	d.synced = true
@@ -261,6 +266,8 @@ func (d *delivery) sync(ctx workflow.Context, status webhook.DeliveryStatus) {
 
 // continueAsNew continues with an empty history.
 func (d *delivery) continueAsNew(ctx workflow.Context) error {
+	d.shown.clear(ctx)
+	d.Refused = d.refused
 	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, d.DeliveryInput)
 }
 
@@ -269,25 +276,34 @@ func (d *delivery) continueAsNew(ctx workflow.Context) error {
 // Cancelling the workflow in the Web UI at this moment means the dead letter that the person sees
 // already: a continued run does not inherit the request, so it is handed on.
 func (d *delivery) continueAsDeadLetter(ctx workflow.Context) error {
-	d.show(ctx)
+	d.describe(ctx)
+	d.shown.clear(ctx)
 	if ctx.Err() != nil && d.discard == nil {
 		d.discard = &CommandSignal{Reason: reasonWorkflowCancelled}
 	}
 	in := NewDeadLetter(d.DeliveryState)
-	in.Replay, in.Discard = d.replay, d.discard
+	in.Replay, in.Discard, in.Refused = d.replay, d.discard, d.refused
 	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, in)
 }
 
-// show shows the state in the Web UI. Only off the happy path: each upsert is an event of the history
-// and a write of the visibility store.
+// show shows the state in the Web UI: in lists only off the happy path.
 func (d *delivery) show(ctx workflow.Context) {
-	if d.Attempts == 1 && d.State == webhook.StateDelivered && !d.hasText {
+	d.describe(ctx)
+	if d.Attempts == 1 && d.State == webhook.StateDelivered && !d.waited {
 		return // a completed workflow without a state says enough
 	}
-	if d.shown != d.State {
-		d.shown = d.State
-		showState(ctx, d.State)
-	}
-	d.hasText = true
-	workflow.SetCurrentDetails(ctx, details(&d.DeliveryState))
+	d.waited = true
+	d.shown.show(ctx, d.State)
+}
+
+// describe sets the details.
+func (d *delivery) describe(ctx workflow.Context) {
+	workflow.SetCurrentDetails(ctx, details(situation(ctx, &d.DeliveryState))+d.refused.details())
+}
+
+// describeRunning sets the details while a request is under way.
+func (d *delivery) describeRunning(ctx workflow.Context) {
+	running := situation(ctx, &d.DeliveryState)
+	running.Delivery.ClaimedUntil = workflow.Now(ctx).Add(joinTimeout)
+	workflow.SetCurrentDetails(ctx, details(running)+d.refused.details())
 }

@@ -5,15 +5,47 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // receiveSignals handles all signals that are there, and the cancellation of the workflow.
 func (d *delivery) receiveSignals(ctx workflow.Context) {
-	d.signals.receiveAll(d.synced, func(command webhook.Command, signal CommandSignal) { d.handle(ctx, command, signal) })
+	d.signals.receiveAll(d.synced, func(command webhook.Command, signal CommandSignal) { d.receive(ctx, command, signal) })
+	receiveUnknown(ctx, d.signals.names(), func(name string) { d.refused.add(ctx, name, explain.UnknownSignal(d.signals.names())) })
 	if ctx.Err() != nil && !d.isCancelled() {
 		d.keepCancel(reasonWorkflowCancelled)
 	}
+}
+
+// receive handles a signal, or remembers that it is ignored.
+func (d *delivery) receive(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
+	if why := d.refusal(command, signal); why != "" {
+		d.refused.add(ctx, signalName(command), why)
+		return
+	}
+	d.handle(ctx, command, signal)
+}
+
+// refusal is why a signal that was sent by hand is ignored; "" if it is not.
+func (d *delivery) refusal(command webhook.Command, signal CommandSignal) string {
+	_, hasTime := signal.when()
+	dead := d.State == webhook.StateDeadLettered || !d.synced // what it is, is not known before it is synced
+	switch {
+	case command == webhook.CommandNone, signal.CommandID != 0 || signal.Run != 0:
+		return ""
+	case signal.isOfOther(d.DeliveryID):
+		return explain.OtherDelivery
+	case command == webhook.CommandReplay || command == webhook.CommandDiscard:
+		if !dead {
+			return explain.OnlyForDeadLetters(command, d.State)
+		}
+	case !d.State.Open():
+		return explain.OnlyForOpen(d.State)
+	case command == webhook.CommandReschedule && !hasTime:
+		return explain.InputWithoutTime
+	}
+	return ""
 }
 
 // handle changes the state as a command says. It ignores commands that have been handled, or make no

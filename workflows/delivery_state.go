@@ -28,8 +28,8 @@ type DeliveryState activities.DeliveryState
 func (s *DeliveryState) apply(r *activities.AttemptResult) {
 	attempted := r.Attempts > s.Attempts
 	s.Progress, s.Command, s.Running, s.Faults, s.LastError = r.Progress, r.Command, false, 0, ""
-	if r.LastResponse != "" {
-		s.LastResponse = r.LastResponse
+	if r.LastOutcome != nil {
+		s.LastOutcome = r.LastOutcome
 	}
 	s.Unconfirmed = s.Unconfirmed && !attempted || s.isElsewhere(r.WorkflowID)
 	if attempted && r.Command.Command == webhook.CommandRetry {

@@ -18,6 +18,7 @@ func TestDeliveryStateApply(t *testing.T) {
 	retry := webhook.PendingCommand{ID: 7, Command: webhook.CommandRetry}
 	cancel := webhook.PendingCommand{ID: 7, Command: webhook.CommandCancel}
 	failed := webhook.Progress{Run: 1, Seq: 2, State: webhook.StateRetrying, Attempts: 1, RunAttempts: 1}
+	last := &webhook.LastOutcome{Reason: "http_503", Status: 503}
 	held := webhook.Progress{Run: 1, Seq: 1, State: webhook.StateHeld, Reason: webhook.ReasonPaused}
 	for name, c := range map[string]struct {
 		before DeliveryState
@@ -26,12 +27,12 @@ func TestDeliveryStateApply(t *testing.T) {
 	}{
 		"an attempt confirms its workflow, and ends faults": {
 			DeliveryState{Ref: ref, Unconfirmed: true, Running: true, Faults: 2, LastError: "away", CommandDone: 3},
-			activities.AttemptResult{Progress: failed, LastResponse: "503", WorkflowID: ref.WorkflowID()},
-			DeliveryState{Ref: ref, Progress: failed, LastResponse: "503", CommandDone: 3},
+			activities.AttemptResult{Progress: failed, LastOutcome: last, WorkflowID: ref.WorkflowID()},
+			DeliveryState{Ref: ref, Progress: failed, LastOutcome: last, CommandDone: 3},
 		},
 		"no attempt confirms nothing": {
-			DeliveryState{Ref: ref, Progress: failed, Unconfirmed: true, LastResponse: "503"}, activities.AttemptResult{Progress: failed},
-			DeliveryState{Ref: ref, Progress: failed, Unconfirmed: true, LastResponse: "503"},
+			DeliveryState{Ref: ref, Progress: failed, Unconfirmed: true, LastOutcome: last}, activities.AttemptResult{Progress: failed},
+			DeliveryState{Ref: ref, Progress: failed, Unconfirmed: true, LastOutcome: last},
 		},
 		"another workflow is named": {
 			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: failed, WorkflowID: "fanout/it"},

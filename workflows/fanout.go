@@ -23,6 +23,9 @@ type FanoutInput struct {
 	Deliveries []FanoutDelivery `json:"deliveries"`
 	// Members are the members of the workflow run before, when the workflow continues as new.
 	Members []*Member `json:"members,omitempty"`
+	// Before is how many deliveries have ended or left in earlier runs.
+	Before  int       `json:"before,omitempty"`
+	Refused []Refusal `json:"refused,omitempty"` // signals of earlier runs that were ignored
 }
 
 // FanoutDelivery is one delivery of a FanoutInput.
@@ -52,8 +55,13 @@ func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
 // fanout is the state of a FanoutWorkflow.
 type fanout struct {
 	id      string
+	tenant  string // of all deliveries; "" if there are several
 	signals signals
 	members []*Member     // that are still here
+	left    []leftMember  // that have ended, or left for a workflow of their own
+	before  int           // how many did so in earlier runs
+	refused refusals      // signals that were ignored
+	shown   shownState    // in the Web UI
 	rested  bool          // the workflow task has begun with a timer or a signal, and no attempt was made since
 	pause   time.Duration // after the last hand-over that could not start all
 }
@@ -68,7 +76,7 @@ type Member struct {
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
-	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members}
+	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members, before: in.Before, refused: in.Refused}
 	for _, d := range in.Deliveries {
 		m := &Member{DeliveryState: DeliveryState{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}, Trace: d.Trace}}
 		if d.Progress != nil {
@@ -76,6 +84,7 @@ func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
 		}
 		f.members = append(f.members, m)
 	}
+	f.tenant = tenantOf(f.members)
 	return f
 }
 
@@ -93,11 +102,14 @@ func (f *fanout) run(ctx workflow.Context) error {
 		f.receiveSignals(ctx)
 		leaving, due := f.leavingAndDue(ctx)
 		switch {
+		case f.refused.audit(ctx, f.tenant, f.id):
+			f.describe(ctx)
 		case len(due) > 0:
 			f.attempt(ctx, due)
 		case len(leaving) > 0:
 			f.handOver(ctx, leaving)
 		case len(f.members) == 0:
+			f.show(ctx)
 			return nil // nothing has blocked since the signals were received: none is lost
 		case f.long(ctx):
 			return f.continueAsNew(ctx)
@@ -114,7 +126,11 @@ func (f *fanout) long(ctx workflow.Context) bool {
 
 // continueAsNew continues with an empty history, and the members as they are.
 func (f *fanout) continueAsNew(ctx workflow.Context) error {
-	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{Members: f.members})
+	f.describe(ctx)
+	f.shown.clear(ctx)
+	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{
+		Members: f.members, Before: f.before + len(f.left), Refused: f.refused,
+	})
 }
 
 // leavingAndDue returns the members that leave, and those whose next attempt is due. Attempts that
@@ -171,14 +187,17 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 		}
 		f.fault(ctx, fault.What, met...)
 	}
+	ends := endsOf(due, result.Ended)
 	for i := range result.Members {
 		member := &result.Members[i]
 		m := due[member.Index]
 		if f.sync(ctx, m, member) {
 			delete(finished, m)
+		} else {
+			ends[m] = ownWorkflow
 		}
 	}
-	f.remove(func(m *Member) bool { return finished[m] })
+	f.leave(due, finished, ends)
 }
 
 // sync updates a member with the result of its attempt. It reports whether it stays a member.
@@ -256,6 +275,11 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	for _, i := range handed.Remaining {
 		delete(gone, leaving[i])
 	}
+	for _, m := range leaving {
+		if gone[m] {
+			f.left = append(f.left, leftMember{m.Ref, ownWorkflow})
+		}
+	}
 	f.remove(func(m *Member) bool { return gone[m] })
 	if len(handed.Remaining) == 0 {
 		f.pause = 0
@@ -278,16 +302,13 @@ func (f *fanout) wait(ctx workflow.Context) {
 		timerCtx, stop = workflow.NewDisconnectedContext(ctx)
 	}
 	defer stop()
+	f.show(ctx)
 	f.rested = true
 	// A timer that is due already would fire without the task coming to its end.
 	timer := workflow.NewTimerWithOptions(timerCtx, max(f.timer().Sub(workflow.Now(ctx)), shortestTimer), workflow.TimerOptions{
 		Summary: "next step of " + deliveries(len(f.members)),
 	})
-	selector := workflow.NewSelector(timerCtx)
-	selector.AddFuture(timer, func(workflow.Future) {})
-	selector.AddReceive(timerCtx.Done(), func(workflow.ReceiveChannel, bool) {})
-	f.signals.wake(selector)
-	selector.Select(timerCtx)
+	await(ctx, timer)
 }
 
 // timer is when the first member's next step is due.
@@ -320,34 +341,25 @@ func (m *Member) nextStep() time.Time {
 	return m.DeliveryState.nextStep()
 }
 
-// receiveSignals handles all signals that are there, and the cancellation of the workflow. A delivery
-// with a command leaves, and takes it along.
-func (f *fanout) receiveSignals(ctx workflow.Context) {
-	f.signals.receiveAll(true, func(command webhook.Command, signal CommandSignal) {
-		if signal.unreadable {
-			return // it may be meant for one delivery, and must not reach all
-		}
-		for _, m := range f.members {
-			switch {
-			case !signal.DeliveryID.IsZero() && signal.DeliveryID != m.DeliveryID:
-			case command == webhook.CommandCancel && signal.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
-				m.DueAt, m.CheckAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
-			default:
-				m.addCommand(command, signal)
-				m.leave()
-			}
-		}
-	})
-	if ctx.Err() != nil {
-		for _, m := range f.members {
-			m.leave()
-		}
-	}
-}
-
 // leave has the delivery's own workflow continue it. That workflow also waits for a request under way.
 func (m *Member) leave() {
 	m.Leaving, m.Unconfirmed, m.Running = true, true, m.Running || !m.CheckAt.IsZero()
+}
+
+// leave removes the members that have nothing left to be done. They were delivered, unless something else
+// became of them.
+func (f *fanout) leave(due []*Member, finished map[*Member]bool, ends map[*Member]string) {
+	for _, m := range due {
+		if !finished[m] {
+			continue
+		}
+		words, other := ends[m]
+		if !other {
+			words = deliveredWords(m.Attempts + 1)
+		}
+		f.left = append(f.left, leftMember{m.Ref, words})
+	}
+	f.remove(func(m *Member) bool { return finished[m] })
 }
 
 func (f *fanout) remove(gone func(*Member) bool) {

@@ -87,7 +87,7 @@ func TestSharedContinuesAsNew(t *testing.T) {
 		require.Equal(t, starts[i+1].Ref, m.Ref)
 		require.Equal(t, b.delivery(t, m.DeliveryID).Progress, m.Progress)
 		require.Equal(t, 2, m.Attempts)
-		require.Equal(t, "503", m.LastResponse)
+		require.Equal(t, "503", m.LastOutcome.String())
 	}
 	l.run()
 	require.Empty(t, l.next)

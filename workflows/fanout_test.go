@@ -149,7 +149,7 @@ func TestSharedFirstAttemptsMixed(t *testing.T) {
 		}
 	}
 	require.Equal(t, leaving, l.handed.calls, "each once")
-	require.Empty(t, l.states)
+	require.Equal(t, []string{"retrying", ""}, l.states)
 	for i, s := range all {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

@@ -95,6 +95,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"cancelled-workflow":          {cancelled, stopped, marker, completed},
 		"retry-now":                   {signalled, stopped, marker, completed},
 		"retry-now-without-input":     {signalled, stopped, marker, completed},
+		"ignored-signal":              {signalled, stopped, marker, signalled, stopped, marker, completed},
 		"endpoint-deleted":            {marker, completed},
 		"replay-1":                    {marker, continued},
 		"replay-2":                    {signalled, stopped, marker, continued},

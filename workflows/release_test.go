@@ -173,7 +173,7 @@ func TestHeldIsTriedInVain(t *testing.T) {
 func (l *life) expired() {
 	l.deadLettered(webhook.ReasonHeldExpired)
 	require.Zero(l.t, l.b.receiver.Count())
-	require.Equal(l.t, "dead_lettered", l.states[len(l.states)-1])
+	require.NotContains(l.t, l.states, "dead_lettered")
 }
 
 // One that is tried after its give-up time is given up, whatever its endpoint's state.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/activities"
@@ -14,6 +15,7 @@ import (
 // beyond the id there is only what has happened since the last read.
 type ReplayInput struct {
 	ReplayID webhook.ReplayID `json:"replay_id"`
+	Summary  string           `json:"summary,omitempty"` // ReplaySummary, for the details
 	// Lost: the replay runs by the store, but its workflow was terminated.
 	Lost bool `json:"lost,omitempty"`
 
@@ -26,6 +28,7 @@ type ReplayInput struct {
 	Look     bool                  `json:"look,omitempty"`      // the store has a command
 	PauseFor string                `json:"pause_for,omitempty"` // why it is to pause by itself
 	ChangeTo int                   `json:"change_to,omitempty"` // the rate that it is to go on at by itself; 0: as it is
+	Refused  []Refusal             `json:"refused,omitempty"`   // signals of earlier runs that were ignored
 }
 
 // ReplayWindow is since when first outcomes are gathered for the ramp, and how many
@@ -81,8 +84,10 @@ type replay struct {
 	in      ReplayInput
 	st      webhook.ReplayStatus
 	signals replaySignals
-	known   bool // st is the store's
-	gone    bool // there is no such replay any more
+	refused refusals // signals that were ignored
+	tenant  string   // "" if not known
+	known   bool     // st is the store's
+	gone    bool     // there is no such replay any more
 
 	faults    int       // internal faults in a row
 	after     time.Time // there is no other try before this time
@@ -90,7 +95,8 @@ type replay struct {
 }
 
 func newReplay(ctx workflow.Context, in ReplayInput) *replay {
-	r := &replay{in: in, signals: newReplaySignals(ctx)}
+	r := &replay{in: in, signals: newReplaySignals(ctx), refused: in.Refused}
+	r.tenant, _ = workflow.GetTypedSearchAttributes(ctx).GetKeyword(temporal.NewSearchAttributeKeyKeyword(AttributeTenantID))
 	if in.Status != nil {
 		r.st, r.known = *in.Status, true
 	}
@@ -104,8 +110,10 @@ func (r *replay) status() (ReplayStatus, error) {
 func (r *replay) run(ctx workflow.Context) error {
 	for {
 		r.receiveSignals(ctx)
+		r.describe(ctx)
 		now := workflow.Now(ctx)
 		switch {
+		case r.refused.audit(ctx, r.tenant, r.in.ReplayID.String()):
 		case r.gone:
 			workflow.GetLogger(ctx).Warn("a replay ends that is no longer in the store", "replay", r.in.ReplayID.String())
 			return nil
@@ -158,21 +166,22 @@ func (r *replay) nextAt() time.Time {
 
 // wait sleeps until a time, or, with a zero one, until a signal comes.
 func (r *replay) wait(ctx workflow.Context, until time.Time) {
-	workflow.SetCurrentDetails(ctx, replayDetails(&r.st, r.lastError))
 	timerCtx, stop := workflow.NewDisconnectedContext(ctx)
 	timerCtx, end := workflow.WithCancel(timerCtx)
 	defer stop()
 	defer end()
-	selector := workflow.NewSelector(ctx)
+	var timer workflow.Future
 	if !until.IsZero() {
-		timer := workflow.NewTimerWithOptions(timerCtx, until.Sub(workflow.Now(ctx)), workflow.TimerOptions{Summary: r.waitSummary()})
-		selector.AddFuture(timer, func(workflow.Future) {})
+		timer = workflow.NewTimerWithOptions(timerCtx, until.Sub(workflow.Now(ctx)), workflow.TimerOptions{Summary: r.waitSummary()})
 	}
-	if ctx.Err() == nil { // else it is known
-		selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
+	await(ctx, timer)
+}
+
+// describe sets the details.
+func (r *replay) describe(ctx workflow.Context) {
+	if r.known {
+		workflow.SetCurrentDetails(ctx, replayDetails(r.in.Summary, &r.st, r.lastError)+r.refused.details())
 	}
-	r.signals.wake(selector)
-	selector.Select(ctx)
 }
 
 func (r *replay) waitSummary() string {
@@ -308,6 +317,7 @@ func (r *replay) continueAsNew(ctx workflow.Context) error {
 	if r.known {
 		r.in.Status, r.in.Lost = &r.st, false
 	}
+	r.in.Refused = r.refused
 	return workflow.NewContinueAsNewError(ctx, ReplayWorkflow, r.in)
 }
 

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -33,11 +34,22 @@ type replaySignals struct {
 	pause, resume, cancel, setRate workflow.ReceiveChannel
 }
 
+// newReplaySignals returns the channels. The Web UI offers the signals with these descriptions.
 func newReplaySignals(ctx workflow.Context) replaySignals {
-	return replaySignals{
-		pause: workflow.GetSignalChannel(ctx, SignalPause), resume: workflow.GetSignalChannel(ctx, SignalResume),
-		cancel: workflow.GetSignalChannel(ctx, SignalCancel), setRate: workflow.GetSignalChannel(ctx, SignalSetRate),
+	channel := func(name, description string) workflow.ReceiveChannel {
+		return workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: description})
 	}
+	return replaySignals{
+		pause:   channel(SignalPause, "release nothing more for now; input: a reason, or nothing"),
+		resume:  channel(SignalResume, "go on"),
+		cancel:  channel(SignalCancel, "end the replay; what is released goes on; input: a reason, or nothing"),
+		setRate: channel(SignalSetRate, "set the rate; input: deliveries per minute, such as 600"),
+	}
+}
+
+// replaySignalNames are the names of the signals.
+func replaySignalNames() []string {
+	return []string{SignalPause, SignalResume, SignalCancel, SignalSetRate}
 }
 
 // receive takes one signal that is there already; ReplayKeep is set-rate.
@@ -71,15 +83,9 @@ func (r *replay) receiveSignals(ctx workflow.Context) {
 			r.in.ByHand.Action, r.in.ByHand.Reason = action, signal.Reason
 		}
 	}
+	receiveUnknown(ctx, replaySignalNames(), func(name string) { r.refused.add(ctx, name, explain.UnknownSignal(replaySignalNames())) })
 	if ctx.Err() != nil && r.in.ByHand.Action != webhook.ReplayCancel {
 		r.in.ByHand.Action, r.in.ByHand.Reason = webhook.ReplayCancel, reasonWorkflowCancelled
-	}
-}
-
-// wake lets a selector return when any signal is there; it stays in its channel.
-func (s *replaySignals) wake(selector workflow.Selector) {
-	for _, channel := range []workflow.ReceiveChannel{s.pause, s.resume, s.cancel, s.setRate} {
-		selector.AddReceive(channel, func(workflow.ReceiveChannel, bool) {})
 	}
 }
 
@@ -119,7 +125,7 @@ func ReplaySearchAttributes(r webhook.Replay) temporal.SearchAttributes {
 	return temporal.NewSearchAttributes(all...)
 }
 
-// ReplaySummary is one line for the Web UI's list of workflows.
+// ReplaySummary is one line for the Web UI.
 func ReplaySummary(r webhook.Replay) string {
 	text := "replay of " + r.Source.String()
 	if r.Filter.EventType != "" {
@@ -132,10 +138,15 @@ func ReplaySummary(r webhook.Replay) string {
 }
 
 // replayDetails is where a replay stands, in markdown, for the Web UI.
-func replayDetails(st *webhook.ReplayStatus, lastError string) string {
-	text := fmt.Sprintf("**%s** · %d released", st.State, st.Released)
+func replayDetails(summary string, st *webhook.ReplayStatus, lastError string) string {
+	text := "**" + st.State.String() + "**"
+	if summary != "" {
+		text += " · " + plain(summary)
+	}
 	if st.Total != nil {
-		text = fmt.Sprintf("**%s** · %d of %d released", st.State, st.Released, *st.Total)
+		text += fmt.Sprintf(" · %d of %d released", st.Released, *st.Total)
+	} else {
+		text += fmt.Sprintf(" · %d released", st.Released)
 	}
 	text += fmt.Sprintf("\n\n- first attempts: %d delivered, %d failed, %d awaited\n- rate: %d per minute (asked for: %d)\n",
 		st.Delivered, st.Failed, st.Waiting(), st.Rate, st.Asked)

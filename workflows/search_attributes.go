@@ -38,5 +38,5 @@ func SearchAttributes(ref webhook.Ref) temporal.SearchAttributes {
 	)
 }
 
-// StaticSummary is one line for the Web UI's list of workflows.
+// StaticSummary is one line for the Web UI.
 func StaticSummary(ref webhook.Ref) string { return ref.EventType + " to " + ref.EndpointID.String() }

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -56,22 +57,50 @@ func (s CommandSignal) when() (time.Time, bool) {
 	return at.UTC(), err == nil
 }
 
+// isOfOther reports a signal that names another delivery.
+func (s CommandSignal) isOfOther(id webhook.DeliveryID) bool {
+	return !s.DeliveryID.IsZero() && s.DeliveryID != id
+}
+
+// signalName is the name of a command's signal.
+func signalName(c webhook.Command) string {
+	switch c {
+	case webhook.CommandCancel:
+		return SignalCancel
+	case webhook.CommandRetry:
+		return SignalRetryNow
+	case webhook.CommandReschedule:
+		return SignalReschedule
+	case webhook.CommandReplay:
+		return SignalReplay
+	case webhook.CommandDiscard:
+		return SignalDiscard
+	case webhook.CommandNone:
+	}
+	return ""
+}
+
 // signals are the signal channels of a workflow of deliveries. Each type of workflow receives all of them:
 // a command may arrive while one continues as the other.
 type signals []signalChannel
 
 type signalChannel struct {
 	command webhook.Command
+	name    string
 	channel workflow.ReceiveChannel
 }
 
+// newSignals returns the channels. The Web UI offers the signals with these descriptions.
 func newSignals(ctx workflow.Context) signals {
+	channel := func(command webhook.Command, name, description string) signalChannel {
+		return signalChannel{command, name, workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: description})}
+	}
 	return signals{
-		{webhook.CommandCancel, workflow.GetSignalChannel(ctx, SignalCancel)},
-		{webhook.CommandRetry, workflow.GetSignalChannel(ctx, SignalRetryNow)},
-		{webhook.CommandReschedule, workflow.GetSignalChannel(ctx, SignalReschedule)},
-		{webhook.CommandReplay, workflow.GetSignalChannel(ctx, SignalReplay)},
-		{webhook.CommandDiscard, workflow.GetSignalChannel(ctx, SignalDiscard)},
+		channel(webhook.CommandCancel, SignalCancel, "end an open delivery; input: a reason, or nothing"),
+		channel(webhook.CommandRetry, SignalRetryNow, "make the next attempt of an open delivery now"),
+		channel(webhook.CommandReschedule, SignalReschedule, `make the next attempt of an open delivery at a time; input: "2026-02-01T09:30:00Z"`),
+		channel(webhook.CommandReplay, SignalReplay, "send a dead letter again; input: a reason, or nothing"),
+		channel(webhook.CommandDiscard, SignalDiscard, "end a dead letter; input: a reason, or nothing"),
 	}
 }
 
@@ -90,11 +119,44 @@ func (s signals) receiveAll(synced bool, handle func(webhook.Command, CommandSig
 	}
 }
 
-// wake lets a selector return when any signal is there; it stays in its channel.
-func (s signals) wake(selector workflow.Selector) {
-	for _, signal := range s {
-		selector.AddReceive(signal.channel, func(workflow.ReceiveChannel, bool) {})
+// names are the names of the signals.
+func (s signals) names() []string {
+	names := make([]string, len(s))
+	for i := range s {
+		names[i] = s[i].name
 	}
+	return names
+}
+
+// receiveUnknown takes all signals that are there of other names than the known ones, and passes each name to
+// refuse.
+func receiveUnknown(ctx workflow.Context, known []string, refuse func(name string)) {
+	names := workflow.GetUnhandledSignalNames(ctx)
+	slices.Sort(names)
+	for _, name := range names {
+		if isReserved(name) || slices.Contains(known, name) {
+			continue
+		}
+		channel := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: "unknown, and ignored"})
+		for channel.ReceiveAsync(nil) {
+			refuse(name)
+		}
+	}
+}
+
+// isReserved reports names that the SDK takes for its own: a workflow cannot receive them.
+func isReserved(name string) bool { return strings.HasPrefix(name, "__temporal") }
+
+// await blocks until the timer has fired, a signal is there, or the workflow is cancelled, unless it was
+// cancelled before. A nil timer never fires.
+func await(ctx workflow.Context, timer workflow.Future) {
+	cancelled := ctx.Err() != nil
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	_ = workflow.Await(disconnected, func() bool { // it fails only when its context is cancelled
+		return timer != nil && timer.IsReady() || !cancelled && ctx.Err() != nil ||
+			slices.ContainsFunc(workflow.GetUnhandledSignalNames(ctx), func(name string) bool { return !isReserved(name) })
+	})
 }
 
 // decode reads a signal's input: a CommandSignal, or a plain text, which is the reason, or nothing.

@@ -97,17 +97,14 @@ func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.Sear
 		tenant = temporal.NewSearchAttributeKeyKeyword(AttributeTenantID).ValueSet(first.TenantID)
 	)
 	updates := []temporal.SearchAttributeUpdate{}
-	sameTenant, sameEndpoint, sameType := true, true, true
 	for i := range deliveries {
 		d := &deliveries[i]
 		if !seen[d.EventID] && len(events) < maxEventIDs {
 			seen[d.EventID] = true
 			events = append(events, d.EventID.String())
 		}
-		sameTenant = sameTenant && d.TenantID == first.TenantID
-		sameEndpoint = sameEndpoint && d.EndpointID == first.EndpointID
-		sameType = sameType && d.EventType == first.EventType
 	}
+	sameTenant, sameEndpoint, sameType := common(deliveries)
 	updates = append(updates, temporal.NewSearchAttributeKeyKeywordList(AttributeEventIDs).ValueSet(events))
 	if sameTenant {
 		updates = append(updates, tenant)
@@ -121,9 +118,29 @@ func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.Sear
 	return temporal.NewSearchAttributes(updates...)
 }
 
-// FanoutSummary is one line for the Web UI's list of workflows.
-func FanoutSummary(deliveries []webhook.Start) string {
-	return fmt.Sprintf("attempts of %d deliveries, made concurrently", len(deliveries))
+// common reports what deliveries have in common.
+func common(deliveries []webhook.Start) (tenant, endpoint, eventType bool) {
+	tenant, endpoint, eventType = true, true, true
+	first := &deliveries[0]
+	for i := range deliveries {
+		tenant = tenant && deliveries[i].TenantID == first.TenantID
+		endpoint = endpoint && deliveries[i].EndpointID == first.EndpointID
+		eventType = eventType && deliveries[i].EventType == first.EventType
+	}
+	return tenant, endpoint, eventType
+}
+
+// FanoutSummary is one line for the Web UI: how many deliveries the workflow has, and what they have in common.
+func FanoutSummary(starts []webhook.Start) string {
+	text := deliveries(len(starts))
+	_, sameEndpoint, sameType := common(starts)
+	if sameType {
+		text += " of " + starts[0].EventType
+	}
+	if sameEndpoint {
+		text += " to " + starts[0].EndpointID.String()
+	}
+	return text
 }
 
 // HandOverInput returns the input of the own workflow of a delivery that leaves a shared one.

@@ -20,7 +20,25 @@ func TestTheDocumentedWaitSummary(t *testing.T) {
 		Progress: webhook.Progress{
 			State: webhook.StateRetrying, Attempts: 4, RunAttempts: 4, DueAt: time.Date(2026, time.November, 23, 9, 53, 37, 0, time.UTC),
 		},
-		LastResponse: "503, Retry-After 30s",
+		LastOutcome: &webhook.LastOutcome{Reason: "http_503", Status: 503, RetryAfter: 30 * time.Second},
 	}}}
 	require.Contains(t, strings.Join(strings.Fields(string(text)), " "), "`"+d.waitSummary()+"`")
+}
+
+// The summary of a shared workflow says what its deliveries have in common.
+func TestFanoutSummary(t *testing.T) {
+	t.Parallel()
+	one, other := webhook.NewEndpointID(), webhook.NewEndpointID()
+	start := func(kind string, endpoint webhook.EndpointID) webhook.Start {
+		return webhook.Start{Ref: webhook.Ref{EventType: kind, EndpointID: endpoint}}
+	}
+	for want, deliveries := range map[string][]webhook.Start{
+		"2 deliveries of order.paid to " + one.String(): {start("order.paid", one), start("order.paid", one)},
+		"2 deliveries of order.paid":                    {start("order.paid", one), start("order.paid", other)},
+		"2 deliveries to " + one.String():               {start("order.paid", one), start("order.sent", one)},
+		"1 delivery of order.paid to " + one.String():   {start("order.paid", one)},
+		"3 deliveries": {start("order.paid", one), start("order.sent", other), start("order.paid", one)},
+	} {
+		require.Equal(t, want, FanoutSummary(deliveries))
+	}
 }

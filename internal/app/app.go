@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,8 +51,9 @@ type Options struct {
 	MaxEventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
-	// WorkflowsKept is for how long the Web UI shows a workflow that has ended. 0 means unknown:
-	// then deliveries always show a workflow_url.
+	// WorkflowsKept is for how long the Web UI shows a workflow that has ended. Defaults to the
+	// retention of the namespace, as Temporal says it; while that is not known, deliveries always show
+	// a workflow_url.
 	WorkflowsKept time.Duration
 
 	// Owner is the name under which this process claims attempts. A process takes over the
@@ -104,7 +104,8 @@ type App struct {
 	working    atomic.Bool  // the worker polls its task queues
 	keys       *vault.Vault // nil without a key
 	keyService atomic.Pointer[string]
-	overAll    bool // this process may read the deliveries of all tenants: see takeRoles
+	retention  atomic.Int64 // of Temporal's namespace, in ns; 0 while it is not known
+	overAll    bool         // this process may read the deliveries of all tenants: see takeRoles
 
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
@@ -297,6 +298,9 @@ func (a *App) maintain() {
 	if a.usesKeyService() {
 		loops.Go(func() { a.watchKeyService(ctx) })
 	}
+	if a.options.API && a.options.UIURL != "" && a.options.WorkflowsKept == 0 {
+		loops.Go(func() { a.watchRetention(ctx) })
+	}
 	a.push(phaseMaintenance, func(context.Context) {
 		end()
 		loops.Wait()
@@ -312,7 +316,7 @@ func (a *App) startAPI() {
 		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays, Statistics: a.store.Statistics,
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
-		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
+		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
 		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities}, DeadLettersKept: a.options.Config.DeadLetterRetention,
@@ -323,18 +327,6 @@ func (a *App) startAPI() {
 		func() float64 { return float64(server.InFlight()) })
 	a.api = server.HTTPServer(server.Handler())
 	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
-}
-
-// workflowURL is a workflow's page in the Web UI.
-func (a *App) workflowURL(id string) string {
-	if a.options.UIURL == "" {
-		return ""
-	}
-	namespace := a.options.Temporal.Namespace
-	if namespace == "" {
-		namespace = client.DefaultNamespace
-	}
-	return a.options.UIURL + "/namespaces/" + url.PathEscape(namespace) + "/workflows/" + url.PathEscape(id)
 }
 
 // processName returns a random name, under which this process makes claims.

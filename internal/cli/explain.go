@@ -14,11 +14,12 @@ import (
 
 // explanation is the API's explanation of a delivery, an endpoint or an event.
 type explanation struct {
-	Code   string     `json:"code"`
-	Cause  *string    `json:"cause"`
-	Next   *string    `json:"next"`
-	Remedy *string    `json:"remedy"`
-	Until  *time.Time `json:"until"`
+	Code     string     `json:"code"`
+	Cause    *string    `json:"cause"`
+	Next     *string    `json:"next"`
+	Remedy   *string    `json:"remedy"`
+	Workflow *string    `json:"workflow"`
+	Until    *time.Time `json:"until"`
 }
 
 // rows returns the table; rows of optional values are left out when there is none.
@@ -35,6 +36,7 @@ func (e *explanation) rows() [][2]string {
 	add("cause", e.Cause)
 	add("next", e.Next)
 	add("remedy", e.Remedy)
+	add("workflow", e.Workflow)
 	if e.Until != nil {
 		rows = append(rows, [2]string{"until", formatTime(*e.Until)})
 	}

@@ -55,8 +55,8 @@ func (s *Situation) deadLetter() Explanation {
 			e.Cause = joined(e.Cause, sentence("it asked for a pause of "+timeUntil(d.LastOutcome.RetryAfter)))
 		}
 	case webhook.ReasonHeldExpired:
-		e.Code, why, f.remedy = Expired, "the endpoint was not resumed before the give-up time", ""
-		e.Cause = "The delivery was held until its give-up time."
+		e.Code, why, f.remedy = Expired, "it was held until the give-up time", ""
+		e.Cause = "Its endpoint was paused or disabled, or more deliveries waited for it than it took."
 	case webhook.ReasonDeferredExpired:
 		e.Code, why, f.remedy = Expired, "its turn at the endpoint did not come before the give-up time", ""
 		e.Cause = "The endpoint takes fewer requests than it gets."

@@ -88,15 +88,19 @@ func Codes() []Code {
 // nothing to say; Summary is one sentence and never "".
 type Explanation struct {
 	Code    Code
-	Summary string    // what happened, why, and what happens next
-	Cause   string    // why, in detail
-	Next    string    // what happens without anyone's help
-	Remedy  string    // what a person can do
-	Until   time.Time // when the situation changes by itself at the latest; zero if no time is known
+	Summary string // what happened, why, and what happens next
+	Cause   string // why, in detail
+	Next    string // what happens without anyone's help
+	Remedy  string // what a person can do
+	// Workflow is in which workflow a delivery is, or was.
+	Workflow string
+	Until    time.Time // when the situation changes by itself at the latest; zero if no time is known
 }
 
 // Situation is what is known of a delivery. What is not known is zero, and nothing is said of it.
 type Situation struct {
+	// Now is when the explanation is read. Zero: it is kept and read at any time, so that it has no
+	// relative times, and each time in it has its date. Observed is then nil, because it soon changes.
 	Now      time.Time
 	Delivery webhook.Delivery
 
@@ -116,6 +120,8 @@ type Situation struct {
 	EngineAway time.Time
 	// Kept is how long a dead letter is kept; 0 if not known.
 	Kept time.Duration
+	// WorkflowsKept is how long Temporal keeps a workflow that has ended; 0 if not known.
+	WorkflowsKept time.Duration
 }
 
 // Ahead is a count of deliveries. More: there are more than N.
@@ -126,6 +132,12 @@ type Ahead struct {
 
 // Delivery explains a delivery.
 func Delivery(s Situation) Explanation {
+	e := s.explain()
+	e.Workflow = s.workflow()
+	return e
+}
+
+func (s *Situation) explain() Explanation {
 	switch s.Delivery.State {
 	case webhook.StateDelivered:
 		return s.delivered()

@@ -377,7 +377,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"held too long", ended(webhook.StateDeadLettered, "held_expired", "http_503"), Expired,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: the endpoint was not resumed before the give-up time; " + kept, "",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: it was held until the give-up time; " + kept, "",
 		},
 		{
 			"deferred too long", ended(webhook.StateDeadLettered, "deferred_expired", "http_503"), Expired,
@@ -525,6 +525,8 @@ func TestEverySituationIsSaidInSentences(t *testing.T) {
 			s.Ahead = &Ahead{N: rapid.IntRange(0, 1000).Draw(t, "n"), More: rapid.Bool().Draw(t, "more")}
 		}
 		requireSentences(t, Delivery(s))
+		s.Now, s.Observed = time.Time{}, nil
+		requireLasting(t, Delivery(s))
 		h := webhook.Health{Endpoint: e, Observed: o, Backlog: webhook.Backlog{Retrying: 2, Held: 1, NextAt: instant("next")}}
 		if d.LastOutcome != nil {
 			h.LastFailure = &webhook.LastFailure{Reason: d.LastOutcome.Reason, At: d.LastOutcome.At, Error: s.Error}

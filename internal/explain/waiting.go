@@ -138,8 +138,11 @@ func (s *Situation) inProgress() Explanation {
 	d, now := &s.Delivery, s.Now
 	sent, over := fmt.Sprintf("attempt %d is under way and has no answer yet", s.number()), ""
 	if !s.SentAt.IsZero() {
-		ago := max(now.Sub(s.SentAt), 0)
-		sent = fmt.Sprintf("attempt %d was sent at %s, %s ago, and has no answer yet", s.number(), at(s.SentAt, now), latency(ago))
+		ago := ""
+		if !now.IsZero() {
+			ago = ", " + latency(max(now.Sub(s.SentAt), 0)) + " ago"
+		}
+		sent = fmt.Sprintf("attempt %d was sent at %s%s, and has no answer yet", s.number(), at(s.SentAt, now), ago)
 	}
 	if s.Endpoint != nil && !s.Endpoint.AutoTimeout && s.Endpoint.Timeout > 0 {
 		over = "it times out after " + latency(s.Endpoint.Timeout)

@@ -13,10 +13,12 @@ import (
 
 const day = 24 * time.Hour
 
-// at formats a time in UTC: with seconds if it is today, else with the day.
+// at formats a time in UTC: with seconds if it is today, else with the day. Without a now it has both.
 func at(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	switch {
+	case now.IsZero():
+		return t.Format("2 Jan 2006 15:04:05 UTC")
 	case t.Year() != now.Year():
 		return t.Format("2 Jan 2006 15:04 UTC")
 	case t.YearDay() != now.YearDay():
@@ -25,8 +27,14 @@ func at(t, now time.Time) string {
 	return t.Format("15:04:05 UTC")
 }
 
-// when formats a time in UTC and how far away it is: "12:05:10 UTC, in 62 s".
+// At formats a time in UTC, with its date and seconds.
+func At(t time.Time) string { return at(t, time.Time{}) }
+
+// when formats a time in UTC and, unless there is no now, how far away it is: "12:05:10 UTC, in 62 s".
 func when(t, now time.Time) string {
+	if now.IsZero() {
+		return at(t, now)
+	}
 	if t.After(now) {
 		return at(t, now) + ", in " + timeUntil(t.Sub(now))
 	}

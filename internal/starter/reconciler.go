@@ -218,13 +218,14 @@ func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	}
 	options := s.ownOptions(delivery.Ref)
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one before has ended
-	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, Unconfirmed: true}
+	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, LastOutcome: delivery.LastOutcome, Unconfirmed: true}
 	traced, end := s.traceStart(options.ID, []webhook.Start{{Ref: delivery.Ref}})
 	defer func() { end(err) }()
 	state.Trace = traced[0].Trace
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
 		in := workflows.NewDeadLetter(state)
+		in.GivenUpAt = delivery.CompletedAt
 		in.KeepUntil = delivery.CompletedAt.Add(s.keepDeadLetters)
 		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
 	} else {

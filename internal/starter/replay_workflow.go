@@ -36,7 +36,7 @@ func (s *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 		TypedSearchAttributes:                    workflows.ReplaySearchAttributes(r),
 		StaticSummary:                            workflows.ReplaySummary(r),
 	}
-	input := workflows.ReplayInput{ReplayID: r.ID}
+	input := workflows.ReplayInput{ReplayID: r.ID, Summary: workflows.ReplaySummary(r)}
 	if !r.Command.Pending() {
 		input.Lost = r.Started
 		_, err := s.client.ExecuteWorkflow(ctx, options, workflows.ReplayWorkflow, input)

@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -226,9 +227,10 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	d := setup(t, Config{Client: c})
 	start := accepted(1).Deliveries[0]
 	command := webhook.PendingCommand{ID: 3, Command: webhook.CommandDiscard, Reason: "asked"}
+	last := &webhook.LastOutcome{Decision: retry.Retry, Reason: "http_503", Status: 503}
 	h := activities.DeliveryState{
 		Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 2, State: webhook.StateRetrying, Attempts: 2, RunAttempts: 2, Delay: time.Second},
-		Command: command, Running: true, Unconfirmed: true, LastResponse: "503", Faults: 1, LastError: "away",
+		Command: command, Running: true, Unconfirmed: true, LastOutcome: last, Faults: 1, LastError: "away",
 	}
 	require.NoError(t, d.HandOver(t.Context(), h))
 	request := f.starts[0]
@@ -247,7 +249,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, "DeadLetterWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
 	require.Equal(t, workflows.DeadLetterInput{
-		DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, LastResponse: "503"},
+		DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, LastOutcome: last},
 		Discard:       &workflows.CommandSignal{CommandID: 3, Reason: "asked"},
 	}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
 	require.JSONEq(t, `"dead_lettered"`, string(request.GetSearchAttributes().GetIndexedFields()["DeliveryState"].GetData()))

@@ -23,3 +23,17 @@ type AuditFilter struct {
 	Action       string
 	Since, Until time.Time // Since <= at < Until
 }
+
+// RefusedSignals are signals that were sent to a workflow by hand and ignored.
+type RefusedSignals struct {
+	TenantID   string          `json:"tenant_id"` // "" if the workflow's deliveries are of several tenants
+	Subject    string          `json:"subject"`   // the id of the delivery or replay, else of the workflow
+	WorkflowID string          `json:"workflow_id"`
+	Signals    []RefusedSignal `json:"signals"`
+}
+
+// RefusedSignal is a signal and why it was ignored.
+type RefusedSignal struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -122,12 +123,35 @@ type DeliveryStatus struct {
 
 // LastOutcome summarises the newest attempt.
 type LastOutcome struct {
-	Decision   retry.Decision
-	Reason     string
-	Status     int // 0 for none
-	Latency    time.Duration
-	At         time.Time
-	RetryAfter time.Duration // 0 for none
+	Decision   retry.Decision `json:"decision"`
+	Reason     string         `json:"reason"`
+	Status     int            `json:"status,omitempty"` // 0 for none
+	Latency    time.Duration  `json:"latency,omitempty"`
+	At         time.Time      `json:"at,omitzero"`           // of the answer, or of what ended it
+	RetryAfter time.Duration  `json:"retry_after,omitempty"` // 0 for none
+}
+
+// LastOutcomeOf is the summary of an attempt.
+func LastOutcomeOf(a *Attempt) *LastOutcome {
+	return &LastOutcome{
+		Decision: a.Outcome.Decision, Reason: string(a.Outcome.Reason), Status: a.Outcome.Status, Latency: a.Latency,
+		At: a.StartedAt.Add(a.Latency), RetryAfter: a.Outcome.RetryAfter,
+	}
+}
+
+// String is the response in few words: "503, Retry-After 30s". It is "" for nil.
+func (o *LastOutcome) String() string {
+	if o == nil {
+		return ""
+	}
+	text := o.Reason
+	if o.Status != 0 {
+		text = strconv.Itoa(o.Status)
+	}
+	if o.RetryAfter > 0 {
+		text += ", Retry-After " + retry.FormatDuration(o.RetryAfter.Round(time.Second))
+	}
+	return text
 }
 
 // Delivery is one event for one endpoint, as the store returns it.

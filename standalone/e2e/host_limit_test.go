@@ -86,6 +86,8 @@ func TestEndpointsOfAHostShareItsPermits(t *testing.T) {
 		require.Equal(t, "host_in_flight", text(d.Reason))
 		require.Zero(t, d.Attempts)
 	}
+	few.requireExplained(few.waitAllWait(waiting.ID, 0)[0], "waits_host", `Waits because the receiver at 127\.0\.0\.1 is at the limit of requests `+
+		`at a time that all endpoints of its host share; `+next, "")
 	eventually(contextFor(t, patience), t, func() string {
 		var health struct {
 			Summary string `json:"summary"`

@@ -55,6 +55,8 @@ func TestReconciler(t *testing.T) {
 	d := b.waitState(terminated.ID, "dead_lettered")
 	require.Equal(t, "terminated", text(d.Reason))
 	require.Equal(t, 1, d.Attempts)
+	b.requireExplained(d, "terminated", `Given up at `+clock+`, \d+ s after it was accepted: its workflow was terminated from outside`+kept,
+		"A person or a tool terminated the workflow in Temporal.")
 	b.command(http.StatusAccepted, d.ID, "replay", nil)
 	b.waitState(d.ID, "delivered")
 

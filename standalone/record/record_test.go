@@ -157,6 +157,13 @@ func commandBranches() []branch {
 			t.Helper()
 			d.signal(t, workflows.SignalRetryNow)
 		}),
+		waiting("ignored-signal", "1h", "delivered", func(t *testing.T, d delivery) {
+			t.Helper()
+			before := d.count(t, d.workflowID, enumspb.EVENT_TYPE_MARKER_RECORDED)
+			d.signal(t, workflows.SignalReplay)
+			await(t, func() bool { return d.count(t, d.workflowID, enumspb.EVENT_TYPE_MARKER_RECORDED) == before+1 })
+			d.do(t, "retry")
+		}),
 		// Its signal got lost: the attempt finds it in its own outcome, and answers it.
 		{"retry-while-joined", func(t *testing.T, i *installation) delivery {
 			t.Helper()

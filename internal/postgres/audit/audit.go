@@ -29,6 +29,7 @@ const (
 	EndpointDisable    = "endpoint.disable"
 	EndpointDelete     = "endpoint.delete"
 	EndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
+	WorkflowRefuse     = "workflow.refuse_signal"
 )
 
 // Audit reads and prunes the audit log.

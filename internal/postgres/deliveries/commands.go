@@ -166,7 +166,7 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 // changes nothing if the run was opened already, or if the delivery is not a dead letter any more. It
 // returns the status in either case.
 func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
-	_, _, err := s.Command(ctx, webhook.Actor{Name: "workflow"}, ref.TenantID, ref.DeliveryID,
+	_, _, err := s.Command(ctx, audit.Workflow(), ref.TenantID, ref.DeliveryID,
 		webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
 	if err != nil && webhook.CodeOf(err) != webhook.CodeConflict {
 		return webhook.DeliveryStatus{}, err

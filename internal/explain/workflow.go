@@ -1,0 +1,36 @@
+package explain
+
+import (
+	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// workflow says in which workflow the delivery is.
+func (s *Situation) workflow() string {
+	d := &s.Delivery
+	var words string
+	switch {
+	case d.WorkflowID == "" && d.State == webhook.StateHeld:
+		return "It has no workflow while it is held; its release starts one."
+	case d.WorkflowID == "" && d.State.Open():
+		return "Its workflow is still to be started."
+	case d.WorkflowID == "":
+		return "It had no workflow when it ended."
+	case strings.HasPrefix(d.WorkflowID, webhook.OwnWorkflowPrefix):
+		words = "its workflow is " + d.WorkflowID
+	default:
+		words = "its workflow is " + d.WorkflowID + ", a shared workflow"
+	}
+	if s.workflowGone() {
+		words += "; Temporal keeps such a workflow for " + elapsed(s.WorkflowsKept) + " after its end, so it can no longer be looked at"
+	}
+	return sentence(words)
+}
+
+// workflowGone reports whether Temporal has removed the delivery's workflow, as far as that is known. A dead
+// letter's workflow is open until the dead letter is replayed, discarded or past its retention.
+func (s *Situation) workflowGone() bool {
+	d := &s.Delivery
+	return s.WorkflowsKept > 0 && d.State.Final() && !d.CompletedAt.IsZero() && s.Now.Sub(d.CompletedAt) >= s.WorkflowsKept
+}
