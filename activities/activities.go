@@ -24,8 +24,10 @@ type Store interface {
 	Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error)
 	// RecordStep writes one step. The status that it returns is authoritative.
 	RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error)
-	// Reopen opens the next run of a dead letter.
-	Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error)
+	// Reopen opens the next run of a dead letter of the given run.
+	Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error)
+	// DeliveryStatus reads a status. CodeNotFound: there is no such delivery.
+	DeliveryStatus(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error)
 }
 
 // Targets finds an endpoint with its secrets. CodeNotFound: it was deleted.
@@ -129,6 +131,8 @@ type Activities struct {
 	outage     outage          // of the store
 	base       context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
 	cancel     context.CancelFunc
+	records    context.Context //nolint:containedctx // of the recording of outcomes; outlives base by lastRecords
+	endRecords context.CancelFunc
 }
 
 // New returns the activities. Call Stop when the worker has stopped.
@@ -169,6 +173,7 @@ func New(c Config) *Activities {
 		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
 	}
 	a.base, a.cancel = context.WithCancel(context.Background())
+	a.records, a.endRecords = context.WithCancel(context.Background())
 	return a
 }
 
@@ -179,8 +184,12 @@ func (a *Activities) Running() int {
 	return a.executions.running
 }
 
+// lastRecords is how long Stop waits for outcomes to be recorded after it has cancelled the requests.
+const lastRecords = time.Second
+
 // Stop refuses new attempts, and waits until ctx ends for the running ones to be made and recorded.
-// Then it cancels them: an attempt that was cancelled is made again by another process.
+// Then it cancels the requests. What was answered by then is recorded, for which Stop takes up to
+// lastRecords; any other attempt is made again by another process.
 func (a *Activities) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -191,9 +200,12 @@ func (a *Activities) Stop(ctx context.Context) {
 	case <-done:
 	case <-ctx.Done():
 		a.cancel()
+		limit := time.AfterFunc(lastRecords, a.endRecords)
 		<-done
+		limit.Stop()
 	}
 	a.cancel()
+	a.endRecords()
 	a.attempts.Wait()
 }
 

@@ -66,7 +66,7 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Equal(t, string(retry.ReasonPayloadCorrupt), told[0].Reason)
 			mu.Unlock()
 
-			status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+			status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "mended"})
 			require.NoError(t, err)
 			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
 			again, err := p.attempt(in)
@@ -75,7 +75,7 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Equal(t, 1, b.Count())
 
 			b.execute(t, `update events e set payload = k.payload, payload_sha256 = k.payload_sha256 from kept k where k.id = e.id and e.id = $1`, in.EventID)
-			status, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+			status, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 2, Reason: "mended"})
 			require.NoError(t, err)
 			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
 			mended, err := p.attempt(in)

@@ -230,7 +230,11 @@ func (broken) RecordStep(context.Context, webhook.Step) (webhook.DeliveryStatus,
 	return webhook.DeliveryStatus{}, errForeign
 }
 
-func (broken) Reopen(context.Context, webhook.Ref, string) (webhook.DeliveryStatus, error) {
+func (broken) Reopen(context.Context, webhook.Ref, int, string) (webhook.DeliveryStatus, error) {
+	return webhook.DeliveryStatus{}, errForeign
+}
+
+func (broken) DeliveryStatus(context.Context, webhook.DeliveryID) (webhook.DeliveryStatus, error) {
 	return webhook.DeliveryStatus{}, errForeign
 }
 

@@ -13,11 +13,17 @@ import (
 // maxRebases bounds how often a step is moved behind one that was recorded meanwhile.
 const maxRebases = 5
 
-// record writes the step. The status that the store returns is the result.
+// record writes the step. The status that the store returns is the result. An attempt is recorded even if
+// ctx has ended, because this process stops.
+//
+//nolint:contextcheck // see above
 func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInput, step webhook.Step) (AttemptResult, error) {
 	again := exec.unrecorded != nil // the outcome of an earlier write of the attempt is unknown
 	if step.Attempt != nil {
 		exec.unrecorded = &step // from here on this process does not send it again
+		longer, cancel := context.WithTimeout(a.records, queryTime)
+		defer cancel()
+		ctx = longer
 	}
 	step.Owner = a.owner
 	status, err := a.store.RecordStep(ctx, step)
@@ -31,7 +37,7 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 	if err != nil {
 		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
 	}
-	if isRefused(step, status) {
+	if !status.ClaimedUntil.IsZero() { // the store has refused to end or hold the delivery
 		return a.busy(resultOf(in, status), status.ClaimedUntil), nil
 	}
 	a.outage.end()
@@ -84,12 +90,6 @@ func resultOf(in AttemptInput, status webhook.DeliveryStatus) AttemptResult {
 // could not be recorded. The attempt is recorded after that step; otherwise it would be repeated.
 func isMissing(step webhook.Step, status webhook.DeliveryStatus) bool {
 	return step.Attempt != nil && status.Run == step.Run && status.State.Open() && status.Attempts < step.Attempts
-}
-
-// isRefused reports that the store has refused to end the delivery, because another process has
-// the right to send: its request may be delivering just now.
-func isRefused(step webhook.Step, status webhook.DeliveryStatus) bool {
-	return step.Attempt == nil && !step.State.Open() && status.State.Open() && !status.ClaimedUntil.IsZero()
 }
 
 // busy is the result while another process has a claim. If the claim has expired by this process's

@@ -251,9 +251,18 @@ func (a *Activities) HandOver(ctx context.Context, all []DeliveryState) (HandedO
 		}
 	}
 	if len(result.Remaining) > 0 {
-		result.Fault = a.internalFault(ctx, "hand over to workflows of their own", faults[result.Remaining[0]]).Error()
+		result.Fault = a.handOverFault(ctx, faults[result.Remaining[0]])
 	}
 	return result, nil
+}
+
+// handOverFault is a fault of a hand-over in words. That too many are under way is no internal fault.
+func (a *Activities) handOverFault(ctx context.Context, err error) string {
+	const op = "hand over to workflows of their own"
+	if errors.Is(err, ErrCrowded) {
+		return op + ": " + ErrCrowded.Message
+	}
+	return a.internalFault(ctx, op, err).Error()
 }
 
 // handOver starts one workflow, and turns a panic into its error.
@@ -263,5 +272,20 @@ func (a *Activities) handOver(ctx context.Context, h DeliveryState) (err error) 
 			err = a.panicked(AttemptInput{Ref: h.Ref, Progress: h.Progress}, p)
 		}
 	}()
+	if h.State == webhook.StateDeadLettered {
+		if gone, err := a.isNoDeadLetter(ctx, h); gone || err != nil {
+			return err
+		}
+	}
 	return a.starter.HandOver(ctx, h)
+}
+
+// isNoDeadLetter reports that a dead letter was replayed or has ended while its hand-over was put off. A
+// workflow of it would stand in the way of the later run, whose workflow has the same id.
+func (a *Activities) isNoDeadLetter(ctx context.Context, h DeliveryState) (gone bool, err error) {
+	status, err := a.store.DeliveryStatus(ctx, h.DeliveryID)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return true, nil
+	}
+	return status.Run != h.Run || status.State != webhook.StateDeadLettered, err
 }

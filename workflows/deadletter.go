@@ -7,6 +7,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -139,7 +140,7 @@ func (l *deadLetter) describe(ctx workflow.Context) {
 // reopen opens the next run.
 func (l *deadLetter) reopen(ctx workflow.Context) {
 	l.cancel = nil // sent before there was anything to cancel
-	status, err := reopen(ctx, l.Ref, l.Replay.Reason)
+	status, err := reopen(ctx, activities.Reopening{Ref: l.Ref, Run: l.Run, Reason: l.Replay.Reason})
 	if err != nil {
 		l.stuck = err
 		return
@@ -175,11 +176,12 @@ func (l *deadLetter) receiveSignals(ctx workflow.Context) {
 	}
 }
 
-// handle keeps a command to a dead letter. A replay that has already been carried out is ignored.
+// handle keeps a command to a dead letter. A replay that has already been carried out is ignored, and so is
+// a command to an earlier run.
 // Commands to an open delivery are not acknowledged: if a replay has opened one, its first attempt finds
 // them.
 func (l *deadLetter) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
-	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone {
+	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone || signal.isOfEarlier(l.Run) {
 		return
 	}
 	if why := l.refusal(command, signal); why != "" {

@@ -48,11 +48,14 @@ func (d *delivery) refusal(command webhook.Command, signal CommandSignal) string
 	return ""
 }
 
-// handle changes the state as a command says. It ignores commands that have been handled, or make no
-// sense for an open delivery: the API has told the caller already. Commands to the dead letter are
+// handle changes the state as a command says. It ignores commands that have been handled, are for an earlier
+// run, or make no sense for an open delivery: the API has told the caller already. Commands to the dead letter are
 // not acknowledged, and handed over to it.
 func (d *delivery) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
-	if signal.CommandID != 0 && signal.CommandID <= d.CommandDone {
+	switch {
+	case signal.isOfEarlier(d.Run):
+		return
+	case signal.CommandID != 0 && signal.CommandID <= d.CommandDone:
 		d.Unconfirmed = d.Unconfirmed || command != webhook.CommandNone
 		return
 	}

@@ -149,12 +149,12 @@ type fallible struct {
 }
 
 // Reopen counts the give-up time from the test's now.
-func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
+func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error) {
 	before, err := f.DeliveryStatus(ctx, ref.DeliveryID)
 	if err != nil {
 		return before, err
 	}
-	after, err := f.Deliveries.Reopen(ctx, ref, reason)
+	after, err := f.Deliveries.Reopen(ctx, ref, run, reason)
 	if err != nil || after.Run == before.Run {
 		return after, err
 	}

@@ -27,7 +27,8 @@ type CommandSignal struct {
 	// CommandID is the id of the stored command; 0 if the signal was sent by hand.
 	CommandID int64  `json:"command_id,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	// Run is the run that a replay has opened; 0 if the signal was sent by hand.
+	// Run is the run of the delivery that the command is for; of a replay, the one that it has opened. 0 if
+	// the signal was sent by hand.
 	Run int `json:"run,omitempty"`
 	// At is the new time of a reschedule.
 	At time.Time `json:"at,omitzero"`
@@ -47,6 +48,9 @@ func (s CommandSignal) pending(command webhook.Command) webhook.PendingCommand {
 	at, _ := s.when()
 	return webhook.PendingCommand{ID: s.CommandID, Command: command, Reason: s.Reason, At: at}
 }
+
+// isOfEarlier reports a command to a run before the given one: a replay was faster than its signal.
+func (s CommandSignal) isOfEarlier(run int) bool { return 0 < s.Run && s.Run < run }
 
 // when is the time that a signal names, in its field or, sent by hand, as its text.
 func (s CommandSignal) when() (time.Time, bool) {

@@ -59,11 +59,11 @@ func storeOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.Del
 }
 
 // reopen opens the next run of a dead letter, as often as it takes.
-func reopen(ctx workflow.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
+func reopen(ctx workflow.Context, in activities.Reopening) (webhook.DeliveryStatus, error) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	return persist(disconnected, "replay", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
-		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), a.Reopen, activities.Reopening{Ref: ref, Reason: reason}).Get(ctx, &status)
+		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), a.Reopen, in).Get(ctx, &status)
 		return status, err
 	})
 }

@@ -61,9 +61,9 @@ func (a *App) startWorker() {
 		work, cancel := untilCut(ctx)
 		defer cancel()
 		a.activities.Stop(work)
-		// The worker may be waiting for requests that were just cancelled. The other half of
-		// recordTime is for the records.
-		limited, cancel := context.WithTimeout(ctx, recordTime/2)
+		// The worker may be waiting for requests that were just cancelled. The rest of recordTime
+		// is for the group commits.
+		limited, cancel := context.WithTimeout(ctx, recordTime/4)
 		defer cancel()
 		await(limited, halted)
 	})

@@ -52,6 +52,7 @@ const ListsPerTenant = listsPerTenant
 
 var NewClock = newClock
 var NewListLimit = newListLimit
+var RemedyOf = remedyOf
 
 type Reading = reading
 

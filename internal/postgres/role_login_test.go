@@ -120,7 +120,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	step.Attempt = storetest.AttemptOf(1, 1, 200)
 	_, err = s.RecordStep(ctx, step)
 	require.NoError(t, err)
-	_, err = s.Reopen(ctx, d.Ref, "because")
+	_, err = s.Reopen(ctx, d.Ref, 1, "because")
 	require.NoError(t, err)
 
 	_, err = owner.Pool().Exec(ctx, `update outbox set relay_at = now()`)

@@ -16,8 +16,10 @@ const (
 	// gatherTime is how long deliveries are gathered for one workflow, and how long after a start the
 	// next delivery is not alone.
 	gatherTime = 500 * time.Millisecond
-	// startAgainAfter is how long after a failed start a gathering is started again.
-	startAgainAfter = time.Second
+	// startAgainAfter is how long after a failed start a gathering is started again. The pause doubles
+	// up to longestStartPause, because Temporal may refuse the start for good.
+	startAgainAfter   = time.Second
+	longestStartPause = 5 * time.Minute
 )
 
 // After a successful eager request the workflow only serves display. So its start can wait: one
@@ -32,6 +34,8 @@ type gathering struct {
 	joined   int             // members, and deliveries whose attempts are being recorded
 	complete bool            // no more can join
 	taken    bool            // its start has begun
+	pause    time.Duration   // after the last failed start
+	again    time.Time       // the end of that pause
 }
 
 // gatherings are the gatherings of a process.
@@ -125,16 +129,17 @@ func (g *gatherings) wake() {
 	}
 }
 
-// take takes the due gatherings; with all set, also those that are not complete, with the members that
-// are recorded.
-func (g *gatherings) take(all bool) []*gathering {
+// take takes the due gatherings whose pause has ended; with all set, every due one, and also those that are
+// not complete, with the members that are recorded.
+func (g *gatherings) take(all bool, now time.Time) []*gathering {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if all && g.open != nil {
 		g.complete(g.open)
 	}
-	due := g.due
-	g.due = nil
+	pauses := func(one *gathering) bool { return !all && one.again.After(now) }
+	due := slices.DeleteFunc(slices.Clone(g.due), pauses)
+	g.due = slices.DeleteFunc(g.due, func(one *gathering) bool { return !pauses(one) })
 	if all {
 		due = append(due, slices.DeleteFunc(g.recording, func(one *gathering) bool { return len(one.members) == 0 })...)
 		g.recording = nil
@@ -147,12 +152,14 @@ func (g *gatherings) take(all bool) []*gathering {
 }
 
 // retry makes a gathering due again after a while.
-func (g *gatherings) retry(one *gathering) {
+func (g *gatherings) retry(one *gathering, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	one.pause = min(max(2*one.pause, startAgainAfter), longestStartPause)
+	one.again = now.Add(one.pause)
 	g.due = append(g.due, one)
 	g.waiting += one.joined
-	time.AfterFunc(startAgainAfter, g.wake)
+	time.AfterFunc(one.pause, g.wake)
 }
 
 // len returns the number of deliveries in gatherings.
@@ -176,7 +183,7 @@ func (s *Starter) startGathered(beforeStop bool) {
 	if s.temporalDown.Load() && !beforeStop {
 		return // markUp wakes
 	}
-	for _, one := range s.gatherings.take(beforeStop) {
+	for _, one := range s.gatherings.take(beforeStop, time.Now()) {
 		started := false
 		s.tryCall(func(ctx context.Context) error {
 			err := s.startGathering(ctx, one)
@@ -184,7 +191,7 @@ func (s *Starter) startGathered(beforeStop bool) {
 			return err
 		})
 		if !started && !beforeStop {
-			s.gatherings.retry(one)
+			s.gatherings.retry(one, time.Now())
 		}
 	}
 }

@@ -179,6 +179,38 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 	}
 }
 
+// A start that Temporal refuses for good is tried with growing pauses, each of which logs an error. It does not
+// keep other gatherings waiting.
+func TestRefusedGatheringIsTriedLessOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const long = 6 * longestStartPause
+		d, f, _, send := eager(t, Config{})
+		d.workers.Go(d.runStartLoop)
+		defer d.Stop()
+		deliver := func() {
+			for _, start := range send(accepted(1)) {
+				joins(t, start)
+				start.StartDelivered()
+			}
+		}
+		f.failing(serviceerror.NewInvalidArgument("no such attribute"))
+		deliver()
+		pass(long)
+		require.Equal(t, 1, d.gatherings.len())
+		tries := len(f.started())
+		require.GreaterOrEqual(t, tries, int(long/longestStartPause))
+		require.LessOrEqual(t, tries, int(long/longestStartPause)+10)
+		f.failing(nil)
+		deliver()
+		synctest.Wait()
+		require.Len(t, f.started(), tries+1, "the other one")
+		require.Equal(t, 1, d.gatherings.len())
+		pass(longestStartPause)
+		require.Zero(t, d.gatherings.len())
+	})
+}
+
 // With MaxPerWorkflow 1, each delivery has its own workflow.
 func TestNoGatheringWithOnePerWorkflow(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,8 @@ const (
 )
 
 // HandOver starts the own workflow of a delivery that leaves a shared one. It is also nil if that
-// workflow runs already: it has the delivery, and is signalled the command, if there is one.
+// workflow runs already: it has the delivery, and is signalled the command, if there is one. If it
+// ends before that, HandOver returns an error, and the next try starts another one.
 // activities.ErrCrowded means that too many hand-overs are under way.
 func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
 	if !s.handOvers.Acquire(ctx, h.TenantID, 1, handOverTimeout) {
@@ -40,9 +41,7 @@ func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) erro
 	if err != nil && ignoreAlreadyStarted(err) == nil && h.Command.Command != webhook.CommandNone {
 		// A workflow task that was lost because a signal came may have handed it over, without the
 		// command. A signal that was sent by hand is not in the store.
-		if err := s.sendSignal(ctx, options.ID, h.DeliveryID, h.Command); err != nil && !isGone(err) {
-			return err
-		}
+		return s.sendSignal(ctx, options.ID, h.Ref, h.Run, h.Command)
 	}
 	return ignoreAlreadyStarted(err)
 }

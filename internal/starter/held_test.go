@@ -237,7 +237,7 @@ func TestCommandsReachTheHeld(t *testing.T) {
 						require.Empty(t, f.starts, name)
 						require.Len(t, f.signalled, 1, name)
 						require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
-						require.Equal(t, workflows.CommandSignal{CommandID: 9, Reason: "asked", DeliveryID: delivery.DeliveryID},
+						require.Equal(t, workflows.CommandSignal{CommandID: 9, Reason: "asked", Run: delivery.Run, DeliveryID: delivery.DeliveryID},
 							inputOf[workflows.CommandSignal](t, f.signalled[0].GetInput()), name)
 						continue
 					}

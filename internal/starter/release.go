@@ -23,7 +23,7 @@ const (
 
 // HeldStore has the held deliveries.
 type HeldStore interface {
-	// HeldEndpoints returns up to limit active endpoints with deliveries that can be released: those
+	// HeldEndpoints returns up to limit active or deleted endpoints with deliveries that can be released: those
 	// after the given id, in the order of their ids.
 	HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error)
 	// ReleaseHeld releases the oldest of an endpoint. The relay starts what the caller does not start.

@@ -31,10 +31,13 @@ func (s *Starter) signalCommand(ctx context.Context, commanded webhook.Commanded
 		if w, err := s.inspect(ctx, id); err == nil && id != own && w.status == statusRunning && !s.hasMember(ctx, w, delivery.DeliveryID) {
 			id = own // a shared workflow that runs without the delivery ignores the signal
 		}
+		if err := s.signalRun(ctx, &delivery); err != nil {
+			return err
+		}
 	}
-	err := s.sendSignal(ctx, id, delivery.DeliveryID, c)
+	err := s.sendSignal(ctx, id, delivery.Ref, delivery.Run, c)
 	if isGone(err) && id != own { // handed over, which the store does not know yet
-		err = s.sendSignal(ctx, own, delivery.DeliveryID, c)
+		err = s.sendSignal(ctx, own, delivery.Ref, delivery.Run, c)
 	}
 	if isGone(err) && needsWorkflow(&delivery, commanded.Signalled) {
 		return s.revive(ctx, &delivery, c)
@@ -49,8 +52,22 @@ func needsWorkflow(delivery *webhook.Delivery, signalled int) bool {
 	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || signalled > 0 && delivery.State.Open()
 }
 
-// sendSignal signals a command to a workflow; without a command it does nothing.
-func (s *Starter) sendSignal(ctx context.Context, id string, of webhook.DeliveryID, c webhook.PendingCommand) error {
+// signalRun signals the run of an open delivery to the delivery's own workflow. That of a dead letter of an
+// earlier run, which would wait for as long as dead letters are kept, then continues as this run. Any other
+// workflow ignores the signal.
+func (s *Starter) signalRun(ctx context.Context, delivery *webhook.Delivery) error {
+	if !delivery.State.Open() || delivery.Run == 1 {
+		return nil
+	}
+	err := s.client.SignalWorkflow(ctx, delivery.Ref.WorkflowID(), "", workflows.SignalReplay, workflows.CommandSignal{Run: delivery.Run})
+	if isGone(err) {
+		return nil
+	}
+	return err //nolint:wrapcheck // classifyResult handles it
+}
+
+// sendSignal signals a command for a run of a delivery to a workflow; without a command it does nothing.
+func (s *Starter) sendSignal(ctx context.Context, id string, of webhook.Ref, run int, c webhook.PendingCommand) error {
 	name := ""
 	switch c.Command {
 	case webhook.CommandCancel:
@@ -59,13 +76,13 @@ func (s *Starter) sendSignal(ctx context.Context, id string, of webhook.Delivery
 		name = workflows.SignalRetryNow
 	case webhook.CommandReschedule:
 		name = workflows.SignalReschedule
-	case webhook.CommandReplay:
-		name = workflows.SignalReplay
+	case webhook.CommandReplay: // by hand; it opens the next run, whichever that is
+		name, run = workflows.SignalReplay, 0
 	case webhook.CommandDiscard:
 		name = workflows.SignalDiscard
 	case webhook.CommandNone:
 		return nil
 	}
-	signal := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
+	signal := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, Run: run, At: c.At, DeliveryID: of.DeliveryID}
 	return s.client.SignalWorkflow(ctx, id, "", name, signal) //nolint:wrapcheck // classifyResult handles it
 }

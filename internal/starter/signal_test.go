@@ -3,6 +3,7 @@ package starter
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -49,6 +50,48 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 				require.Equal(t, command, in.Command, name)
 				require.Equal(t, own == terminated && state != webhook.StateHeld, in.Terminated, name)
 			}
+		}
+	}
+}
+
+// An open delivery of a later run may have the workflow of an old dead letter in its place, under the same id.
+// That workflow takes commands and does not carry them out. When a command is repeated, or the delivery is
+// overdue, it is told the run, which it then continues.
+func TestCommandReachesADeliveryBehindAnOldDeadLetter(t *testing.T) {
+	t.Parallel()
+	for _, state := range []webhook.State{webhook.StatePending, webhook.StateRetrying, webhook.StateHeld, webhook.StateDeadLettered} {
+		for _, run := range []int{1, 2} {
+			name := fmt.Sprintf("%s, run %d", state, run)
+			f, c := newFrontend(t)
+			d := setup(t, Config{Client: c})
+			delivery := waitingDelivery()
+			delivery.State, delivery.Run, delivery.CompletedAt = state, run, time.Now()
+			own := delivery.Ref.WorkflowID()
+			f.there = map[string]enumspb.WorkflowExecutionStatus{own: running}
+			signalled := func() (signals []workflows.CommandSignal) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				for _, request := range f.signalled {
+					require.Equal(t, own, request.GetWorkflowExecution().GetWorkflowId(), name)
+					signals = append(signals, inputOf[workflows.CommandSignal](t, request.GetInput()))
+				}
+				f.signalled = nil
+				return signals
+			}
+			var told []workflows.CommandSignal
+			if state.Open() && run > 1 {
+				told = append(told, workflows.CommandSignal{Run: run})
+			}
+			command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel, Reason: "enough"}}
+			cancel := workflows.CommandSignal{CommandID: 9, Reason: "enough", Run: run, DeliveryID: delivery.DeliveryID}
+			require.NoError(t, d.signalCommand(t.Context(), command))
+			require.Equal(t, []workflows.CommandSignal{cancel}, signalled(), name)
+			command.Signalled = 1
+			require.NoError(t, d.signalCommand(t.Context(), command))
+			require.Equal(t, append(told, cancel), signalled(), name)
+			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
+			require.Equal(t, told, signalled(), name)
+			require.Empty(t, f.started(), name)
 		}
 	}
 }

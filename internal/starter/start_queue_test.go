@@ -83,7 +83,7 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 				}})
 				d.Accepted(accepted(1))
 				require.Zero(t, asked)
-				d.gatherings.take(true)
+				d.gatherings.take(true, time.Now())
 			})
 		})
 	}

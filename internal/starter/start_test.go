@@ -266,14 +266,19 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 		signal := f.signalled[len(f.signalled)-1]
 		require.Equal(t, name, signal.GetSignalName())
 		require.Equal(t, start.WorkflowID(), signal.GetWorkflowExecution().GetWorkflowId())
-		require.Equal(t, workflows.CommandSignal{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.CommandSignal](t, signal.GetInput()))
+		run := 1
+		if c == webhook.CommandReplay { // by hand it means the next run
+			run = 0
+		}
+		require.Equal(t, workflows.CommandSignal{Reason: "by hand", Run: run, DeliveryID: start.DeliveryID},
+			inputOf[workflows.CommandSignal](t, signal.GetInput()))
 	}
 	h.Command = webhook.PendingCommand{}
 	require.NoError(t, d.HandOver(t.Context(), h))
 	require.Len(t, f.signalled, 5)
 	h.Command = command
 	f.failSignals = serviceerror.NewNotFound("it has ended")
-	require.NoError(t, d.HandOver(t.Context(), h))
+	require.Error(t, d.HandOver(t.Context(), h), "the next try starts another one, with the command")
 	f.failSignals = serviceerror.NewInvalidArgument("no such signal")
 	require.Error(t, d.HandOver(t.Context(), h))
 	f.failing(serviceerror.NewInvalidArgument("no such attribute"))

@@ -114,8 +114,8 @@ type DeliveryStatus struct {
 	WorkflowID string         // the workflow that drives the delivery; "" while it is held
 	Command    PendingCommand // zero for none
 	// ClaimedUntil is when another process's claim ends; zero if there is none. A step that
-	// ends the delivery without an attempt is refused until then, and its result has this
-	// time.
+	// ends or holds the delivery without an attempt is refused until then, and only then its
+	// result has this time.
 	ClaimedUntil time.Time `json:"OwnedUntil"` //nolint:tagliatelle // the name in recorded histories
 	// Applied says that this write has changed the delivery. A repeated write changes nothing.
 	Applied bool `json:"-"`

@@ -21,6 +21,13 @@ import (
 // stored and not handled yet, which no other command may replace. Cancelling twice is no error.
 func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
+	return s.commandIf(ctx, by, tenantID, id, c, func(*webhook.Delivery) bool { return true })
+}
+
+// commandIf is Command with another condition. CodeConflict: the delivery does not meet it.
+func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
+	meets func(*webhook.Delivery) bool,
+) (webhook.Delivery, webhook.PendingCommand, error) {
 	endpoint, refusal := webhook.Endpoint{}, error(nil)
 	if c.Command != webhook.CommandCancel && c.Command != webhook.CommandDiscard {
 		if endpoint, refusal = s.endpointOf(ctx, tenantID, id); refusal != nil && webhook.CodeOf(refusal) != webhook.CodeConflict {
@@ -39,6 +46,9 @@ func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID str
 		}
 		if err := validate(&d, c, &endpoint); err != nil {
 			return err
+		}
+		if !meets(&d) {
+			return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery has changed"}
 		}
 		if c.Command == webhook.CommandReplay && refusal != nil {
 			return refusal
@@ -162,12 +172,13 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// Reopen opens the next run of a dead letter whose workflow was signalled by hand, without the API. It
-// changes nothing if the run was opened already, or if the delivery is not a dead letter any more. It
-// returns the status in either case.
-func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
-	_, _, err := s.Command(ctx, audit.Workflow(), ref.TenantID, ref.DeliveryID,
-		webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
+// Reopen opens the run after the given one, of a dead letter whose workflow was signalled by hand, without
+// the API. It changes nothing if a later run was opened already, or if the delivery is not a dead letter any
+// more. It returns the status in either case.
+func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error) {
+	_, _, err := s.commandIf(ctx, audit.Workflow(), ref.TenantID, ref.DeliveryID,
+		webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason},
+		func(d *webhook.Delivery) bool { return d.State == webhook.StateDeadLettered && d.Run == run })
 	if err != nil && webhook.CodeOf(err) != webhook.CodeConflict {
 		return webhook.DeliveryStatus{}, err
 	}

@@ -113,9 +113,33 @@ func TestReplayOpensARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, d.Progress, status.Progress)
 
-	again, err := b.Reopen(t.Context(), start.Ref, "by hand")
+	again, err := b.Reopen(t.Context(), start.Ref, 1, "by hand")
 	require.NoError(t, err)
 	require.Equal(t, d.Progress, again.Progress, "opened once")
+}
+
+// A workflow reopens only the dead letter that it has: of its run, and no other state, although the API
+// replays from these, too.
+func TestReopenOnlyADeadLetterOfItsRun(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	for _, state := range webhook.States() {
+		for run, opens := range map[int]bool{1: false, 2: state == webhook.StateDeadLettered, 3: false} {
+			start := b.AcceptOne(t)
+			start.Run = 2
+			step := storetest.StepOf(start, 1, state)
+			_, err := b.RecordStep(t.Context(), step)
+			require.NoError(t, err)
+			status, err := b.Reopen(t.Context(), start.Ref, run, "by hand")
+			require.NoError(t, err)
+			if opens {
+				require.Equal(t, 3, status.Run)
+				require.Equal(t, webhook.StatePending, status.State)
+			} else {
+				require.Equal(t, step.Progress, status.Progress, "%s, run %d", state, run)
+			}
+		}
+	}
 }
 
 func TestReplayToADeletedEndpointIsRefused(t *testing.T) {
@@ -127,7 +151,7 @@ func TestReplayToADeletedEndpointIsRefused(t *testing.T) {
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
 	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err))
-	status, err := b.Reopen(t.Context(), start.Ref, "")
+	status, err := b.Reopen(t.Context(), start.Ref, 1, "")
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDeadLettered, status.State, "it stays readable")
 }

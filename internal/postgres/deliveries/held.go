@@ -17,15 +17,19 @@ import (
 const IsHeld = `d.state = ` + postgres.Held + ` and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now() - interval '2 minutes')
 	and not exists (select from outbox o where o.delivery_id = d.id)`
 
-// Held finds and releases deliveries that should not be held any longer: those of active endpoints,
-// except those that an open release replay will release (see held_release.go), and those whose give-up
-// time has passed.
+// isReleased selects endpoints e whose deliveries are released without a replay. Those of a deleted one are
+// cancelled by their next attempt.
+const isReleased = `(e.state = ` + postgres.EndpointActive + ` or e.deleted_at is not null)`
+
+// Held finds and releases deliveries that should not be held any longer: those of active and of deleted
+// endpoints, except those that an open release replay will release (see held_release.go), and those whose
+// give-up time has passed.
 type Held struct{ core *postgres.Core }
 
 // NewHeld returns the store of held deliveries.
 func NewHeld(s *postgres.Core) *Held { return &Held{s} }
 
-// HeldEndpoints returns up to limit active endpoints with such deliveries: those after the given id,
+// HeldEndpoints returns up to limit active or deleted endpoints with such deliveries: those after the given id,
 // in the order of their ids.
 func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error) {
 	// The recursive part steps from endpoint to endpoint through the index of held deliveries.
@@ -40,7 +44,7 @@ func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limi
 			select `+releaseBounds+`,
 				exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $3) as faulty
 			from replays r where `+openReleaseOf+`) r
-		where e.state = `+postgres.EndpointActive+` and e.deleted_at is null and (
+		where `+isReleased+` and (
 			r.faulty
 			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $2)
 			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $4 and d.id <= r.low)
@@ -57,7 +61,7 @@ func scanHeldEndpoint(row pgx.CollectableRow) (e webhook.HeldEndpoint, err error
 	return e, err
 }
 
-// ReleaseHeld releases up to limit held deliveries of an active endpoint, the oldest first. The caller
+// ReleaseHeld releases up to limit held deliveries of an active or deleted endpoint, the oldest first. The caller
 // starts them. They are in the outbox until their next step, so the relay starts those that the caller
 // does not.
 func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error) {
@@ -74,7 +78,7 @@ func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, lim
 			union all select * from (`+heldCandidates(`d.reason = $6 and d.id >= (select high from bound) and `+uncovered)+`) s)
 		select `+Columns+` from deliveries d
 		where d.id in (select id from candidate)
-		  and exists (select from endpoints e where e.id = $1 and e.state = `+postgres.EndpointActive+` and e.deleted_at is null)
+		  and exists (select from endpoints e where e.id = $1 and `+isReleased+`)
 		order by d.id limit $2 for update of d`,
 		endpoint, limit, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
 }

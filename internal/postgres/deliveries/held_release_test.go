@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Whatever a delivery is held by, it goes on when its endpoint is active, unless something else is about to release it.
+// Whatever a delivery is held by, it goes on when its endpoint is active or deleted, unless something else is about to release it.
 func TestReleasable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -27,7 +27,7 @@ func TestReleasable(t *testing.T) {
 		"an endpoint that was never changed":     {endpoint: `updated_at = now() - interval '90 days'`, released: true},
 		"its endpoint is paused":                 {endpoint: `state = 1`},
 		"its endpoint is disabled":               {endpoint: `state = 2`},
-		"its endpoint is deleted":                {endpoint: `deleted_at = now()`},
+		"its endpoint is deleted":                {endpoint: `deleted_at = now()`, released: true},
 		"a backlog":                              {change: `reason = 'backlog'`, released: true},
 		"an internal fault":                      {change: `reason = 'internal'`, released: true},
 		"to be cancelled":                        {change: `command = 1`},

@@ -91,6 +91,24 @@ func TestBacklogOfAPausedEndpointStays(t *testing.T) {
 	require.Empty(t, found)
 }
 
+// A delivery may be held after its endpoint was deleted, because of a fault that was known before the endpoint
+// was looked for. It is released, and its next attempt cancels it.
+func TestHeldAfterItsEndpointWasDeleted(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	start := b.AcceptOne(t)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	require.NoError(t, err)
+	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
+	b.Hold(t, start, storetest.Nobody, webhook.ReasonInternal)
+	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID, Faulty: true}}, found)
+	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, storetest.StartIDs(starts))
+}
+
 // Several processes that release at once release each delivery once.
 func TestBacklogIsReleasedOnceByMany(t *testing.T) {
 	t.Parallel()

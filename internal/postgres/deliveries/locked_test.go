@@ -3,6 +3,7 @@ package deliveries_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,50 @@ func TestALockedRowHarmsNoOther(t *testing.T) {
 		require.NoError(t, err, "%d", i)
 		require.Equal(t, webhook.StateDelivered, items[i].Status.State)
 	}
+}
+
+// R9: a step or a claim with a value that PostgreSQL refuses harms no other of its flush.
+func TestABadStepHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	const n, bad, barred = 20, 7, 13
+	_, err := b.Pool().Exec(t.Context(), `alter table deliveries add check (tenant_id <> 'barred')`)
+	require.NoError(t, err)
+	spoil := func(i int, ref *webhook.Ref) {
+		switch i {
+		case bad:
+			ref.EventType = "a\x00b" // class 22
+		case barred:
+			ref.TenantID = "barred" // class 23
+		}
+	}
+	steps, claims := make([]*deliveries.Recording, n), make([]*deliveries.Claiming, n)
+	for i := range n {
+		steps[i] = &deliveries.Recording{Step: storetest.StepOf(b.AcceptOne(t), 1, webhook.StateDelivered)}
+		claims[i] = &deliveries.Claiming{Claim: storetest.ClaimOf(b.AcceptOne(t), 0, "me", time.Minute)}
+		spoil(i, &steps[i].Step.Ref)
+		spoil(i, &claims[i].Claim.Ref)
+	}
+	check := func(errs []error, written func(i int) bool) {
+		for i, err := range errs {
+			switch i {
+			case bad:
+				require.Equal(t, webhook.CodeInvalid, webhook.CodeOf(err), "%v", err)
+			case barred:
+				require.Equal(t, webhook.CodeInternal, webhook.CodeOf(err), "%v", err)
+			default:
+				require.NoError(t, err, "%d", i)
+				require.True(t, written(i), "%d", i)
+			}
+		}
+	}
+	check(storetest.HandInTogether(t, "record delivery", b.FlushRecords, steps), func(i int) bool {
+		return steps[i].Status.State == webhook.StateDelivered
+	})
+	check(storetest.HandInTogether(t, "claim attempt", b.FlushClaims, claims), func(i int) bool {
+		return claims[i].Granted && claims[i].Payload.Bytes != nil
+	})
+	require.Equal(t, 2*(n-2), b.Count(t, "deliveries"))
 }
 
 // An item that is alone waits out what locks a whole table for a moment.

@@ -31,9 +31,9 @@ func (r *recording) Tenant() string { return r.Step.TenantID }
 // final state, does not change it. Its attempt is stored all the same. RecordStep returns the stored
 // status in either case, and the caller goes on from that: it may write "cancelled" and get "delivered".
 //
-// An end without an attempt (cancelled, dead-lettered, discarded) is refused while another process than
-// step.Owner has claimed the delivery: its request may just be succeeding. The status's ClaimedUntil then
-// says when to try again.
+// An end (cancelled, dead-lettered, discarded) or a hold without an attempt is refused while another process
+// than step.Owner has claimed the delivery: its request may just be succeeding, and the outcome needs the
+// workflow that a hold ends. The status's ClaimedUntil then says when to try again.
 func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	r := &recording{Step: step}
 	if err := s.records.Do(ctx, r); err != nil {
@@ -105,9 +105,11 @@ func withAttempt(r *recording) int {
 	return 0
 }
 
-// waitsForClaim reports an end without an attempt. It must not overtake a request that another process
-// has under way.
-func waitsForClaim(s *webhook.Step) bool { return s.Attempt == nil && s.State > webhook.StateDelivered }
+// waitsForClaim reports an end or a hold without an attempt. It must not overtake a request that another
+// process has under way.
+func waitsForClaim(s *webhook.Step) bool {
+	return s.Attempt == nil && (s.State == webhook.StateHeld || s.State > webhook.StateDelivered)
+}
 
 // readRefused reads the status of the deliveries whose step was not applied, and when the claims on
 // them end.
@@ -199,17 +201,14 @@ var upsertStep = deletingOutboxRows(`
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
-		-- An open step without an attempt, such as a fault, keeps the claim, unless it is of the process that has the claim.
-		owner = case when excluded.last_decision is null and excluded.state `+postgres.IsOpen+`
-			and (excluded.owner is null or d.owner <> excluded.owner) then d.owner end,
-		owner_until = case when excluded.last_decision is null and excluded.state `+postgres.IsOpen+` and (excluded.owner is null or d.owner <> excluded.owner)
-			then d.owner_until end,
+		-- A step without an attempt after which the delivery is neither held nor at its end, such as a fault, keeps the claim.
+		owner = case when excluded.last_decision is null and excluded.state < `+postgres.Held+` then d.owner end,
+		owner_until = case when excluded.last_decision is null and excluded.state < `+postgres.Held+` then d.owner_until end,
 		command = case when excluded.state >= `+postgres.Delivered+` or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
 	  and (excluded.run > d.run or d.state not `+postgres.IsFinished+` and (d.state <> `+postgres.DeadLettered+` or excluded.state = `+postgres.Discarded+`))
-	  -- Only an end without an attempt, and a hold after an internal fault, name an owner. Such an end waits for a request
-	  -- under way elsewhere.
-	  and (excluded.owner is null or excluded.state `+postgres.IsOpen+` or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
+	  -- Only an end and a hold without an attempt name an owner. They wait for a request under way elsewhere.
+	  and (excluded.owner is null or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
 
 // deletingOutboxRows returns a statement that writes to deliveries as d and deletes the outbox rows of
 // the deliveries that it has written. These outbox rows stay:

@@ -278,12 +278,12 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// R5 and R2 together: an end that no attempt brought about does not overtake the
+// R5 and R2 together: an end or a hold that no attempt brought about does not overtake the
 // request that another process has under way.
 func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	for _, end := range []webhook.State{webhook.StateCancelled, webhook.StateDeadLettered} {
+	for _, end := range []webhook.State{webhook.StateCancelled, webhook.StateDeadLettered, webhook.StateHeld} {
 		claimed := func(span time.Duration) webhook.Start {
 			start := b.AcceptOne(t)
 			begun, err := b.Claim(t.Context(), storetest.ClaimOf(start, 0, "them", span))

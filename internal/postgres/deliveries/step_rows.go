@@ -69,22 +69,17 @@ func (s stepRow) completedAt() *time.Time {
 	return &s.now
 }
 
-// namesWriter reports a step that names the process that writes it: an end without an attempt, and a hold
-// after an internal fault, which gives up the claim. In a new row that process has a claim that has
-// ended.
-func (s stepRow) namesWriter() bool {
-	return waitsForClaim(s.Step) || s.State == webhook.StateHeld && s.Reason == webhook.ReasonInternal
-}
-
+// writer is the process that writes a step which waits for the claims of others. In a new row it has a
+// claim that has ended.
 func (s stepRow) writer() pgtype.UUID {
-	if !s.namesWriter() {
+	if !waitsForClaim(s.Step) {
 		return pgtype.UUID{}
 	}
 	return pgtype.UUID{Bytes: ownerOf(s.Owner), Valid: true}
 }
 
 func (s stepRow) writerUntil() *time.Time {
-	if !s.namesWriter() {
+	if !waitsForClaim(s.Step) {
 		return nil
 	}
 	return &time.Time{}

@@ -31,7 +31,8 @@ const (
 //
 // It releases nothing if the replay is not running, if a pause or a cancel is pending, or if deliveries
 // wait longer for their start than usual (Behind). It skips what was replayed, discarded or deleted since
-// the replay was created, and what goes to a deleted endpoint. CodeNotFound: there is no such replay.
+// the replay was created, dead letters that are about to be discarded, and what goes to a deleted endpoint.
+// CodeNotFound: there is no such replay.
 func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStatus, error) {
 	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
@@ -213,9 +214,11 @@ func (out *released) store(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, 
 	return err
 }
 
-// deadLetters opens a run of each delivery that has been a dead letter since before the replay.
+// deadLetters opens a run of each delivery that has been a dead letter since before the replay. One with a
+// command is about to be discarded, which its caller was promised.
 func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
-	found, err := deliveries.LockDeliveries(ctx, tx, ids, `d.state = `+postgres.DeadLettered+` and d.completed_at <= $2`, r.CreatedAt)
+	found, err := deliveries.LockDeliveries(ctx, tx, ids,
+		`d.state = `+postgres.DeadLettered+` and d.completed_at <= $2 and d.command = `+postgres.NoCommand, r.CreatedAt)
 	if err != nil {
 		return released{}, err
 	}

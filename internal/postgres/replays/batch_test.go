@@ -63,6 +63,24 @@ func TestDeadLettersAreReleasedInBatches(t *testing.T) {
 	}
 }
 
+// A discard that was accepted and is not carried out yet counts: a replay of many skips that dead letter.
+func TestADiscardedOneIsNotReplayedWithTheOthers(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	ids := b.DeadLetters(t, 3)
+	r := b.StartReplay(t, webhook.Replay{})
+	_, command, err := b.CommandOne(t, ids[1], webhook.CommandDiscard)
+	require.NoError(t, err)
+	st := b.ReleaseBatch(t, r, 1, 10)
+	require.True(t, st.Exhausted)
+	require.Equal(t, []int64{2, 1, 3}, []int64{st.Released, st.Skipped, *st.Total})
+	require.Equal(t, map[webhook.DeliveryID]int{ids[0]: 2, ids[2]: 2}, b.Left(t))
+	status, err := b.DeliveryStatus(t.Context(), ids[1])
+	require.NoError(t, err)
+	require.Equal(t, 1, status.Run)
+	require.Equal(t, command, status.Command, "it is still to be carried out")
+}
+
 // A local activity is run again when its task is, also while the first one is still at it.
 func TestABatchIsReleasedOnceByMany(t *testing.T) {
 	t.Parallel()
