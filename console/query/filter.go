@@ -190,7 +190,7 @@ func (p *parser) status(t term) {
 }
 
 func (p *parser) instant(t term, at *time.Time) {
-	read, ok := parseInstant(t.value, p.now)
+	read, ok := ParseInstant(t.value, p.now)
 	if !ok {
 		p.problem(t, `is not a time: 2h, 7d, 2026-11-24 or 2026-11-24T12:00:00Z`)
 		return

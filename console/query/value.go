@@ -50,9 +50,9 @@ func badID(text string) bool {
 // maxAge bounds a time that is counted back from now.
 const maxAge = 10 * 365 * 24 * time.Hour
 
-// parseInstant reads a time: an age ("90s", "15m", "2h", "7d"), a day, or a time as in the API. A day begins at
-// 00:00 UTC.
-func parseInstant(text string, now time.Time) (time.Time, bool) {
+// ParseInstant reads a time: an age ("90s", "15m", "2h", "7d"), a day, or a time as in the API. A day begins at
+// 00:00 UTC. ok is false for anything else.
+func ParseInstant(text string, now time.Time) (at time.Time, ok bool) {
 	if age, ok := parseAge(text); ok {
 		return now.Add(-age), true
 	}
