@@ -78,7 +78,7 @@ func (c call) query(name string, filters ...string) *query {
 // call.query, which refuses all others.
 func takesParameters(id string) bool {
 	switch id {
-	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays":
+	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays":
 		return true
 	}
 	return false
