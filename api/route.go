@@ -56,6 +56,7 @@ func routes() []route {
 		{post, endpoint + "/resume", admin, "resumeEndpoint", "endpoint", (*Server).resumeEndpoint},
 		{post, endpoint + "/close-circuit", admin, "closeEndpointCircuit", "endpoint", (*Server).closeCircuit},
 		{get, tenant + "/endpoints", admin, "listEndpoints", "tenant", (*Server).listEndpoints},
+		{get, tenant + "/endpoint-conditions", admin, "listEndpointConditions", "tenant", (*Server).listEndpointConditions},
 		{get, endpoint, admin, "getEndpoint", "endpoint", (*Server).getEndpoint},
 		{patch, endpoint, admin, "updateEndpoint", "endpoint", (*Server).updateEndpoint},
 		{del, endpoint, admin, "deleteEndpoint", "endpoint", (*Server).deleteEndpoint},
@@ -91,6 +92,8 @@ func routes() []route {
 		{post, replay + "/pause", admin, "pauseReplay", "replay", commandReplay(webhook.ReplayPause)},
 		{post, replay + "/resume", admin, "resumeReplay", "replay", commandReplay(webhook.ReplayResume)},
 		{post, replay + "/cancel", admin, "cancelReplay", "replay", commandReplay(webhook.ReplayCancel)},
+
+		{post, tenant + "/console-links", admin, "createConsoleLink", "tenant", (*Server).createConsoleLink},
 
 		{get, policies, ingest, "listRetryPolicies", "retry policy", (*Server).listRetryPolicies},
 		{post, policies + "/preview", ingest, "previewRetryPolicy", "retry policy", (*Server).previewRetryPolicy},

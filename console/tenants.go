@@ -22,8 +22,8 @@ func tenantRoutes() []route {
 	}
 }
 
-// tenant is a tenant as the API shows it.
-type tenant struct {
+// tenantDetails is a tenant as the API shows it.
+type tenantDetails struct {
 	ID          string          `json:"id"`
 	Name        string          `json:"name"`
 	Contact     string          `json:"contact"`
@@ -45,7 +45,7 @@ const tenantsTitle = "Tenants"
 
 // tenantsView is the list of tenants with the form of a new one.
 type tenantsView struct {
-	Tenants []tenant
+	Tenants []tenantDetails
 	Next    string
 	Form    form
 }
@@ -55,7 +55,7 @@ func newTenantForm() form { return newForm("id", "", "name", "", "contact", "") 
 func listTenants(p *page) error { return p.listTenants(newTenantForm()) }
 
 func (p *page) listTenants(f form) error {
-	var found list[tenant]
+	var found list[tenantDetails]
 	query := url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}
 	if err := p.api.get(p.r.Context(), &found, query, apiPath("tenants")); err != nil {
 		return err
@@ -108,12 +108,12 @@ func (p *page) tenantIsNew(id string) error {
 
 // tenantView is one tenant with its form.
 type tenantView struct {
-	tenant
+	tenantDetails
 
 	Form form
 }
 
-func (t *tenant) form() form {
+func (t *tenantDetails) form() form {
 	policy := ""
 	if len(t.RetryPolicy) > 0 && string(t.RetryPolicy) != "null" {
 		if policy, _ = pretty(string(t.RetryPolicy)); policy == "" {
@@ -142,7 +142,7 @@ func floatText(f *float64) string {
 
 func showTenant(p *page) error {
 	v := tenantView{}
-	if err := p.get(&v.tenant, nil); err != nil {
+	if err := p.get(&v.tenantDetails, nil); err != nil {
 		return err
 	}
 	v.Form = v.form()
@@ -169,7 +169,7 @@ func changeTenant(p *page) error {
 		return p.done(Root+"/tenants/"+url.PathEscape(p.tenant), "The tenant has been changed.")
 	}
 	v := tenantView{}
-	if failed := p.get(&v.tenant, nil); failed != nil {
+	if failed := p.get(&v.tenantDetails, nil); failed != nil {
 		return failed
 	}
 	if v.Form, err = v.form().refused(typed, limitPaths(err)); err != nil {
@@ -214,7 +214,7 @@ func limitPaths(err error) error {
 }
 
 func askDeleteTenant(p *page) error {
-	var t tenant
+	var t tenantDetails
 	if err := p.get(&t, nil); err != nil {
 		return err
 	}

@@ -102,6 +102,7 @@ type App struct {
 	keyService atomic.Pointer[string]
 	overAll    bool // this process may read the deliveries of all tenants: see takeRoles
 
+	server                   *api.Server // nil without the API
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
 
@@ -313,10 +314,14 @@ func (a *App) startAPI() {
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
 		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities}, DeadLettersKept: a.options.Config.DeadLetterRetention,
+		ConsoleLinks: a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL,
 	})
+	a.server = server
 	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
 		func() float64 { return float64(server.BodyBytes()) })
-	a.api = server.HTTPServer(server.Handler())
+	handler, end := a.withConsole(server)
+	a.api = server.HTTPServer(handler)
+	a.api.RegisterOnShutdown(end)
 	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
 }
 

@@ -38,6 +38,7 @@ func granted() map[string]map[string]string {
 		postgres.RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
 			"deleted_tenants": "select insert update(deleted_at)", "kek_uses": "select",
+			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",

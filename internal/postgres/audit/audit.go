@@ -29,6 +29,8 @@ const (
 	EndpointDisable    = "endpoint.disable"
 	EndpointDelete     = "endpoint.delete"
 	EndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
+	ConsoleLinkCreate  = "console_link.create"
+	ConsoleLogIn       = "console.log_in"
 )
 
 // Audit reads and prunes the audit log.

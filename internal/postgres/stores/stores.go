@@ -14,6 +14,7 @@
 //	replays      Replays         replays, replay_releases, and new runs of deliveries
 //	retention    Retention       removes events, deliveries and attempts by the day
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
+//	sessions     Sessions        console_links, console_sessions
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
 // deliveries itself, many at a time. All share the core, package postgres.
@@ -35,6 +36,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/postgres/retention"
+	"github.com/everpost/everpost/internal/postgres/sessions"
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -118,6 +120,7 @@ type DB struct {
 	Replays        *replays.Replays
 	Retention      *retention.Retention
 	Encryption     *encryption.Encryption
+	Sessions       *sessions.Sessions
 
 	*postgres.Core
 
@@ -136,6 +139,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		Core: s, quotas: tenants.NewQuotas(s, c.Limits),
 		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Held: deliveries.NewHeld(s), Encryption: encryption.New(s),
+		Sessions: sessions.New(s),
 	}
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
 	cache := endpoints.NewCache(read)

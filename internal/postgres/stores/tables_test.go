@@ -57,5 +57,7 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"attempts":         {"deliveries", "retention"},
 		"replays":          {"replays"},
 		"replay_releases":  {"replays"},
+		"console_links":    {"sessions"},
+		"console_sessions": {"sessions"},
 	}, written)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/postgres/retention"
+	"github.com/everpost/everpost/internal/postgres/sessions"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/postgrestest"
@@ -51,6 +52,7 @@ type Stores struct {
 	*replays.Replays
 	*retention.Retention
 	*encryption.Encryption
+	*sessions.Sessions
 }
 
 // Close closes the DB.
@@ -64,7 +66,7 @@ func OpenStores(ctx context.Context, c stores.Config) (*Stores, error) {
 	}
 	return &Stores{
 		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Deliveries, db.Outbox, db.Held,
-		db.Replays, db.Retention, db.Encryption,
+		db.Replays, db.Retention, db.Encryption, db.Sessions,
 	}, nil
 }
 
