@@ -82,6 +82,14 @@ func (r *replay) Rest() int64 {
 	return max(*r.Total-r.Released-r.Skipped, 0)
 }
 
+// TotalCount is the size of the set; 0 if that is not known.
+func (r *replay) TotalCount() int64 {
+	if r.Total == nil {
+		return 0
+	}
+	return *r.Total
+}
+
 // Takes says how long the rest takes at the current rate; "" if that is not known.
 func (r *replay) Takes() string {
 	if r.State != webhook.ReplayRunning.String() || r.Rest() <= 0 || r.CurrentRate <= 0 {

@@ -54,6 +54,9 @@ type Options struct {
 	// then deliveries always show a workflow_url.
 	WorkflowsKept time.Duration
 
+	// DataDir is the data directory of a standalone installation with a PostgreSQL of its own; "" for others.
+	DataDir string
+
 	// Owner is the name under which this process claims attempts. A process takes over the
 	// claims of an earlier one with the same name at once, so two must never run at a time.
 	// Defaults to a random name.
