@@ -41,7 +41,7 @@ type letterGroup struct {
 	Newest     time.Time `json:"newest_at"`
 	Example    string    `json:"example_id"`
 
-	Filter string `json:"-"` // the query that finds the group
+	Path string `json:"-"` // of the page with this group alone
 }
 
 // letterGroups are the groups of the newest dead letters.
@@ -72,6 +72,8 @@ type deadLettersView struct {
 	Letters   []deadLetter
 	Next      string
 	Endpoints endpointNames
+
+	ReplayPath, DiscardPath string // that ask about all that match
 }
 
 const deadLettersTitle = "Dead letters"
@@ -83,6 +85,8 @@ const shownGroups = 20
 func showDeadLetters(p *page) error {
 	typed := p.r.URL.Query()
 	v := deadLettersView{Filter: p.readLetterFilter(typed)}
+	v.ReplayPath = p.to("dead-letters", actReplay) + "?" + v.Filter.Encode()
+	v.DiscardPath = p.to("dead-letters", actDiscard) + "?" + v.Filter.Encode()
 	var err error
 	if v.Endpoints, err = p.endpointNames(); err != nil {
 		return err
@@ -112,7 +116,7 @@ func showDeadLetters(p *page) error {
 				narrowed.Set(name, value)
 			}
 		}
-		v.Groups.Groups[i].Filter = narrowed.Encode()
+		v.Groups.Groups[i].Path = p.to("dead-letters") + "?" + narrowed.Encode()
 	}
 	return p.show(view{Template: "dead_letters", Title: deadLettersTitle, Entry: deadLettersTitle, Data: v})
 }
