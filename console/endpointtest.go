@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // testView is the form and the result of a test.
@@ -32,8 +34,7 @@ func testEndpoint(p *page) error {
 	f := testForm()
 	payload := []byte(p.r.PostForm.Get("payload"))
 	if !json.Valid(payload) {
-		f, _ = f.refused(p.r.PostForm, &problem{Status: http.StatusBadRequest})
-		f.errors["payload"] = "is not valid JSON"
+		f, _ = f.refused(p.r.PostForm, &problem{Status: http.StatusBadRequest, Fields: wrongPayload()})
 		return p.showTest(f, nil, http.StatusBadRequest)
 	}
 	var made attempt
@@ -50,6 +51,11 @@ func testEndpoint(p *page) error {
 	}
 	f.Values = url.Values{"type": p.r.PostForm["type"], "payload": p.r.PostForm["payload"]}
 	return p.showTest(f, &made, http.StatusOK)
+}
+
+// wrongPayload is what is wrong with a payload that is not JSON.
+func wrongPayload() []webhook.FieldError {
+	return []webhook.FieldError{{Field: "payload", Message: "is not valid JSON"}}
 }
 
 // withPayload is the JSON object of fields and a payload, whose bytes stay as they are.
