@@ -21,6 +21,7 @@ func (s *Console) functions() template.FuncMap {
 		"relative": func(t time.Time) string { return relative(t, s.config.Now()) },
 		"ms":       milliseconds,
 		"percent":  percent,
+		"rate":     rateWords,
 		"count":    countAny,
 		"words":    words,
 		"join":     strings.Join,
@@ -127,6 +128,14 @@ func percent(share *float64) string {
 		return "0.1 %"
 	}
 	return strings.TrimSuffix(strconv.FormatFloat(*share*100, 'f', 1, 64), ".0") + " %"
+}
+
+// rateWords is a rate for people: to a tenth below 10, else whole.
+func rateWords(f float64) string {
+	if f < 10 {
+		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+	}
+	return count(int64(f))
 }
 
 // countAny is count for templates, which have no type parameters.

@@ -46,7 +46,9 @@ type outcome struct {
 }
 
 // Open reports whether the delivery has not ended.
-func (d delivery) Open() bool { return d.State == "pending" || d.State == "retrying" || d.State == "held" }
+func (d delivery) Open() bool {
+	return d.State == "pending" || d.State == "retrying" || d.State == "held"
+}
 
 type attempt struct {
 	Number            int               `json:"number"`

@@ -158,7 +158,7 @@ func changeTenant(p *page) error {
 	}
 	limits["requests_per_second"] = nil
 	if text := typed.Get("requests_per_second"); text != "" {
-		limits["requests_per_second"] = json.RawMessage(number(text))
+		limits["requests_per_second"] = number(text)
 	}
 	body := map[string]any{"name": typed.Get("name"), "contact": nil, "limits": limits, "retry_policy": policyValue(typed.Get("retry_policy"))}
 	if contact := typed.Get("contact"); contact != "" {
@@ -176,17 +176,6 @@ func changeTenant(p *page) error {
 		return err
 	}
 	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Status: http.StatusBadRequest, Data: v})
-}
-
-// number is a text as JSON: the number that it says, or a string for the API to refuse.
-func number(text string) []byte {
-	if f, err := strconv.ParseFloat(strings.TrimSpace(text), 64); err == nil {
-		if raw, err := json.Marshal(f); err == nil {
-			return raw
-		}
-	}
-	raw, _ := json.Marshal(text) // a string can always be encoded
-	return raw
 }
 
 // policyValue is a retry policy as it was typed: an object, a preset's name, or nothing.
