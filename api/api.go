@@ -41,8 +41,11 @@ type Config struct {
 	Circuits Circuits
 	Tests    EndpointTests
 	Replays  Replays
-	Starter  Starter
-	URLs     URLs
+	// ReplayCounts and DeadLetterGroups tell what a command to many deliveries would be about.
+	ReplayCounts     ReplayCounts
+	DeadLetterGroups DeadLetterGroups
+	Starter          Starter
+	URLs             URLs
 
 	// Situations and Engine are for explanations.
 	Situations Situations

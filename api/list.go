@@ -78,7 +78,8 @@ func (c call) query(name string, filters ...string) *query {
 // call.query, which refuses all others.
 func takesParameters(id string) bool {
 	switch id {
-	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays":
+	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
+		"listDeadLetters", "groupDeadLetters", "listReplays":
 		return true
 	}
 	return false

@@ -80,10 +80,12 @@ func routes() []route {
 		{post, delivery + "/replay", admin, "replayDelivery", "delivery", command(webhook.CommandReplay, withReason)},
 
 		{get, tenant + "/dead-letters", ingest, "listDeadLetters", "tenant", (*Server).listDeadLetters},
+		{get, tenant + "/dead-letters/groups", ingest, "groupDeadLetters", "tenant", (*Server).groupDeadLetters},
 		{post, deadLetter + "/replay", admin, "replayDeadLetter", "dead letter", (*Server).replayDeadLetter},
 		{post, deadLetter + "/discard", admin, "discardDeadLetter", "dead letter", command(webhook.CommandDiscard, withReason)},
 
 		{post, tenant + "/replays", admin, "createReplay", "tenant", (*Server).createReplay},
+		{post, tenant + "/replays/preview", admin, "previewReplay", "tenant", (*Server).previewReplay},
 		{get, tenant + "/replays", ingest, "listReplays", "tenant", (*Server).listReplays},
 		{get, replay, ingest, "getReplay", "replay", (*Server).getReplay},
 		{patch, replay, admin, "updateReplay", "replay", (*Server).updateReplay},

@@ -74,6 +74,9 @@ type Config struct {
 	API      API
 	Sessions Sessions
 
+	// Doctor checks the installation. Defaults to none: there is no such page then.
+	Doctor Doctor
+
 	// URL is the console's address for browsers, without a path; "" for the one that a request came to.
 	URL string
 	// Name and Color are the title and the accent (#rrggbb). They default to Everpost's.
@@ -114,6 +117,7 @@ type Console struct {
 	logins    *attempts
 	streams   *streams
 	busy      chan struct{} // a token for each page that is being made
+	diagnosis diagnosis
 }
 
 // New makes a console. An error means that a template is wrong.

@@ -50,6 +50,7 @@ type pageInfo struct {
 	Version   string
 	Now       time.Time
 	Entries   []navEntry
+	Search    string // what the search box holds
 	Style     string // addresses of the assets
 	Script    string
 }
@@ -139,6 +140,9 @@ func (p *page) info(v view) pageInfo {
 	}
 	if !s.signedIn() {
 		return i
+	}
+	if v.Template == "search" {
+		i.Search = p.r.URL.Query().Get("q")
 	}
 	i.CSRF, i.ReturnURL, i.Who = csrfToken(s.token), s.ReturnURL, describe(s)
 	i.Operator, i.Portal, i.CanChange = s.operator(), s.Access.Portal(), p.canChange()

@@ -303,6 +303,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace},
 		UIURL:    i.ui.URL(), WorkflowsKept: i.command.TemporalRetention,
 		EventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(), SoleWorker: i.private,
+		DataDir: i.ownDataDir(),
 	})
 	if err != nil {
 		return err
@@ -312,6 +313,14 @@ func (i *instance) startProduct(ctx context.Context) error {
 	}
 	i.push(func(context.Context) { i.app.Stop() }) //nolint:contextcheck // has a deadline of its own, within this one
 	return nil
+}
+
+// ownDataDir is the data directory if it holds the database.
+func (i *instance) ownDataDir() string {
+	if i.private {
+		return i.command.DataDir
+	}
+	return ""
 }
 
 // owner is the process's name in claims. Only one instance at a time uses the private

@@ -54,6 +54,9 @@ type Options struct {
 	// then deliveries always show a workflow_url.
 	WorkflowsKept time.Duration
 
+	// DataDir is the data directory of a standalone installation with a PostgreSQL of its own; "" for others.
+	DataDir string
+
 	// Owner is the name under which this process claims attempts. A process takes over the
 	// claims of an earlier one with the same name at once, so two must never run at a time.
 	// Defaults to a random name.
@@ -307,6 +310,7 @@ func (a *App) startAPI() {
 		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
 		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays,
+		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
