@@ -96,7 +96,6 @@ func TestConsoleExplainsStuckDeliveries(t *testing.T) {
 	situations := b.stuckDeliveries(r, busy)
 	require.GreaterOrEqual(t, len(situations), 12)
 	for name, s := range situations {
-		b := b.with(t)
 		var e explained
 		eventually(contextFor(t, patience), t, func() string {
 			if e = b.explain("/deliveries/" + s.ID); e.Explanation.Code != s.code {

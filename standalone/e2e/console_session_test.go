@@ -120,8 +120,3 @@ func (b *bundle) link(scope string) string {
 	b.ask(http.StatusCreated, http.MethodPost, "/console-links", fieldsOf{"scope": scope}, &made)
 	return made.URL
 }
-
-// with returns the bundle for another test.
-func (b *bundle) with(t *testing.T) *bundle {
-	return &bundle{t: t, in: b.in, door: b.door, tenant: b.tenant}
-}
