@@ -84,8 +84,7 @@ func (d *drawing) drawTimeAxis(a timeAxis, top, bottom float64) {
 
 // niceMax is the smallest of 1, 2, 2.5 and 5 × a power of ten that is not below a value; at least 1.
 func niceMax(f float64) float64 {
-	f = finite(f)
-	if f <= 1 {
+	if !(f > 1) || math.IsInf(f, 0) {
 		return 1
 	}
 	power := math.Pow(10, math.Floor(math.Log10(f)))
