@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -26,6 +27,21 @@ func TestLogInLeadsBackToThePage(t *testing.T) {
 		"/console/login?to=/console/", "/consolexyz", "/console/links/abc",
 	} {
 		require.Equal(t, "/console/", b.browser(t).logIn(t, "acme admin", elsewhere), elsewhere)
+	}
+}
+
+// A form whose session has ended leads to the log-in page, and from there to the page that it was on.
+func TestFormOfAnEndedSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for target, page := range map[string]string{
+		"/console/t/acme/endpoints/ep_x/pause":   "/console/t/acme/endpoints/ep_x/pause",
+		"/console/t/acme/deliveries/dlv_x/retry": "/console/t/acme/deliveries/dlv_x",
+		"/console/logout":                        "/console/",
+	} {
+		w, _ := b.browser(t).do(t, http.MethodPost, target, nil)
+		require.Equal(t, http.StatusSeeOther, w.StatusCode)
+		require.Equal(t, "/console/login?"+url.Values{"to": {page}}.Encode(), w.Header.Get("Location"))
 	}
 }
 
