@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -23,8 +24,9 @@ func searchRoutes() []route {
 const (
 	searchTitle = "Search"
 
-	shownFound   = 20 // results of a kind
-	searchedURLs = 4  // pages of 250 endpoints that are searched for a part of a URL
+	shownFound   = 20             // results of a kind
+	searchedURLs = 4              // pages of 250 endpoints that are searched for a part of a URL
+	wordSpan     = 24 * time.Hour // in which deliveries are looked for by a word that may be their type
 )
 
 // searchView is the page of a search.
@@ -112,11 +114,7 @@ func (p *page) showFound(v searchView) error {
 
 // find makes the searches that a query stands for.
 func (p *page) find(v *searchView, q query.Query) error {
-	part := q.URL
-	if part == "" {
-		part = q.Text
-	}
-	if part != "" {
+	if part := cmp.Or(q.URL, q.Text); part != "" {
 		if err := p.findEndpoints(v, part); err != nil {
 			return err
 		}
@@ -128,7 +126,7 @@ func (p *page) find(v *searchView, q query.Query) error {
 		}
 		q.EndpointID, _ = webhook.ParseEndpointID(v.Endpoints.Data[0].ID)
 	}
-	if external := firstOf(q.ExternalID, q.Text); external != "" || q.Type != "" && !narrows(q) {
+	if external := cmp.Or(q.ExternalID, q.Text); external != "" || q.Type != "" && !narrows(q) {
 		if err := p.findEvents(v, q, external); err != nil {
 			return err
 		}
@@ -136,8 +134,11 @@ func (p *page) find(v *searchView, q query.Query) error {
 			q.EventID, _ = webhook.ParseEventID(v.Events.Data[0].ID)
 		}
 	}
-	if q.Text != "" && q.Type == "" && webhook.ValidFilter(q.Text) { // the word may be an event type
+	if q.Type == "" && strings.ContainsAny(q.Text, ".:/") && webhook.ValidFilter(q.Text) { // the word may be an event type
 		q.Type = q.Text
+		if q.Since.IsZero() { // if it is none, all deliveries would be looked at
+			q.Since = p.console.config.Now().Add(-wordSpan)
+		}
 	}
 	if narrows(q) || q.Type != "" || (q.Text == "" && q.ExternalID == "" && q.URL == "") {
 		return p.findDeliveries(v, q)
@@ -148,13 +149,6 @@ func (p *page) find(v *searchView, q query.Query) error {
 // narrows reports whether the query has a filter that only deliveries have.
 func narrows(q query.Query) bool {
 	return len(q.States) > 0 || q.DeadLettersOnly() || !q.EndpointID.IsZero() || !q.EventID.IsZero()
-}
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // findDeliveries lists deliveries; dead letters if the filters are theirs.

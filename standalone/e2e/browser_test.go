@@ -174,7 +174,7 @@ func (w *window) press(selector string) {
 // pressButton presses the first button or link with a text.
 func (w *window) pressButton(text string) {
 	w.t.Helper()
-	w.press(fmt.Sprintf(`//main//*[self::button or self::a][starts-with(normalize-space(), %q)]`, text))
+	w.press(fmt.Sprintf(`(//main//*[self::button or self::a][starts-with(normalize-space(), %q)])[1]`, text))
 }
 
 // fill types into a field, by its name.
