@@ -47,7 +47,10 @@ func (s *Console) serve(r route) http.Handler {
 			}
 			defer leave()
 		} else {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + busyWait)) // an error: there is no connection, as in tests
+			// Errors: there is no connection, as in tests.
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Now().Add(limit))
+			_ = control.SetWriteDeadline(time.Now().Add(limit + busyWait))
 		}
 		p := s.newPage(w, req.WithContext(ctx))
 		if err := p.run(r); err != nil {

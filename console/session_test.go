@@ -156,16 +156,12 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	u := b.loggedIn(t, "acme admin")
 	path := "/console/t/acme/endpoints/" + id + "/pause"
 	u.get(t, http.StatusOK, path)
-	for name, with := range map[string]map[string]string{
-		"another site":  {"Sec-Fetch-Site": "cross-site"},
-		"a sibling":     {"Sec-Fetch-Site": "same-site"},
-		"an old one":    {"Origin": "https://evil.example"},
-		"another port":  {"Origin": "http://127.0.0.1:1"},
-		"typed address": {"Sec-Fetch-Site": "none"},
+	for _, with := range []map[string]string{
+		{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"},
+		{"Origin": "https://evil.example"}, {"Origin": "http://127.0.0.1:1"}, // browsers without Sec-Fetch-Site
 	} {
 		u.with = with
 		u.post(t, http.StatusForbidden, path)
-		_ = name
 	}
 	u.with = map[string]string{"Origin": "null"} // as browsers send it over http, under our Referrer-Policy
 	u.post(t, http.StatusForbidden, path, "csrf", "AAAA")
