@@ -133,7 +133,7 @@ func inPortal(path string) bool {
 // readsOnly reports whether a route changes nothing and reveals no secret.
 func readsOnly(r route) bool {
 	switch r.id {
-	case "previewRetryPolicy":
+	case "previewRetryPolicy", "previewReplay":
 		return true
 	case "getEndpointSecret":
 		return false

@@ -151,6 +151,10 @@ func Owns(path string) bool {
 // ServeHTTP implements http.Handler.
 func (s *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.headers(w, r)
+	if r.URL.Path == Root {
+		http.Redirect(w, r, Root+"/", http.StatusTemporaryRedirect)
+		return
+	}
 	s.mux.ServeHTTP(w, r)
 }
 

@@ -45,11 +45,11 @@ func overview(p *page) error {
 	}
 	v.Endpoints = len(v.Troubled.Data) > 0
 	if !v.Endpoints {
-		var any list[condition]
-		if err := p.get(&any, url.Values{"limit": {"1"}}, "endpoint-conditions"); err != nil {
+		var first list[condition]
+		if err := p.get(&first, url.Values{"limit": {"1"}}, "endpoint-conditions"); err != nil {
 			return err
 		}
-		v.Endpoints = len(any.Data) > 0
+		v.Endpoints = len(first.Data) > 0
 	}
 	if v.Stats, err = p.statsOf(p.path("stats"), "", overviewSpan, "1m"); err != nil {
 		return err

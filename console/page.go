@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -46,7 +47,10 @@ func (s *Console) serve(r route) http.Handler {
 			}
 			defer leave()
 		} else {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + busyWait)) // an error: there is no connection, as in tests
+			// Errors: there is no connection, as in tests.
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Now().Add(limit))
+			_ = control.SetWriteDeadline(time.Now().Add(limit + busyWait))
 		}
 		p := s.newPage(w, req.WithContext(ctx))
 		if err := p.run(r); err != nil {
@@ -140,7 +144,7 @@ func (p *page) askToLogIn() error {
 	}
 	to := p.r.URL.RequestURI()
 	if p.r.Method != http.MethodGet {
-		to = localPath(p.r.PostForm.Get("from"))
+		to = p.console.pageAt(p.r.URL.Path)
 	}
 	logIn := Root + "/login?" + url.Values{"to": {to}}.Encode()
 	if site := p.r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
@@ -149,6 +153,17 @@ func (p *page) askToLogIn() error {
 	}
 	p.redirect(logIn)
 	return nil
+}
+
+// pageAt is the page at a path, or the nearest above it: a form's target need not be a page.
+func (s *Console) pageAt(target string) string {
+	for ; len(target) > len(Root); target = path.Dir(target) {
+		_, pattern := s.mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: target}})
+		if pattern != "" && pattern != "/" {
+			return (&url.URL{Path: target}).EscapedPath()
+		}
+	}
+	return Root + "/"
 }
 
 // get reads from the API, below /v1/tenants/{tenant} of the page's tenant.

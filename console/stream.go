@@ -41,6 +41,8 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 	defer leave()
 	w.Header().Set("Content-Type", eventStream)
 	w.Header().Set("X-Accel-Buffering", "no") // nginx: pass it on at once
+	// The server's deadline for reading a request would end the stream. An error: there is no connection, as in tests.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	live := &stream{w: w}
 	end := time.NewTimer(liveLife)
 	defer end.Stop()

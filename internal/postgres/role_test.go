@@ -167,6 +167,7 @@ func belongs() map[string]string {
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
 		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
+		"console_links": "tenant_id", "console_sessions": "tenant_id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
 		"attempts":        `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
 		"replay_releases": `(select r.tenant_id from replays r where r.id = replay_id)`,
@@ -284,7 +285,7 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`select everpost_make_partition('tenants', 'tenants_20200101', gen_random_uuid(), gen_random_uuid())`,
 			`select everpost_make_partition('events', 'tenants', gen_random_uuid(), gen_random_uuid())`,
 			`select everpost_prune_audit_log(now(), gen_random_uuid(), 1)`, `select everpost_prune_audit_log(null, gen_random_uuid(), 1)`,
-			`insert into deleted_tenants (id) values ('acme')`,
+			`insert into deleted_tenants (id) values ('acme')`, `select sha256 from console_sessions`, `select sha256 from console_links`,
 		},
 		postgres.RoleOperator: {
 			`select payload from events`, `select ciphertext from endpoint_secrets`, `select url from endpoints`,
@@ -298,7 +299,7 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`delete from deliveries`, `insert into attempts select * from attempts`, `insert into idempotency_keys select * from idempotency_keys`,
 			`select id from events_default`, `select replay_id from replay_releases`, `select everpost_drop_partitions('{events_20200101}')`,
 			`select id from deleted_tenants`, `select what from kek_uses`, `select everpost_prune_audit_log('2020-01-01', gen_random_uuid(), 1)`,
-			`alter table events disable row level security`,
+			`select sha256 from console_sessions`, `select sha256 from console_links`, `alter table events disable row level security`,
 		},
 	} {
 		for _, sql := range statements {
