@@ -80,8 +80,8 @@ func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 	return key, err
 }
 
-// refusedAs is why a key was refused, for the metric.
-func refusedAs(err error) string {
+// refusalCause is why a key was refused, for the metric.
+func refusalCause(err error) string {
 	if refusal, ok := errors.AsType[webhook.KeyError](err); ok {
 		return string(refusal)
 	}

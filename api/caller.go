@@ -54,7 +54,7 @@ func (s *Server) Authenticate(ctx context.Context, text string) (webhook.Key, er
 		if webhook.CodeOf(err) != webhook.CodeUnauthenticated {
 			return webhook.Key{}, err
 		}
-		cause = refusedAs(err)
+		cause = refusalCause(err)
 	}
 	s.config.Metrics.AuthFailed(cause)
 	return webhook.Key{}, errInvalidKey()

@@ -81,7 +81,7 @@ func TestEndpointFromCreationToDeletion(t *testing.T) {
 
 	u.post(t, http.StatusSeeOther, path+"/pause")
 	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
-	require.Contains(t, u.get(t, http.StatusOK, path+"/delete"), "1 waiting")
+	require.Contains(t, u.get(t, http.StatusOK, path+"/delete"), "Delete Orders and cancel its open deliveries: 0 waiting, 0 held.")
 	u.post(t, http.StatusSeeOther, path+"/resume", "rate_per_minute", "700")
 	_, text = u.post(t, http.StatusOK, path+"/rotate-secret", "grace", "1h")
 	require.Contains(t, text, "whsec_")
@@ -109,10 +109,13 @@ func TestEventAndDelivery(t *testing.T) {
 	delivery := text[strings.Index(text, "/deliveries/dlv_"):]
 	delivery = "/console/t/acme" + delivery[:strings.Index(delivery, `"`)]
 	require.Contains(t, u.get(t, http.StatusOK, delivery), "<svg")
-	u.post(t, http.StatusSeeOther, delivery+"/reschedule", "at", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-	u.get(t, http.StatusOK, delivery)
+	_, text = u.post(t, http.StatusBadRequest, delivery+"/reschedule", "at", "2030-01-01T00:00:00Z")
+	require.Contains(t, text, "must be at most 30 days ahead")
+	require.Contains(t, text, `value="2030-01-01T00:00:00Z"`)
+	_, text = u.post(t, http.StatusBadRequest, delivery+"/reschedule", "at", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	require.Contains(t, text, "Reschedule is not possible: the delivery is pending.")
 	_, text = u.post(t, http.StatusConflict, delivery+"/discard")
-	require.Contains(t, text, "discard is not possible")
+	require.Contains(t, text, "Discard is not possible")
 	require.Contains(t, u.get(t, http.StatusOK, delivery+"/cancel"), "1 delivery of order.paid")
 	u.post(t, http.StatusSeeOther, delivery+"/cancel", "reason", "not needed")
 	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/deliveries?state=pending&since=1h"), "dlv_")

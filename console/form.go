@@ -29,7 +29,12 @@ func newForm(pairs ...string) form {
 // that is not about what was typed.
 func (f form) refused(typed url.Values, err error) (form, error) {
 	known, ok := errors.AsType[*problem](err)
-	if !ok || known.Status >= http.StatusInternalServerError || known.Status == http.StatusUnauthorized || known.Status == http.StatusNotFound {
+	if !ok {
+		return f, err
+	}
+	switch known.Status {
+	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
+	default:
 		return f, err
 	}
 	f.Values, f.errors = url.Values{}, map[string]string{}

@@ -36,7 +36,7 @@ func TestHostileAnswersAreText(t *testing.T) {
 	for _, bad := range []string{"<script", "<svg", "\u202e", "\x1b", "\x07"} {
 		require.NotContains(t, shown, bad)
 	}
-	require.Contains(t, shown, "&lt;script&gt;alert(1)&lt;/script&gt;[U+202E]␛]8;;http://evil␇")
+	require.Contains(t, shown, "&lt;script&gt;alert(1)&lt;/script&gt;[U&#43;202E]␛]8;;http://evil␇")
 }
 
 func TestCurlIsOneCommand(t *testing.T) {

@@ -154,7 +154,7 @@ func (u *browser) do(t *testing.T, method, path string, form url.Values) (*http.
 func (u *browser) get(t *testing.T, status int, path string) string {
 	t.Helper()
 	w, text := u.do(t, http.MethodGet, path, nil)
-	require.Equal(t, status, w.StatusCode, "%s: %s", path, text)
+	require.Equal(t, status, w.StatusCode, "%s: %s", path, said(text))
 	return text
 }
 
@@ -169,8 +169,16 @@ func (u *browser) post(t *testing.T, status int, path string, pairs ...string) (
 		form.Set(pairs[i], pairs[i+1])
 	}
 	w, text := u.do(t, http.MethodPost, path, form)
-	require.Equal(t, status, w.StatusCode, "%s: %s", path, text)
+	require.Equal(t, status, w.StatusCode, "%s: %s", path, said(text))
 	return w, text
+}
+
+// said is the main part of a page, for messages.
+func said(page string) string {
+	if i := strings.Index(page, "<main"); i >= 0 {
+		page = page[i:]
+	}
+	return page[:min(len(page), 2000)]
 }
 
 var csrfOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
