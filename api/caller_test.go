@@ -97,7 +97,7 @@ func TestPortalActsAsItsLink(t *testing.T) {
 	event, delivery := b.posted(t)
 	_ = event
 	caller := portalOf("acme", false)
-	require.Equal(t, http.StatusOK, b.as(t, caller, "POST", "/v1/tenants/acme/endpoints/"+b.endpoints[0].ID.String()+"/pause", "").Code)
+	require.Equal(t, http.StatusOK, b.as(t, caller, "POST", "/v1/tenants/acme/endpoints/"+b.endpoints[0].ID.String()+"/rotate-secret", "").Code)
 	by := b.actors[len(b.actors)-1]
 	require.True(t, by.KeyID.IsZero())
 	require.Equal(t, "console link "+caller.Link.String(), by.Name)
@@ -170,7 +170,7 @@ func TestCreateConsoleLink(t *testing.T) {
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, `{"scope":"view"}`)
 	b.ok(t, http.StatusNotFound, "foreign", "POST", path, `{"scope":"view"}`)
 	b.refused(t, "admin", "POST", path, `{"scope":"key"}`, "scope", `must be "view" or "manage"`)
-	b.refused(t, "admin", "POST", path, `{"scope":"view","expires_in":"61m"}`, "expires_in", "must be a duration from 1m to 1h")
+	b.refused(t, "admin", "POST", path, `{"scope":"view","expires_in":"61m"}`, "expires_in", `must be a duration from "60s" to "3600s"`)
 	b.refused(t, "admin", "POST", path, `{"scope":"view","return_url":"javascript:alert(1)"}`, "return_url", "must be an http or https URL without user information")
 	b.server.config.ConsoleLinks = nil
 	b.ok(t, http.StatusConflict, "admin", "POST", path, `{"scope":"view"}`)
