@@ -173,7 +173,7 @@ func TestTimelineSaysWhatItShows(t *testing.T) {
 	drawn := string(DrawTimeline(retryingTimeline()))
 	for _, said := range []string{
 		"Accepted at 12:00:00 UTC", "attempt 2 at 12:00:08 UTC: 503 after 120 ms, then a wait of 21 s (backoff)",
-		"next attempt at 12:16:36 UTC", "given up at 27 Nov 12:00 UTC at the latest", "give up in 2 days 23 h",
+		"next attempt at 12:16:36 UTC", "given up at 27 Nov 12:00 UTC at the latest", "give up in 3 days",
 	} {
 		require.Contains(t, drawn, said)
 	}

@@ -67,7 +67,7 @@ func DrawTimeline(t Timeline) template.HTML {
 	d.drawTimeAxis(axis, timelineTrack-14, timelineBottom)
 	d.line("track", axis.left, timelineTrack, axis.right, timelineTrack)
 	var above, below row
-	t.drawEnds(d, axis, giveUpDrawn, &above)
+	t.drawEnds(d, axis, giveUpDrawn, &above, &below)
 	t.drawWaits(d, axis, &below)
 	t.drawAttempts(d, axis, &above)
 	return d.html()
@@ -118,7 +118,7 @@ func (t *Timeline) extent() (end time.Time, giveUpDrawn bool) {
 }
 
 // drawEnds draws the present, the end, the next attempt and the give-up time.
-func (t *Timeline) drawEnds(d *drawing, axis timeAxis, giveUpDrawn bool, above *row) {
+func (t *Timeline) drawEnds(d *drawing, axis timeAxis, giveUpDrawn bool, above, below *row) {
 	const top = timelineTrack - 14
 	if t.Ended.IsZero() {
 		x := axis.at(t.Now)
@@ -154,8 +154,8 @@ func (t *Timeline) drawEnds(d *drawing, axis timeAxis, giveUpDrawn bool, above *
 	d.line("break", axis.right, timelineTrack, right, timelineTrack)
 	d.line("give-up", right, top, right, timelineBottom)
 	text := "give up in " + Span(t.GiveUp.Sub(t.Now))
-	if above.take(right, text) {
-		d.text("label", right, timelineLabels, text)
+	if below.take(right, text) {
+		d.text("label", right, timelineWhy, text)
 	}
 }
 
