@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-//go:embed assets/console.css assets/console.js
+//go:embed assets/console.css assets/console.js assets/icon.svg
 var assetFiles embed.FS
 
 // asset is a file that pages load. Its address has its hash, so that a browser may keep it.
@@ -29,12 +29,12 @@ const (
 // loadAssets reads the assets and sets the accent.
 func loadAssets(accent string) map[string]asset {
 	all := map[string]asset{}
-	for name, media := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8"} {
+	for name, media := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		content, err := assetFiles.ReadFile("assets/" + name)
 		if err != nil {
 			panic("an embedded file is missing: " + name) // the compiler has seen it
 		}
-		if name == "console.css" {
+		if name != "console.js" {
 			content = bytes.ReplaceAll(content, []byte(accentMark), []byte(accent))
 			content = bytes.ReplaceAll(content, []byte(onAccentMark), []byte(textOn(accent)))
 		}

@@ -53,6 +53,7 @@ type pageInfo struct {
 	Search    string // what the search box holds
 	Style     string // addresses of the assets
 	Script    string
+	Icon      string
 }
 
 // navEntry is an entry of the navigation as it is shown.
@@ -136,7 +137,7 @@ func (p *page) info(v view) pageInfo {
 	i := pageInfo{
 		Name: p.console.config.Name, Title: v.Title, Tenant: p.tenant, Path: p.r.URL.RequestURI(), Flash: p.flash(), SignedIn: s.signedIn(),
 		Live: v.Live, Version: p.console.config.Version, Now: p.console.config.Now().UTC(),
-		Style: p.console.address("console.css"), Script: p.console.address("console.js"),
+		Style: p.console.address("console.css"), Script: p.console.address("console.js"), Icon: p.console.address("icon.svg"),
 	}
 	if !s.signedIn() {
 		return i

@@ -284,6 +284,7 @@ func TestSpan(t *testing.T) {
 		1500 * time.Millisecond:         "1.5 s",
 		62 * time.Second:                "62 s",
 		250 * time.Second:               "4 min 10 s",
+		time.Hour:                       "1 h",
 		3 * time.Hour:                   "3 h",
 		150 * time.Minute:               "2 h 30 min",
 		72 * time.Hour:                  "3 days",

@@ -22,7 +22,7 @@ func Span(d time.Duration) string {
 		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 	case d < 100*time.Second:
 		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < 100*time.Minute:
+	case d < 100*time.Minute && d.Round(time.Second) != time.Hour:
 		return units(d.Round(time.Second), time.Minute, "min", time.Second, "s")
 	case d < 2*day:
 		return units(d.Round(time.Minute), time.Hour, "h", time.Minute, "min")

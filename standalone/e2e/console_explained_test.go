@@ -67,7 +67,7 @@ func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 	all["open"] = stuck{open, "waits_circuit"}
 
 	busy.Hold()
-	b.endpoint(busy, "/busy", fieldsOf{"event_types": []string{"a.busy"}, "max_in_flight": 1, "timeout": "60s"})
+	b.endpoint(busy, "/busy", fieldsOf{"event_types": []string{"a.busy"}, "max_in_flight": 1, "timeout": "30s"})
 	_, first := b.postOne("a.busy", `{}`)
 	require.NoError(b.t, busy.WaitHeld(contextFor(b.t, patience), 1))
 	_, second := b.postOne("a.busy", `{}`)
