@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -42,6 +43,11 @@ type letterGroup struct {
 	Example    string    `json:"example_id"`
 
 	Path string `json:"-"` // of the page with this group alone
+}
+
+// Answered reports whether the last answer says more than the reason.
+func (g letterGroup) Answered() bool {
+	return g.Status != 0 && g.Reason != "http_"+strconv.Itoa(g.Status)
 }
 
 // letterGroups are the groups of the newest dead letters.
@@ -109,7 +115,7 @@ func showDeadLetters(p *page) error {
 	for i, g := range v.Groups.Groups {
 		narrowed := url.Values{"endpoint_id": {g.EndpointID}, "reason": {g.Reason}}
 		if g.Status != 0 {
-			narrowed.Set("status", fmt.Sprint(g.Status))
+			narrowed.Set("status", strconv.Itoa(g.Status))
 		}
 		for _, name := range []string{"event_type", "since", "until"} {
 			if value := v.Filter.Form.Value(name); value != "" {

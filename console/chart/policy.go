@@ -89,6 +89,9 @@ func (d *drawing) drawSince(axis policyAxis, top, bottom float64) {
 
 // sinceLabel is a mark of the axis: 72 hours are easier to compare with a give-up time than three days.
 func sinceLabel(mark time.Duration) string {
+	if mark == time.Minute {
+		return "1 min"
+	}
 	if mark >= time.Hour && mark <= 3*day {
 		return fmt.Sprintf("%d h", mark/time.Hour)
 	}

@@ -154,8 +154,8 @@ func (t *Timeline) drawEnds(d *drawing, axis timeAxis, giveUpDrawn bool, above, 
 	d.line("break", axis.right, timelineTrack, right, timelineTrack)
 	d.line("give-up", right, top, right, timelineBottom)
 	text := "give up in " + Span(t.GiveUp.Sub(t.Now))
-	if below.take(right, text) {
-		d.text("label", right, timelineWhy, text)
+	if below.take(right-1, text) { // beside the line
+		d.text("label", right-1, timelineWhy, text)
 	}
 }
 
