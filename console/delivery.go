@@ -33,20 +33,19 @@ func deliveryRoutes() []route {
 
 // deliveriesView is the list of deliveries.
 type deliveriesView struct {
-	Form   form
-	List   list[delivery]
-	Next   string
-	Any    bool // a filter is set
-	States []string
-}
-
-func deliveryStates() []string {
-	return []string{"", "pending", "retrying", "held", "delivered", "dead_lettered", "cancelled", "discarded"}
+	Form    form
+	List    list[delivery]
+	Next    string
+	Any     bool   // a filter is set
+	Several string // the states, if there are several
 }
 
 func deliveries(p *page) error {
 	q := p.r.URL.Query()
-	v := deliveriesView{States: deliveryStates(), Form: form{Values: q}}
+	v := deliveriesView{Form: form{Values: q}}
+	if states := q["state"]; len(states) > 1 {
+		v.Several = "Now: " + words(clip(visible(strings.Join(states, ", ")), maxFlash))
+	}
 	v.Form.known = []string{"state", "endpoint_id", "event_id", "event_type", "since", "until"}
 	filter := url.Values{"cursor": {q.Get("cursor")}, "limit": {pageLimit}}
 	for _, name := range v.Form.known {
