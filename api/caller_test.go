@@ -112,7 +112,7 @@ func TestNoHeaderMakesACaller(t *testing.T) {
 		b.ok(t, http.StatusUnauthorized, "", "GET", "/v1/tenants", "", header(name, "operator"))
 	}
 	// And a caller's own header does not change who it is.
-	r := httptest.NewRequest("GET", "/v1/tenants", http.NoBody)
+	r := httptest.NewRequest(http.MethodGet, "/v1/tenants", http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+b.keys["operator"])
 	w := httptest.NewRecorder()
 	b.server.As(portalOf("acme", false)).ServeHTTP(w, r)
@@ -163,7 +163,6 @@ func TestCreateConsoleLink(t *testing.T) {
 	require.Equal(t, sha256.Sum256([]byte(token)), l.SHA256)
 	require.Equal(t, testNow().Add(time.Hour), l.ExpiresAt)
 	require.Equal(t, []any{l.ID.String(), "manage", "acme", "https://app.example/x"}, []any{a.json["id"], a.json["scope"], l.TenantID, l.ReturnURL})
-	require.Equal(t, b.memory.keys[1].TenantID, "acme")
 
 	b.ok(t, http.StatusCreated, "operator", "POST", path, `{"scope":"view"}`)
 	require.Equal(t, testNow().Add(15*time.Minute), b.links[1].ExpiresAt)
@@ -171,7 +170,8 @@ func TestCreateConsoleLink(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "foreign", "POST", path, `{"scope":"view"}`)
 	b.refused(t, "admin", "POST", path, `{"scope":"key"}`, "scope", `must be "view" or "manage"`)
 	b.refused(t, "admin", "POST", path, `{"scope":"view","expires_in":"61m"}`, "expires_in", `must be a duration from "60s" to "3600s"`)
-	b.refused(t, "admin", "POST", path, `{"scope":"view","return_url":"javascript:alert(1)"}`, "return_url", "must be an http or https URL without user information")
+	b.refused(t, "admin", "POST", path, `{"scope":"view","return_url":"javascript:alert(1)"}`,
+		"return_url", "must be an http or https URL without user information")
 	b.server.config.ConsoleLinks = nil
 	b.ok(t, http.StatusConflict, "admin", "POST", path, `{"scope":"view"}`)
 }
@@ -200,7 +200,8 @@ func TestListEndpointConditions(t *testing.T) {
 	require.Equal(t, []string{"https://two.example/hook"}, urls(b.ok(t, http.StatusOK, "admin", "GET", path+"?text=ORDERS", "")))
 	require.Empty(t, urls(b.ok(t, http.StatusOK, "admin", "GET", path+"?trouble=true", "")))
 	require.Empty(t, urls(b.ok(t, http.StatusOK, "admin", "GET", path+"?state=paused", "")))
-	b.refused(t, "admin", "GET", path+"?state=x&trouble=maybe", "", "state", `must be "active", "paused" or "disabled"`, "trouble", `must be "true" or "false"`)
+	b.refused(t, "admin", "GET", path+"?state=x&trouble=maybe", "",
+		"state", `must be "active", "paused" or "disabled"`, "trouble", `must be "true" or "false"`)
 	b.ok(t, http.StatusForbidden, "ingest", "GET", path, "")
 	b.ok(t, http.StatusNotFound, "operator", "GET", "/v1/tenants/nobody/endpoint-conditions", "")
 }

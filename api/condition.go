@@ -108,7 +108,7 @@ func (s *Server) conditionsOf(ctx context.Context, tenantID string) ([]condition
 	fresh := make([]conditionView, 0, len(endpoints))
 	for _, e := range slices.Backward(endpoints) {
 		seen, known := observed[e.ID]
-		explained := explain.Endpoint(&webhook.Health{Endpoint: e, Observed: seen, Known: known}, now)
+		explained := explain.Condition(&webhook.Health{Endpoint: e, Observed: seen, Known: known}, now)
 		fresh = append(fresh, conditionView{
 			EndpointID: e.ID, URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: e.State,
 			Code: explained.Code, Trouble: troubled(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),

@@ -53,8 +53,8 @@ func TestEndpointFromCreationToDeletion(t *testing.T) {
 	_, text := u.post(t, http.StatusCreated, "/console/t/acme/endpoints/new", "url", "https://receiver.example/hook", "event_types", "order.*, user.created",
 		"max_in_flight", "3", "retry_policy", "fast", "headers", "X-Team: orders", "signature", "v1", "payload_format", "envelope", "auto_replay", "yes")
 	require.Contains(t, text, "whsec_")
-	id := text[strings.Index(text, "/endpoints/ep_")+len("/endpoints/"):]
-	id = id[:strings.IndexAny(id, `"/`)]
+	_, id, _ := strings.Cut(text, "/endpoints/ep_")
+	id = "ep_" + id[:26]
 	e := b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")
 	require.Equal(t, []any{"order.*", "user.created"}, e["event_types"])
 	require.InDelta(t, 3, e["max_in_flight"], 0)
@@ -98,7 +98,8 @@ func TestEventAndDelivery(t *testing.T) {
 	u := b.loggedIn(t, "acme admin")
 	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/events"), "curl -X POST "+b.url+"/v1/tenants/acme/events")
 	u.get(t, http.StatusOK, "/console/t/acme/events/new")
-	w, _ := u.post(t, http.StatusSeeOther, "/console/t/acme/events/new", "type", "order.paid", "payload", "{ \"a\":\r\n 1.0 }", "external_id", "x-1", "endpoint_ids", endpoint)
+	w, _ := u.post(t, http.StatusSeeOther, "/console/t/acme/events/new",
+		"type", "order.paid", "payload", "{ \"a\":\r\n 1.0 }", "external_id", "x-1", "endpoint_ids", endpoint)
 	event := w.Header.Get("Location")
 	text := u.get(t, http.StatusOK, event)
 	require.Contains(t, text, "x-1")
@@ -106,8 +107,9 @@ func TestEventAndDelivery(t *testing.T) {
 	require.Contains(t, text, "&#34;a&#34;: 1.0")
 	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/events/new?from="+event[strings.LastIndex(event, "/")+1:]), "1.0 }</textarea>")
 
-	delivery := text[strings.Index(text, "/deliveries/dlv_"):]
-	delivery = "/console/t/acme" + delivery[:strings.Index(delivery, `"`)]
+	_, delivery, _ := strings.Cut(text, "/deliveries/dlv_")
+	delivery, _, _ = strings.Cut(delivery, `"`)
+	delivery = "/console/t/acme/deliveries/dlv_" + delivery
 	require.Contains(t, u.get(t, http.StatusOK, delivery), "<svg")
 	_, text = u.post(t, http.StatusBadRequest, delivery+"/reschedule", "at", "2030-01-01T00:00:00Z")
 	require.Contains(t, text, "must be at most 30 days ahead")

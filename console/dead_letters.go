@@ -138,7 +138,7 @@ const maxSelected = 250
 
 // changeSelected replays or discards the selected dead letters, after it has asked.
 func changeSelected(p *page) error {
-	typed := p.r.PostForm
+	typed := p.typed
 	ids := typed["id"]
 	act := typed.Get("act")
 	if one, id, found := strings.Cut(typed.Get("one"), " "); found { // a button of one row

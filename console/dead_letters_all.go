@@ -60,7 +60,7 @@ func (f letterFilter) describe() string {
 
 // replayLetters creates a replay of all that match.
 func replayLetters(p *page) error {
-	f := p.readLetterFilter(p.r.PostForm)
+	f := p.readLetterFilter(p.typed)
 	var made replay
 	if err := p.send(&made, http.MethodPost, f.replay(), "replays"); err != nil {
 		return err
@@ -87,7 +87,7 @@ func askDiscardLetters(p *page) error {
 
 // discardLetters discards what matches, within its bounds.
 func discardLetters(p *page) error {
-	f := p.readLetterFilter(p.r.PostForm)
+	f := p.readLetterFilter(p.typed)
 	ctx, cancel := context.WithTimeout(p.r.Context(), discardTime)
 	defer cancel()
 	done, late, cursor := 0, 0, ""
@@ -104,7 +104,7 @@ func discardLetters(p *page) error {
 			break
 		}
 		for _, letter := range found.Data {
-			switch err := p.api.send(ctx, nil, http.MethodPost, p.path("dead-letters", letter.ID, actDiscard), reasonBody(p.r.PostForm)); {
+			switch err := p.api.send(ctx, nil, http.MethodPost, p.path("dead-letters", letter.ID, actDiscard), reasonBody(p.typed)); {
 			case err == nil:
 				done++
 			case isStatus(err, http.StatusConflict), isStatus(err, http.StatusNotFound):

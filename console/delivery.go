@@ -33,20 +33,19 @@ func deliveryRoutes() []route {
 
 // deliveriesView is the list of deliveries.
 type deliveriesView struct {
-	Form   form
-	List   list[delivery]
-	Next   string
-	Any    bool // a filter is set
-	States []string
-}
-
-func deliveryStates() []string {
-	return []string{"", "pending", "retrying", "held", "delivered", "dead_lettered", "cancelled", "discarded"}
+	Form    form
+	List    list[delivery]
+	Next    string
+	Any     bool   // a filter is set
+	Several string // the states, if there are several
 }
 
 func deliveries(p *page) error {
 	q := p.r.URL.Query()
-	v := deliveriesView{States: deliveryStates(), Form: form{Values: q}}
+	v := deliveriesView{Form: form{Values: q}}
+	if states := q["state"]; len(states) > 1 {
+		v.Several = "Now: " + words(clip(visible(strings.Join(states, ", ")), maxFlash))
+	}
 	v.Form.known = []string{"state", "endpoint_id", "event_id", "event_type", "since", "until"}
 	filter := url.Values{"cursor": {q.Get("cursor")}, "limit": {pageLimit}}
 	for _, name := range v.Form.known {
@@ -219,11 +218,20 @@ type command struct {
 func commandOf(name string) command {
 	switch name {
 	case "cancel":
-		return command{"Cancel the delivery", "Cancel it", "The delivery is cancelled.", "It is not tried again. A request that is under way is not taken back.", true}
+		return command{
+			title: "Cancel the delivery", button: "Cancel it", done: "The delivery is cancelled.", danger: true,
+			detail: "It is not tried again. A request that is under way is not taken back.",
+		}
 	case "discard":
-		return command{"Discard the dead letter", "Discard it", "The dead letter is discarded.", "It stays readable until its retention ends, but cannot be replayed.", true}
+		return command{
+			title: "Discard the dead letter", button: "Discard it", done: "The dead letter is discarded.", danger: true,
+			detail: "It stays readable until its retention ends, but cannot be replayed.",
+		}
 	}
-	return command{"Replay the delivery", "Send it again", "The delivery is sent again.", "The receiver gets it with the same webhook-id, with a new budget of attempts.", false}
+	return command{
+		title: "Replay the delivery", button: "Send it again", done: "The delivery is sent again.",
+		detail: "The receiver gets it with the same webhook-id, with a new budget of attempts.",
+	}
 }
 
 // askCommand returns the page that asks before a command.
@@ -250,7 +258,7 @@ func doCommand(name string) func(*page) error {
 	return func(p *page) error {
 		id := p.r.PathValue("id")
 		body := map[string]any{}
-		if reason := strings.TrimSpace(p.r.PostForm.Get("reason")); reason != "" {
+		if reason := strings.TrimSpace(p.typed.Get("reason")); reason != "" {
 			body["reason"] = reason
 		}
 		path := []string{"deliveries", id, name}
@@ -313,9 +321,9 @@ func askReschedule(p *page) error {
 
 func reschedule(p *page) error {
 	id := p.r.PathValue("id")
-	body := map[string]string{"at": strings.TrimSpace(p.r.PostForm.Get("at"))}
+	body := map[string]string{"at": strings.TrimSpace(p.typed.Get("at"))}
 	if err := p.send(nil, http.MethodPost, body, "deliveries", id, "reschedule"); err != nil {
-		f, err := newForm("at", "").refused(p.r.PostForm, err)
+		f, err := newForm("at", "").refused(p.typed, err)
 		if err != nil {
 			return err
 		}

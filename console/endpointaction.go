@@ -9,10 +9,11 @@ import (
 // ofEndpoint reads the endpoint of the path and its health, for a question about it.
 func (p *page) ofEndpoint() (e endpoint, h health, err error) {
 	id := p.r.PathValue("id")
-	if err = p.get(&e, nil, "endpoints", id); err != nil {
+	if err := p.get(&e, nil, "endpoints", id); err != nil {
 		return e, h, err
 	}
-	return e, h, p.get(&h, nil, "endpoints", id, "health")
+	err = p.get(&h, nil, "endpoints", id, "health")
+	return e, h, err
 }
 
 // waitingWords is how many deliveries wait for an endpoint.
@@ -71,7 +72,10 @@ func (p *page) showResume(f form, status int) error {
 	if h.More {
 		held = "more than " + held
 	}
-	return p.show(view{Template: "resume", Title: "Resume the endpoint", Entry: "Endpoints", Status: status, Data: resumeView{f, nameOf(e), held, p.to("endpoints", e.ID)}})
+	return p.show(view{
+		Template: "resume", Title: "Resume the endpoint", Entry: "Endpoints", Status: status,
+		Data: resumeView{f, nameOf(e), held, p.to("endpoints", e.ID)},
+	})
 }
 
 func askResume(p *page) error { return p.showResume(newForm("rate_per_minute", ""), http.StatusOK) }
@@ -80,14 +84,14 @@ func resumeEndpoint(p *page) error {
 	id := p.r.PathValue("id")
 	f := newForm("rate_per_minute", "")
 	body := map[string]any{}
-	if rate := strings.TrimSpace(p.r.PostForm.Get("rate_per_minute")); rate != "" {
+	if rate := strings.TrimSpace(p.typed.Get("rate_per_minute")); rate != "" {
 		body["rate_per_minute"] = number(rate)
 	}
 	var resumed struct {
 		ReplayID string `json:"replay_id"`
 	}
 	if err := p.send(&resumed, http.MethodPost, body, "endpoints", id, "resume"); err != nil {
-		if f, err = f.refused(p.r.PostForm, err); err != nil {
+		if f, err = f.refused(p.typed, err); err != nil {
 			return err
 		}
 		return p.showResume(f, http.StatusBadRequest)

@@ -146,8 +146,8 @@ type createdView struct {
 
 func createEndpoint(p *page) error {
 	var made endpoint
-	if err := p.send(&made, http.MethodPost, endpointBody(p.r.PostForm, newValues()), "endpoints"); err != nil {
-		f, err := endpointForm(newValues()).refused(p.r.PostForm, err)
+	if err := p.send(&made, http.MethodPost, endpointBody(p.typed, newValues()), "endpoints"); err != nil {
+		f, err := endpointForm(newValues()).refused(p.typed, err)
 		if err != nil {
 			return err
 		}
@@ -175,12 +175,12 @@ func updateEndpoint(p *page) error {
 		return err
 	}
 	before := endpointValues(e)
-	body := endpointBody(p.r.PostForm, before)
+	body := endpointBody(p.typed, before)
 	if len(body) == 0 {
 		return p.done(p.to("endpoints", id), "Nothing was changed.")
 	}
 	if err := p.send(nil, http.MethodPatch, body, "endpoints", id); err != nil {
-		f, err := endpointForm(before).refused(p.r.PostForm, err)
+		f, err := endpointForm(before).refused(p.typed, err)
 		if err != nil {
 			return err
 		}
@@ -219,8 +219,8 @@ func rotateSecret(p *page) error {
 		PublicKey string    `json:"public_key"`
 		OldUntil  time.Time `json:"old_secrets_until"`
 	}
-	if err := p.send(&made, http.MethodPost, map[string]any{"grace": p.r.PostForm.Get("grace")}, "endpoints", id, "rotate-secret"); err != nil {
-		f, err := newForm("grace", "24h").refused(p.r.PostForm, err)
+	if err := p.send(&made, http.MethodPost, map[string]any{"grace": p.typed.Get("grace")}, "endpoints", id, "rotate-secret"); err != nil {
+		f, err := newForm("grace", "24h").refused(p.typed, err)
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func askReplaySince(p *page) error {
 func replaySince(p *page) error {
 	body := map[string]any{"endpoint_id": p.r.PathValue("id")}
 	for _, name := range []string{"source", "since", "until", "rate_per_minute"} {
-		text := strings.TrimSpace(p.r.PostForm.Get(name))
+		text := strings.TrimSpace(p.typed.Get(name))
 		switch {
 		case text == "":
 		case name == "rate_per_minute":
@@ -259,7 +259,7 @@ func replaySince(p *page) error {
 		Total int64  `json:"total"`
 	}
 	if err := p.send(&made, http.MethodPost, body, "replays"); err != nil {
-		f, err := replayForm(p).refused(p.r.PostForm, err)
+		f, err := replayForm(p).refused(p.typed, err)
 		if err != nil {
 			return err
 		}

@@ -32,24 +32,24 @@ func askTest(p *page) error { return p.showTest(testForm(), nil, http.StatusOK) 
 
 func testEndpoint(p *page) error {
 	f := testForm()
-	payload := []byte(p.r.PostForm.Get("payload"))
+	payload := []byte(p.typed.Get("payload"))
 	if !json.Valid(payload) {
-		f, _ = f.refused(p.r.PostForm, &problem{Status: http.StatusBadRequest, Fields: wrongPayload()})
+		f, _ = f.refused(p.typed, &problem{Status: http.StatusBadRequest, Fields: wrongPayload()})
 		return p.showTest(f, nil, http.StatusBadRequest)
 	}
 	var made attempt
-	body, err := withPayload(map[string]any{"type": p.r.PostForm.Get("type")}, payload)
+	body, err := withPayload(map[string]any{"type": p.typed.Get("type")}, payload)
 	if err != nil {
 		return err
 	}
 	err = p.send(&made, http.MethodPost, body, "endpoints", p.r.PathValue("id"), "test")
 	if err != nil {
-		if f, err = f.refused(p.r.PostForm, err); err != nil {
+		if f, err = f.refused(p.typed, err); err != nil {
 			return err
 		}
 		return p.showTest(f, nil, http.StatusBadRequest)
 	}
-	f.Values = url.Values{"type": p.r.PostForm["type"], "payload": p.r.PostForm["payload"]}
+	f.Values = url.Values{"type": p.typed["type"], "payload": p.typed["payload"]}
 	return p.showTest(f, &made, http.StatusOK)
 }
 

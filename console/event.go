@@ -150,7 +150,7 @@ func newEvent(p *page) error {
 }
 
 func sendEvent(p *page) error {
-	typed := p.r.PostForm
+	typed := p.typed
 	payload := strings.TrimSpace(strings.ReplaceAll(typed.Get("payload"), "\r\n", "\n"))
 	from := typed.Get("from")
 	fields := map[string]any{"type": strings.TrimSpace(typed.Get("type"))}

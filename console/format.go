@@ -113,6 +113,8 @@ func milliseconds(ms *int64) string {
 		return "–"
 	case *ms < 10_000:
 		return strconv.FormatInt(*ms, 10) + " ms"
+	case *ms >= 60_000:
+		return span(time.Duration(*ms) * time.Millisecond)
 	}
 	return strconv.FormatFloat(float64(*ms)/1000, 'f', 1, 64) + " s"
 }
@@ -131,11 +133,20 @@ func percent(share *float64) string {
 }
 
 // rateWords is a rate for people: to a tenth below 10, else whole.
-func rateWords(f float64) string {
-	if f < 10 {
-		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+func rateWords(of any) (string, error) {
+	var f float64
+	switch v := of.(type) {
+	case float64:
+		f = v
+	case *float64:
+		f = *v
+	default:
+		return "", fmt.Errorf("rate: %T is no number", of)
 	}
-	return count(int64(f))
+	if f < 10 {
+		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0"), nil
+	}
+	return count(int64(f)), nil
 }
 
 // countAny is count for templates, which have no type parameters.

@@ -62,7 +62,7 @@ const maxKeyDays = 3650
 // createKey creates a key and shows its text in the answer to the form: it is nowhere to be read again, so no page that could
 // be opened a second time has it.
 func createKey(p *page) error {
-	typed := p.r.PostForm
+	typed := p.typed
 	body := map[string]any{"scope": typed.Get("scope")}
 	if name := typed.Get("name"); name != "" {
 		body["name"] = name

@@ -113,7 +113,7 @@ func (p *page) show(v view) error {
 	if v.Status != 0 {
 		p.w.WriteHeader(v.Status)
 	}
-	_, _ = p.w.Write(whole) // an error: the browser has gone
+	_, _ = p.w.Write(whole) //nolint:gosec // a template has escaped it; an error: the browser has gone
 	return nil
 }
 

@@ -73,7 +73,8 @@ func (s *streams) enter(token string) (leave func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.all--
-		if s.of[token]--; s.of[token] == 0 {
+		s.of[token]--
+		if s.of[token] == 0 {
 			delete(s.of, token)
 		}
 	}, true

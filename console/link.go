@@ -31,7 +31,7 @@ func useLink(p *page) error {
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{s.formToken(p.w, p.r), why}})
 	}
-	if !tokenFits(p.r, cookieOf(p.r, formCookie)) {
+	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
 		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
 	}
 	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {

@@ -36,18 +36,18 @@ func showLogIn(p *page) error {
 // the API.
 func logIn(p *page) error {
 	s := p.console
-	to := localPath(p.r.PostForm.Get("to"))
+	to := localPath(p.typed.Get("to"))
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "login", Title: "Log in", Status: status, Data: logInView{to, s.formToken(p.w, p.r), why}})
 	}
-	if !tokenFits(p.r, cookieOf(p.r, formCookie)) {
+	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
 		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
 	}
 	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
 		p.w.Header().Set("Retry-After", "60")
 		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
 	}
-	key, err := s.config.API.Authenticate(p.r.Context(), strings.TrimSpace(p.r.PostForm.Get("key")))
+	key, err := s.config.API.Authenticate(p.r.Context(), strings.TrimSpace(p.typed.Get("key")))
 	switch {
 	case err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated:
 		return refuse(http.StatusUnauthorized, "This key is not valid, has expired or was revoked.")

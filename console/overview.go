@@ -39,8 +39,7 @@ type waitingGroup struct {
 
 func overview(p *page) error {
 	v := overviewView{}
-	var err error
-	if err = p.get(&v.Troubled, url.Values{"trouble": {"true"}, "limit": {strconv.Itoa(overviewTrouble)}}, "endpoint-conditions"); err != nil {
+	if err := p.get(&v.Troubled, url.Values{"trouble": {"true"}, "limit": {strconv.Itoa(overviewTrouble)}}, "endpoint-conditions"); err != nil {
 		return err
 	}
 	v.Endpoints = len(v.Troubled.Data) > 0
@@ -51,6 +50,7 @@ func overview(p *page) error {
 		}
 		v.Endpoints = len(first.Data) > 0
 	}
+	var err error
 	if v.Stats, err = p.statsOf(p.path("stats"), "", overviewSpan, "1m"); err != nil {
 		return err
 	}
@@ -115,8 +115,9 @@ type overviewOfAllView struct {
 // overviewOfAll shows an operator all tenants, to choose one.
 func overviewOfAll(p *page) error {
 	v := overviewOfAllView{}
-	var err error
-	if err = p.api.get(p.r.Context(), &v.Tenants, url.Values{"limit": {"100"}, "cursor": {p.r.URL.Query().Get("cursor")}}, apiPath("tenants")); err != nil {
+	query := url.Values{"limit": {"100"}, "cursor": {p.r.URL.Query().Get("cursor")}}
+	err := p.api.get(p.r.Context(), &v.Tenants, query, apiPath("tenants"))
+	if err != nil {
 		return err
 	}
 	v.Next = v.Tenants.NextCursor

@@ -20,8 +20,9 @@ type page struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	session session
-	api     client // as the session; unset on public pages
-	tenant  string // of the path; "" on pages that are about none
+	api     client     // as the session; unset on public pages
+	tenant  string     // of the path; "" on pages that are about none
+	typed   url.Values // the form that was sent
 	live    *stream
 }
 
@@ -42,7 +43,8 @@ func (s *Console) serve(r route) http.Handler {
 		if !r.slow { // a slow page only waits
 			leave, free := s.enter(ctx)
 			if !free {
-				s.newPage(w, req).fail(&problem{Status: http.StatusServiceUnavailable, Detail: "too many pages are being made; try again in a moment"})
+				busy := &problem{Status: http.StatusServiceUnavailable, Detail: "too many pages are being made; try again in a moment"}
+				s.newPage(w, req).fail(busy) //nolint:contextcheck // as below
 				return
 			}
 			defer leave()
@@ -54,7 +56,7 @@ func (s *Console) serve(r route) http.Handler {
 		}
 		p := s.newPage(w, req.WithContext(ctx))
 		if err := p.run(r); err != nil {
-			p.fail(err)
+			p.fail(err) //nolint:contextcheck // the page's request has the context
 		}
 	})
 }
@@ -99,8 +101,9 @@ func (p *page) run(r route) error {
 	if foreign || !r.access.sees(p.session) {
 		return errNotFound() // as for a page that does not exist
 	}
-	if p.r.Method == http.MethodPost && !tokenFits(p.r, p.session.token) {
-		return &problem{Status: http.StatusForbidden, Detail: "the form is too old, or was not sent from a page of this console; load the page again and repeat it"}
+	if p.r.Method == http.MethodPost && !tokenFits(p.typed, p.session.token) {
+		const old = "the form is too old, or was not sent from a page of this console; load the page again and repeat it"
+		return &problem{Status: http.StatusForbidden, Detail: old}
 	}
 	return r.handle(p)
 }
@@ -121,6 +124,7 @@ func (p *page) readForm(r route) error {
 		}
 		return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be read"}
 	}
+	p.typed = p.r.PostForm //nolint:forbidigo // a field, not a request of our own
 	return nil
 }
 
@@ -188,17 +192,16 @@ func (p *page) to(parts ...string) string { return pagePath(p.tenant, parts...) 
 
 // pagePath is the path of a page about a tenant.
 func pagePath(tenant string, parts ...string) string {
-	path := Root + "/t/" + url.PathEscape(tenant) + "/"
+	escaped := make([]string, len(parts))
 	for i, part := range parts {
-		if i > 0 {
-			path += "/"
-		}
-		path += url.PathEscape(part)
+		escaped[i] = url.PathEscape(part)
 	}
-	return path
+	return Root + "/t/" + url.PathEscape(tenant) + "/" + strings.Join(escaped, "/")
 }
 
-func (p *page) redirect(to string) { http.Redirect(p.w, p.r, to, http.StatusSeeOther) }
+func (p *page) redirect(to string) {
+	http.Redirect(p.w, p.r, to, http.StatusSeeOther) //nolint:gosec // a path of ours: see localPath
+}
 
 // done ends a change: it shows the page at a path, with a sentence that says what was done.
 func (p *page) done(to, sentence string) error {

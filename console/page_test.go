@@ -25,7 +25,9 @@ func TestPages(t *testing.T) {
 	b.event(t, "acme", `{"type":"user.created","payload":{}}`) // matches nothing
 	replay := b.api(t, http.StatusAccepted, "POST", "/v1/tenants/acme/replays", `{"source":"dead_letters"}`)["id"].(string)
 	u := b.loggedIn(t, "operator")
-	ids := map[string]string{"endpoints": endpoint, "events": event, "deliveries": delivery, "dead-letters": delivery, "replays": replay, "keys": b.ids["acme admin"], "tenants": "acme"}
+	ids := map[string]string{
+		"endpoints": endpoint, "events": event, "deliveries": delivery, "dead-letters": delivery, "replays": replay, "keys": b.ids["acme admin"], "tenants": "acme",
+	}
 	seen := 0
 	for _, pattern := range append(console.Pages(), "/") {
 		path := strings.NewReplacer("{$}", "", "{tenant}", "acme", "{token}", "abc").Replace(pattern)
@@ -190,7 +192,8 @@ func TestStoredTextsAreText(t *testing.T) {
 	b := setup(t)
 	const script, attribute = `<script>alert(1)</script>`, `\"' onfocus=alert(1) x='`
 	endpoint := b.endpoint(t, "acme", `,"description":"`+script+attribute+`\u202eevil","headers":{"X-A":"b"}`)
-	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"a":"`+script+`\u202e\u200b","b":"</pre><img src=x>"},"external_id":"`+script+`"}`)
+	event, delivery := b.event(t, "acme",
+		`{"type":"order.paid","payload":{"a":"`+script+`\u202e\u200b","b":"</pre><img src=x>"},"external_id":"`+script+`"}`)
 	u := b.loggedIn(t, "acme admin")
 	for _, path := range []string{
 		"/", "/endpoints", "/endpoints/" + endpoint, "/endpoints/" + endpoint + "/edit", "/endpoints/" + endpoint + "/pause", "/endpoints/" + endpoint + "/test",

@@ -165,9 +165,9 @@ func changeReplay(p *page) error {
 	id, act := p.r.PathValue("id"), p.r.PathValue("act")
 	said := map[string]string{"pause": "The replay is being paused.", "resume": "The replay goes on.", "cancel": "The replay is being cancelled."}
 	if act == "rate" {
-		body := map[string]any{"rate_per_minute": wholeNumber(p.r.PostForm.Get("rate_per_minute"))}
+		body := map[string]any{"rate_per_minute": wholeNumber(p.typed.Get("rate_per_minute"))}
 		if err := p.send(nil, http.MethodPatch, body, "replays", id); err != nil {
-			rate, other := newForm("rate_per_minute", "").refused(p.r.PostForm, err)
+			rate, other := newForm("rate_per_minute", "").refused(p.typed, err)
 			if other != nil {
 				return other
 			}
@@ -287,8 +287,8 @@ func (p *page) replayBody(typed url.Values) map[string]any {
 // createReplay starts a replay. The form was shown with its count before.
 func createReplay(p *page) error {
 	var made replay
-	if err := p.send(&made, http.MethodPost, p.replayBody(p.r.PostForm), "replays"); err != nil {
-		f, other := newReplayForm().refused(p.r.PostForm, err)
+	if err := p.send(&made, http.MethodPost, p.replayBody(p.typed), "replays"); err != nil {
+		f, other := newReplayForm().refused(p.typed, err)
 		if other != nil {
 			return other
 		}

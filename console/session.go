@@ -171,8 +171,8 @@ func sameOrigin(r *http.Request) bool {
 }
 
 // tokenFits compares the form's token with the cookie's.
-func tokenFits(r *http.Request, cookie string) bool {
-	given := r.PostForm.Get(csrfField)
+func tokenFits(form url.Values, cookie string) bool {
+	given := form.Get(csrfField)
 	return cookie != "" && subtle.ConstantTimeCompare([]byte(given), []byte(csrfToken(cookie))) == 1
 }
 

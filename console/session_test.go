@@ -61,7 +61,8 @@ func TestLogInIsRefused(t *testing.T) {
 	for range 20 {
 		w, _ := u.do(t, http.MethodGet, "/console/login", nil)
 		require.Equal(t, http.StatusOK, w.StatusCode)
-		if w, _ = u.do(t, http.MethodPost, "/console/login", map[string][]string{"csrf": csrfOf.FindStringSubmatch(u.last)[1:], "key": {"evk_x"}}); w.StatusCode == http.StatusTooManyRequests {
+		w, _ = u.do(t, http.MethodPost, "/console/login", url.Values{"csrf": csrfOf.FindStringSubmatch(u.last)[1:], "key": {"evk_x"}})
+		if w.StatusCode == http.StatusTooManyRequests {
 			require.Equal(t, "60", w.Header.Get("Retry-After"))
 			return
 		}

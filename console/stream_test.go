@@ -92,7 +92,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	u := b.loggedIn(t, "acme admin")
 	for range console.MaxSessionStreams {
 		status, _, end := follow(t, u, "/console/t/acme/")
-		defer end()
+		t.Cleanup(end)
 		require.Equal(t, http.StatusOK, status)
 	}
 	status, _, end := follow(t, u, "/console/t/acme/")

@@ -69,11 +69,11 @@ func (p *page) listTenants(f form) error {
 
 // createTenant creates a tenant. One that exists is refused: the API's PUT would replace it.
 func createTenant(p *page) error {
-	id := strings.TrimSpace(p.r.PostForm.Get("id"))
+	id := strings.TrimSpace(p.typed.Get("id"))
 	err := p.tenantIsNew(id)
 	if err == nil {
-		body := map[string]any{"name": p.r.PostForm.Get("name")}
-		if contact := p.r.PostForm.Get("contact"); contact != "" {
+		body := map[string]any{"name": p.typed.Get("name")}
+		if contact := p.typed.Get("contact"); contact != "" {
 			body["contact"] = contact
 		}
 		if body["name"] == "" {
@@ -82,7 +82,7 @@ func createTenant(p *page) error {
 		err = p.api.send(p.r.Context(), nil, http.MethodPut, apiPath("tenants", id), body)
 	}
 	if err != nil {
-		f, other := newTenantForm().refused(p.r.PostForm, err)
+		f, other := newTenantForm().refused(p.typed, err)
 		if other != nil {
 			return other
 		}
@@ -151,7 +151,7 @@ func showTenant(p *page) error {
 
 // changeTenant changes what the form shows of a tenant.
 func changeTenant(p *page) error {
-	typed := p.r.PostForm
+	typed := p.typed
 	limits := map[string]any{}
 	for _, name := range []string{"burst", "endpoints", "pending_deliveries", "endpoints_per_event"} {
 		limits[name] = wholeNumber(typed.Get(name))

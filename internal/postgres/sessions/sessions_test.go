@@ -87,7 +87,8 @@ func TestWhatIsOverIsNotFound(t *testing.T) {
 	for name, over := range map[string]func(webhook.ConsoleSession){
 		"ended": func(made webhook.ConsoleSession) { require.NoError(t, s.EndSession(t.Context(), made.SHA256)) },
 		"idle": func(made webhook.ConsoleSession) {
-			_, err := s.Pool().Exec(t.Context(), `update console_sessions set last_seen_at = now() - interval '12 hours 1 second' where sha256 = $1`, made.SHA256[:])
+			_, err := s.Pool().Exec(t.Context(), `
+				update console_sessions set last_seen_at = now() - interval '12 hours 1 second' where sha256 = $1`, made.SHA256[:])
 			require.NoError(t, err)
 		},
 		"too old": func(made webhook.ConsoleSession) {
