@@ -137,6 +137,11 @@ docs: ## write anew what is generated in docs/: the tables of settings, the tabl
 	$(GO) generate ./internal/retry/plot
 	$(GO) test -count=1 -run '^TestConfigurationShowsEverySetting$$' ./docs -update
 
+.PHONY: pictures
+pictures: build ## take the pictures of the console in docs/console anew; needs Chromium, which root on Debian gets by itself
+	cd standalone && EVERPOST_TEST_BINARY=$(CURDIR)/bin/everpost EVERPOST_PICTURES=$(CURDIR)/docs/console \
+		$(GO) test -count=1 -run '^TestPictures$$' ./e2e
+
 .PHONY: clean
 clean: ## remove what was built (not the data of an installation)
 	rm -rf bin .tools

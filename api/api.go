@@ -4,6 +4,7 @@
 package api
 
 import (
+	"crypto/sha256"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -25,7 +26,7 @@ const (
 	maxHeaderBytes = 32 << 10
 )
 
-// Config is the configuration of the API. All interfaces are required.
+// Config is the configuration of the API. All interfaces but ConsoleLinks are required.
 type Config struct {
 	Tenants         Tenants
 	Keys            Keys
@@ -43,14 +44,22 @@ type Config struct {
 	Circuits Circuits
 	Tests    EndpointTests
 	Replays  Replays
-	Starter  Starter
-	URLs     URLs
+	// ReplayCounts and DeadLetterGroups tell what a command to many deliveries would be about.
+	ReplayCounts     ReplayCounts
+	DeadLetterGroups DeadLetterGroups
+	Starter          Starter
+	URLs             URLs
 
 	// Situations and Engine are for explanations.
 	Situations Situations
 	Engine     Engine
 	// DeadLettersKept is how long dead letters are kept; 0 if that is not known.
 	DeadLettersKept time.Duration
+
+	// ConsoleLinks stores links to the console; nil while the console is switched off. ConsoleURL is the
+	// console's address for browsers, without a path. Defaults to the address that a request came to.
+	ConsoleLinks ConsoleLinks
+	ConsoleURL   string
 
 	// OperatorKey is accepted as an operator key in addition to the stored ones. Any text;
 	// defaults to none.
@@ -130,11 +139,15 @@ type Server struct {
 
 	byPath   map[string]route // by method and path of Echo
 	inFlight atomic.Int64     // requests
+
+	conditions conditions
+	presetHash func() [sha256.Size]byte
 }
 
 // New returns a Server with all routes.
 func New(c Config) *Server {
 	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(), byPath: map[string]route{}}
+	s.conditions.of, s.presetHash = map[string]*tenantConditions{}, presetHash(s.config.OperatorKey)
 	s.openAPI = openAPIDocument(s.config.Version)
 	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true

@@ -23,6 +23,7 @@ type call struct {
 
 	route  route
 	key    webhook.Key
+	from   Caller // of a request inside the process; else only with the key
 	tenant string // from the path; "" for routes without one
 
 	server      *Server
@@ -31,14 +32,18 @@ type call struct {
 
 // actor is the caller for the audit log.
 func (c call) actor() webhook.Actor {
-	return webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.config.TrustedProxies)}
+	by := webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.config.TrustedProxies)}
+	if !c.from.Link.IsZero() { // not the key that made the link: another person acts
+		by.KeyID, by.Name = webhook.KeyID{}, "console link "+c.from.Link.String()
+	}
+	return by
 }
 
 // workflowURL returns the address of a workflow in the Temporal Web UI. The Web UI shows all
 // tenants' workflows, so only operators get it unless a setting extends it to tenants. For a
 // closed workflow (ended is not zero) it is nil after WorkflowsKept.
 func (c call) workflowURL(workflowID string, ended time.Time) *string {
-	if c.key.Scope != webhook.ScopeOperator && !c.server.config.WorkflowURLForTenants {
+	if c.key.Scope != webhook.ScopeOperator && !c.server.config.WorkflowURLForTenants || !c.from.Link.IsZero() {
 		return nil
 	}
 	if kept := c.server.config.WorkflowsKept(); kept > 0 && !ended.IsZero() && c.server.config.Now().Sub(ended) >= kept {

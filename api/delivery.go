@@ -185,7 +185,16 @@ func (s *Server) listAttempts(c call) error {
 }
 
 func (s *Server) listDeadLetters(c call) error {
-	q := c.query("dead-letters", "endpoint_id", "event_type", "reason", "status", "since", "until")
+	q := c.query("dead-letters", deadLetterFilters()...)
+	return s.listByFilter(c, q, deadLetterFilter(q))
+}
+
+// deadLetterFilters are the filters of dead letters.
+func deadLetterFilters() []string {
+	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until"}
+}
+
+func deadLetterFilter(q *query) webhook.DeliveryFilter {
 	f := deliveryFilter(q)
 	f.States = []webhook.State{webhook.StateDeadLettered}
 	f.Reason = q.text("reason", func(v string) bool { return printable(v, maxReason) }, notPrintable(maxReason))
@@ -196,5 +205,5 @@ func (s *Server) listDeadLetters(c call) error {
 		}
 		f.Status = n
 	}
-	return s.listByFilter(c, q, f)
+	return f
 }

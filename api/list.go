@@ -85,8 +85,8 @@ func (c call) parameters(known ...string) *query {
 // call.query or call.parameters, which refuse all others.
 func takesParameters(id string) bool {
 	switch id {
-	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays",
-		"getStats", "getTenantStats":
+	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
+		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats":
 		return true
 	}
 	return false

@@ -46,6 +46,7 @@ type memory struct {
 	test func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 
 	audit []webhook.AuditEntry
+	links []webhook.ConsoleLink
 
 	calls     []string // calls of the starter and the event store, in order
 	actors    []webhook.Actor

@@ -63,20 +63,29 @@ func (c call) showReplay(r webhook.Replay) replayView {
 // createReplay stores a replay and starts its workflow. It responds after the commit; if Temporal
 // is unavailable, the workflow starts later.
 func (s *Server) createReplay(c call) error {
-	r := webhook.Replay{TenantID: c.tenant, Asked: webhook.DefaultReplayRate, Ramp: true}
-	if err := c.object(func(d *jsonDecoder, name string) { readReplayField(d, &r, name) }, "source"); err != nil {
+	r, err := readReplay(c)
+	if err != nil {
 		return err
 	}
-	if bad := replayContradictions(&r); len(bad) > 0 {
-		return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: bad}
-	}
 	ctx := c.Request().Context()
-	r, err := s.config.Replays.CreateReplay(ctx, c.actor(), r)
+	r, err = s.config.Replays.CreateReplay(ctx, c.actor(), r)
 	if err != nil {
 		return err
 	}
 	s.config.Starter.WakeReplay(context.WithoutCancel(ctx), r)
 	return c.json(http.StatusAccepted, c.showReplay(r))
+}
+
+// readReplay reads the body of a request for a replay.
+func readReplay(c call) (webhook.Replay, error) {
+	r := webhook.Replay{TenantID: c.tenant, Asked: webhook.DefaultReplayRate, Ramp: true}
+	if err := c.object(func(d *jsonDecoder, name string) { readReplayField(d, &r, name) }, "source"); err != nil {
+		return r, err
+	}
+	if bad := replayContradictions(&r); len(bad) > 0 {
+		return r, &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: bad}
+	}
+	return r, nil
 }
 
 func readReplayField(d *jsonDecoder, r *webhook.Replay, name string) {

@@ -59,6 +59,7 @@ func routes() []route {
 		{post, endpoint + "/resume", admin, "resumeEndpoint", "endpoint", (*Server).resumeEndpoint},
 		{post, endpoint + "/close-circuit", admin, "closeEndpointCircuit", "endpoint", (*Server).closeCircuit},
 		{get, tenant + "/endpoints", admin, "listEndpoints", "tenant", (*Server).listEndpoints},
+		{get, tenant + "/endpoint-conditions", admin, "listEndpointConditions", "tenant", (*Server).listEndpointConditions},
 		{get, endpoint, admin, "getEndpoint", "endpoint", (*Server).getEndpoint},
 		{patch, endpoint, admin, "updateEndpoint", "endpoint", (*Server).updateEndpoint},
 		{del, endpoint, admin, "deleteEndpoint", "endpoint", (*Server).deleteEndpoint},
@@ -82,16 +83,20 @@ func routes() []route {
 		{post, delivery + "/replay", admin, "replayDelivery", "delivery", command(webhook.CommandReplay, withReason)},
 
 		{get, tenant + "/dead-letters", ingest, "listDeadLetters", "tenant", (*Server).listDeadLetters},
+		{get, tenant + "/dead-letters/groups", ingest, "groupDeadLetters", "tenant", (*Server).groupDeadLetters},
 		{post, deadLetter + "/replay", admin, "replayDeadLetter", "dead letter", (*Server).replayDeadLetter},
 		{post, deadLetter + "/discard", admin, "discardDeadLetter", "dead letter", command(webhook.CommandDiscard, withReason)},
 
 		{post, tenant + "/replays", admin, "createReplay", "tenant", (*Server).createReplay},
+		{post, tenant + "/replays/preview", admin, "previewReplay", "tenant", (*Server).previewReplay},
 		{get, tenant + "/replays", ingest, "listReplays", "tenant", (*Server).listReplays},
 		{get, replay, ingest, "getReplay", "replay", (*Server).getReplay},
 		{patch, replay, admin, "updateReplay", "replay", (*Server).updateReplay},
 		{post, replay + "/pause", admin, "pauseReplay", "replay", commandReplay(webhook.ReplayPause)},
 		{post, replay + "/resume", admin, "resumeReplay", "replay", commandReplay(webhook.ReplayResume)},
 		{post, replay + "/cancel", admin, "cancelReplay", "replay", commandReplay(webhook.ReplayCancel)},
+
+		{post, tenant + "/console-links", admin, "createConsoleLink", "tenant", (*Server).createConsoleLink},
 
 		{get, policies, ingest, "listRetryPolicies", "retry policy", (*Server).listRetryPolicies},
 		{post, policies + "/preview", ingest, "previewRetryPolicy", "retry policy", (*Server).previewRetryPolicy},

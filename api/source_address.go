@@ -15,11 +15,10 @@ const forwardedFor = "X-Forwarded-For"
 // that one are not trustworthy. If the header has no usable address, the result is the proxy's
 // own. It is the zero Addr if nothing is known.
 func sourceAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
+	source, known := peerAddress(r)
+	if !known {
 		return netip.Addr{}
 	}
-	source := plain(peer.Addr())
 	entries := strings.Split(strings.Join(r.Header[forwardedFor], ","), ",")
 	for _, entry := range slices.Backward(entries) {
 		if !contains(trusted, source) {
@@ -32,6 +31,12 @@ func sourceAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 		source = before
 	}
 	return source
+}
+
+// peerAddress is the address of the connection's peer.
+func peerAddress(r *http.Request) (netip.Addr, bool) {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return plain(peer.Addr()), err == nil
 }
 
 // parseForwarded parses an address in X-Forwarded-For, with or without a port and brackets.

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -302,6 +303,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace},
 		UIURL:    i.ui.URL(), WorkflowsKept: i.command.TemporalRetention,
 		MaxEventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(), SoleWorker: i.private,
+		DataDir: i.ownDataDir(),
 	})
 	if err != nil {
 		return err
@@ -311,6 +313,14 @@ func (i *instance) startProduct(ctx context.Context) error {
 	}
 	i.push(func(context.Context) { i.app.Stop() }) //nolint:contextcheck // has a deadline of its own, within this one
 	return nil
+}
+
+// ownDataDir is the data directory if it holds the database.
+func (i *instance) ownDataDir() string {
+	if i.private {
+		return i.command.DataDir
+	}
+	return ""
 }
 
 // owner is the process's name in claims. Only one instance at a time uses the private
@@ -324,10 +334,32 @@ func (i *instance) owner() string {
 
 // announce prints the addresses and shows the demonstration.
 func (i *instance) announce(ctx context.Context) error {
+	if err := i.announceConsole(ctx); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(i.process.Stdout, "ready api=http://%s admin=http://%s ui=%s temporal=%s key_file=%s\n",
 		i.app.APIAddr(), i.app.AdminAddr(), i.ui.URL(), i.temporal.Address(), i.keyFile())
 	if err != nil {
 		return err //nolint:wrapcheck // standard output
 	}
 	return i.demo.show(ctx, i.process.Stdout, i.app, "http://"+i.app.APIAddr(), i.keyFile())
+}
+
+// announceConsole prints a link that opens the console without a key, once. Without one, the operator's key
+// opens it.
+func (i *instance) announceConsole(ctx context.Context) error {
+	key, err := os.ReadFile(i.keyFile())
+	if err != nil {
+		return fmt.Errorf("read the operator key: %w", err)
+	}
+	link, err := i.app.ConsoleLogIn(ctx, strings.TrimSpace(string(key)))
+	switch {
+	case err != nil:
+		i.log.WarnContext(ctx, "there is no link to the console; log in with the operator key", "error", err)
+		return nil
+	case link == "":
+		return nil
+	}
+	_, err = fmt.Fprintf(i.process.Stdout, "console %s (logs in once, within the hour)\n", link)
+	return err //nolint:wrapcheck // standard output
 }

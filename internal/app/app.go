@@ -56,6 +56,9 @@ type Options struct {
 	// a workflow_url.
 	WorkflowsKept time.Duration
 
+	// DataDir is the data directory of a standalone installation with a PostgreSQL of its own; "" for others.
+	DataDir string
+
 	// Owner is the name under which this process claims attempts. A process takes over the
 	// claims of an earlier one with the same name at once, so two must never run at a time.
 	// Defaults to a random name.
@@ -107,6 +110,7 @@ type App struct {
 	retention  atomic.Int64 // of Temporal's namespace, in ns; 0 while it is not known
 	overAll    bool         // this process may read the deliveries of all tenants: see takeRoles
 
+	server                   *api.Server // nil without the API
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
 
@@ -314,18 +318,23 @@ func (a *App) startAPI() {
 		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
 		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays, Statistics: a.store.Statistics,
+		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
 		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities}, DeadLettersKept: a.options.Config.DeadLetterRetention,
+		ConsoleLinks: a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL,
 	})
+	a.server = server
 	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
 		func() float64 { return float64(server.BodyBytes()) })
 	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
 		func() float64 { return float64(server.InFlight()) })
-	a.api = server.HTTPServer(server.Handler())
+	handler, end := a.withConsole(server)
+	a.api = server.HTTPServer(handler)
+	a.api.RegisterOnShutdown(end)
 	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
 }
 

@@ -22,17 +22,30 @@ type health struct {
 // Endpoint explains an endpoint's condition, and how many deliveries wait and why.
 func Endpoint(h *webhook.Health, now time.Time) Explanation {
 	s := health{h, now}
-	e := s.condition()
-	clauses := []string{e.Summary}
-	if h.Observed.InFlight > 0 {
-		clauses = append(clauses, strconv.Itoa(h.Observed.InFlight)+" in flight")
-	}
+	e, clauses := s.conditionNow()
 	e.Summary = sentence(append(clauses, s.backlog()...)...)
 	e.Cause = joined(e.Cause, s.lastFailure())
 	if h.Backlog.Held > 0 && h.Endpoint.State == webhook.EndpointActive {
 		e.Next = joined(e.Next, "Held deliveries are released oldest first.")
 	}
 	return e
+}
+
+// Condition is Endpoint where it is not known what waits, nor the last failure.
+func Condition(h *webhook.Health, now time.Time) Explanation {
+	e, clauses := health{h, now}.conditionNow()
+	e.Summary = sentence(clauses...)
+	return e
+}
+
+// conditionNow is condition with the clauses of its summary: it and the requests in flight.
+func (h health) conditionNow() (e Explanation, clauses []string) {
+	e = h.condition()
+	clauses = []string{e.Summary}
+	if h.Observed.InFlight > 0 {
+		clauses = append(clauses, strconv.Itoa(h.Observed.InFlight)+" in flight")
+	}
+	return e, clauses
 }
 
 // condition is the most important fact about the endpoint. Its Summary is a clause.

@@ -261,3 +261,14 @@ func TestOperationalEvents(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 }
+
+// Where it is not known what waits, nothing is said of it.
+func TestConditionSaysNothingOfWhatWaits(t *testing.T) {
+	t.Parallel()
+	h := &webhook.Health{Endpoint: webhook.Endpoint{ID: webhook.NewEndpointID()}, Known: true}
+	h.Observed.Circuit, h.Observed.InFlight, h.Observed.FailureStreak = webhook.CircuitClosed, 2, 3
+	e := Condition(h, time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC))
+	require.Equal(t, "Active, but the last 3 attempts failed; 2 in flight.", e.Summary)
+	require.Equal(t, EndpointFails, e.Code)
+	require.Contains(t, Endpoint(h, time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)).Summary, "nothing waits")
+}

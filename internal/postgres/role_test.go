@@ -40,6 +40,7 @@ func granted() map[string]map[string]string {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
 			"deleted_tenants": "select insert update(deleted_at)", "kek_uses": "select",
 			"statistics_minutes": "select", "statistics_hours": "select",
+			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
@@ -182,6 +183,7 @@ func belongs() map[string]string {
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
 		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
+		"console_links": "tenant_id", "console_sessions": "tenant_id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
 		"attempts":           `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
 		"replay_releases":    `(select r.tenant_id from replays r where r.id = replay_id)`,
@@ -304,6 +306,7 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`select everpost_drop_partitions('{statistics_minutes_default}')`,
 			`select everpost_make_statistics_partition('events', 'events_20200101', now(), now())`,
 			`select everpost_make_statistics_partition('statistics_minutes', 'statistics_hours_20200101', now(), now())`,
+			`select sha256 from console_sessions`, `select sha256 from console_links`,
 		},
 		postgres.RoleOperator: {
 			`select payload from events`, `select ciphertext from endpoint_secrets`, `select url from endpoints`,
@@ -320,6 +323,7 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`select id from deleted_tenants`, `select what from kek_uses`, `select everpost_prune_audit_log('2020-01-01', gen_random_uuid(), 1)`,
 			`alter table events disable row level security`, `delete from statistics_hours`, `select seq from statistics_writers`,
 			`insert into statistics_minutes select * from statistics_minutes`, `select at from statistics_minutes_default`,
+			`select sha256 from console_sessions`, `select sha256 from console_links`,
 		},
 	} {
 		for _, sql := range statements {

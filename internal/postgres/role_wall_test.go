@@ -39,6 +39,13 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 		"ListDeliveries": func(ctx context.Context, s *storetest.Stores) (any, error) {
 			return s.ListDeliveries(ctx, "acme", webhook.DeliveryFilter{}, page)
 		},
+		"GroupDeadLetters": func(ctx context.Context, s *storetest.Stores) (any, error) {
+			found, err := s.GroupDeadLetters(ctx, "acme", webhook.DeliveryFilter{})
+			return found.Groups, err
+		},
+		"CountReplay": func(ctx context.Context, s *storetest.Stores) (any, error) {
+			return s.CountReplay(ctx, webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters})
+		},
 		"ListEvents": func(ctx context.Context, s *storetest.Stores) (any, error) {
 			return s.ListEvents(ctx, "acme", webhook.EventFilter{}, page)
 		},

@@ -28,6 +28,7 @@ type (
 	keyKind      struct{}
 	replayKind   struct{}
 	auditKind    struct{}
+	linkKind     struct{}
 
 	EventID    = ID[eventKind]
 	EndpointID = ID[endpointKind]
@@ -35,6 +36,7 @@ type (
 	KeyID      = ID[keyKind]
 	ReplayID   = ID[replayKind]
 	AuditID    = ID[auditKind]
+	LinkID     = ID[linkKind]
 )
 
 func (eventKind) prefix() string    { return "evt" }
@@ -43,6 +45,7 @@ func (deliveryKind) prefix() string { return "dlv" }
 func (keyKind) prefix() string      { return "key" }
 func (replayKind) prefix() string   { return "rpl" }
 func (auditKind) prefix() string    { return "aud" }
+func (linkKind) prefix() string     { return "lnk" }
 
 const (
 	base32Alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -65,6 +68,9 @@ func NewReplayID() ReplayID { return newID[replayKind]() }
 
 // NewAuditID makes an id that carries the present time.
 func NewAuditID() AuditID { return newID[auditKind]() }
+
+// NewLinkID makes an id that carries the present time.
+func NewLinkID() LinkID { return newID[linkKind]() }
 
 // DeliveryIDOf is the id of the delivery of an event to an endpoint: the event's
 // time followed by a hash of both ids, as a UUIDv8 (RFC 9562 §5.8). The same pair

@@ -30,6 +30,8 @@ const (
 	EndpointDelete     = "endpoint.delete"
 	EndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
 	WorkflowRefuse     = "workflow.refuse_signal"
+	ConsoleLinkCreate  = "console_link.create"
+	ConsoleLogIn       = "console.log_in"
 )
 
 // Audit reads and prunes the audit log.

@@ -86,20 +86,10 @@ func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.
 // Insert is CreateReplay within a transaction. Without counted, the total is not known before the end.
 func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay, counted bool) error {
 	r.ID, r.Rate = webhook.NewReplayID(), r.Asked
-	var wanted []string // event types of the endpoint; null without one
-	err := tx.QueryRow(ctx, `
-		select clock_timestamp(), (select event_types from endpoints where id = $2 and tenant_id = $1 and deleted_at is null)
-		from tenants where id = $1 for key share`, r.TenantID, r.Filter.EndpointID).Scan(&r.CreatedAt, &wanted)
-	switch {
-	case postgres.IsNoRows(err):
-		return webhook.NotFound("tenant")
-	case err != nil:
+	set, err := fix(ctx, tx, r, "for key share")
+	if err != nil {
 		return err
-	case wanted == nil && !r.Filter.EndpointID.IsZero():
-		return webhook.Invalid("endpoint_id", "names an endpoint that does not exist")
 	}
-	r.CreatedAt = r.CreatedAt.UTC()
-	set := setOf(r, wanted)
 	if counted {
 		if r.Total, err = countSet(ctx, tx, set); err != nil {
 			return err

@@ -15,6 +15,7 @@
 //	statistics   Statistics      statistics_minutes, statistics_hours, statistics_writers
 //	retention    Retention       removes events, deliveries and attempts by the day
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
+//	sessions     Sessions        console_links, console_sessions
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
 // deliveries itself, many at a time. All share the core, package postgres.
@@ -36,6 +37,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/postgres/retention"
+	"github.com/everpost/everpost/internal/postgres/sessions"
 	"github.com/everpost/everpost/internal/postgres/statistics"
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/retry"
@@ -124,6 +126,7 @@ type DB struct {
 	Retention      *retention.Retention
 	Encryption     *encryption.Encryption
 	Statistics     *statistics.Statistics
+	Sessions       *sessions.Sessions
 
 	*postgres.Core
 
@@ -144,7 +147,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		Core: s, quotas: tenants.NewQuotas(s, c.Limits),
 		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Held: deliveries.NewHeld(s), Encryption: encryption.New(s),
-		Statistics: statistics.New(s),
+		Statistics: statistics.New(s), Sessions: sessions.New(s),
 	}
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
 	cache := endpoints.NewCache(read)

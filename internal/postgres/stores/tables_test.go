@@ -57,6 +57,8 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"attempts":         {"deliveries", "retention"},
 		"replays":          {"replays"},
 		"replay_releases":  {"replays"},
+		"console_links":    {"sessions"},
+		"console_sessions": {"sessions"},
 
 		"statistics_minutes": {"statistics"},
 		"statistics_hours":   {"statistics"},

@@ -23,6 +23,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/postgres/retention"
+	"github.com/everpost/everpost/internal/postgres/sessions"
 	"github.com/everpost/everpost/internal/postgres/statistics"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgres/tenants"
@@ -53,6 +54,7 @@ type Stores struct {
 	*retention.Retention
 	*encryption.Encryption
 	*statistics.Statistics
+	*sessions.Sessions
 }
 
 // Close closes the DB.
@@ -66,7 +68,7 @@ func OpenStores(ctx context.Context, c stores.Config) (*Stores, error) {
 	}
 	return &Stores{
 		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Deliveries, db.Outbox, db.Held,
-		db.Replays, db.Retention, db.Encryption, db.Statistics,
+		db.Replays, db.Retention, db.Encryption, db.Statistics, db.Sessions,
 	}, nil
 }
 

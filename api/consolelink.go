@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// ConsoleLinks stores one-time links to the console.
+type ConsoleLinks interface {
+	// CreateLink stores a link. CodeNotFound: no such tenant.
+	CreateLink(ctx context.Context, by webhook.Actor, l webhook.ConsoleLink) error
+}
+
+// linkPath is the page of the console that uses up a link.
+const linkPath = "/console/links/"
+
+// consoleLinkView is a new link. Its URL is shown once.
+type consoleLinkView struct {
+	ID        webhook.LinkID        `json:"id"`
+	URL       string                `json:"url"`
+	Scope     webhook.ConsoleAccess `json:"scope"`
+	ExpiresAt timestamp             `json:"expires_at"`
+}
+
+// createConsoleLink makes a link with which a product shows a tenant's console to its own customer.
+func (s *Server) createConsoleLink(c call) error {
+	l := webhook.ConsoleLink{TenantID: c.tenant, Access: webhook.AccessView}
+	life := webhook.DefaultLinkLife
+	err := c.object(func(d *jsonDecoder, name string) {
+		switch name {
+		case "scope":
+			l.Access = readLinkScope(d)
+		case "expires_in":
+			set(d, &life, webhook.DefaultLinkLife, func(d *jsonDecoder) time.Duration {
+				return d.duration(webhook.MinLinkLife, webhook.MaxLinkLife)
+			})
+		case "return_url":
+			set(d, &l.ReturnURL, "", readReturnURL)
+		default:
+			d.unknown()
+		}
+	}, "scope")
+	if err != nil {
+		return err
+	}
+	if s.config.ConsoleLinks == nil {
+		return &webhook.Error{Code: webhook.CodeConflict, Message: "the console is switched off (EVERPOST_CONSOLE)"}
+	}
+	token := s.newLink(&l, c.key, life)
+	if err := s.config.ConsoleLinks.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
+		return err
+	}
+	return c.json(http.StatusCreated, consoleLinkView{l.ID, s.consoleURL(c.Request()) + linkPath + token, l.Access, timestamp(l.ExpiresAt)})
+}
+
+// CreateLogInLink stores a link that logs in with a key, and returns its path. The key's text is given.
+func (s *Server) CreateLogInLink(ctx context.Context, by webhook.Actor, keyText string) (path string, err error) {
+	key, err := s.Authenticate(ctx, keyText)
+	if err != nil {
+		return "", err
+	}
+	l := webhook.ConsoleLink{TenantID: key.TenantID, Access: webhook.AccessKey}
+	token := s.newLink(&l, key, webhook.MaxLinkLife)
+	if err := s.config.ConsoleLinks.CreateLink(ctx, by, l); err != nil {
+		return "", err
+	}
+	return linkPath + token, nil
+}
+
+// newLink completes a link of a key and returns its token, of which only the hash is stored.
+func (s *Server) newLink(l *webhook.ConsoleLink, key webhook.Key, life time.Duration) (token string) {
+	var secret [webhook.LinkTokenSize]byte
+	_, _ = rand.Read(secret[:]) // never fails: it crashes the process instead
+	token = base64.RawURLEncoding.EncodeToString(secret[:])
+	l.ID, l.SHA256, l.KeyID, l.KeySHA256 = webhook.NewLinkID(), sha256.Sum256([]byte(token)), key.ID, s.KeyHash(key)
+	l.ExpiresAt = s.config.Now().UTC().Truncate(time.Microsecond).Add(life)
+	return token
+}
+
+// consoleURL is the address of this installation for a browser: the configured one, or the one that
+// the request came to.
+func (s *Server) consoleURL(r *http.Request) string {
+	if s.config.ConsoleURL != "" {
+		return s.config.ConsoleURL
+	}
+	if s.Secure(r) {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// Secure reports whether a request came over TLS, to this process or to a trusted proxy.
+func (s *Server) Secure(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	peer, known := peerAddress(r)
+	return known && contains(s.config.TrustedProxies, peer) && r.Header.Get("X-Forwarded-Proto") == "https"
+}
+
+func readLinkScope(d *jsonDecoder) webhook.ConsoleAccess {
+	name, ok := d.str()
+	switch {
+	case name == webhook.AccessManage.String():
+		return webhook.AccessManage
+	case ok && name != webhook.AccessView.String():
+		d.note(`must be "view" or "manage"`)
+	}
+	return webhook.AccessView
+}
+
+// readReturnURL reads a URL for a link on a page. Other schemes, as javascript, could run there.
+func readReturnURL(d *jsonDecoder) string {
+	text, ok := d.str()
+	if !ok {
+		return ""
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || !printable(text, webhook.MaxReturnURL) {
+		d.note("must be an http or https URL without user information")
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,140 @@
+package chart
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+)
+
+// Series is a row of numbers over time.
+type Series struct {
+	Name   string
+	Tone   Tone
+	Values []float64 // one for each step; what is not a number counts as none
+}
+
+// Bars are counts over time, stacked.
+type Bars struct {
+	Title  string
+	Unit   string // of a value in words: "deliveries per minute"
+	Begin  time.Time
+	Step   time.Duration
+	Series []Series // the first is at the bottom
+}
+
+// Bounds of charts over time.
+const (
+	maxColumns  = 60 // more are added up, so that a column is wide enough to see and the page stays small
+	maxSeries   = 6
+	plotTop     = 24.0
+	plotBottom  = 124.0
+	plotHeight  = plotBottom - plotTop
+	chartHeight = 146
+)
+
+// DrawBars draws a column for each step, or for several steps if there are more than 60: then a column is their mean.
+func DrawBars(b Bars) template.HTML {
+	b.Series = b.Series[:min(len(b.Series), maxSeries)]
+	columns, step := b.columns()
+	top := 0.0
+	for i := range columns {
+		top = max(top, total(columns[i]))
+	}
+	top = niceMax(top)
+	end := b.Begin.Add(step * time.Duration(len(columns)))
+	axis := newTimeAxis(b.Begin, end)
+	d := draw("bars", b.Title, b.words(step), chartHeight)
+	d.drawTimeAxis(axis, plotTop, plotBottom)
+	d.drawScale(short(top), short(top/2))
+	for i, s := range b.Series {
+		d.drawKey(i, len(b.Series), s.Name, s.Tone)
+	}
+	width := (axis.right - axis.left) / float64(max(len(columns), 1))
+	for i, values := range columns {
+		x := axis.left + float64(i)*width
+		y := plotBottom
+		for s, value := range values {
+			height := value / top * plotHeight
+			if height < 0.01 {
+				continue
+			}
+			y -= height
+			d.rect("bar "+b.Series[s].Tone.class(), x+width*0.08, y, width*0.84, height, "")
+		}
+	}
+	return d.html()
+}
+
+// columns merges steps so that there are at most maxColumns, from the end: the newest column is complete.
+func (b *Bars) columns() ([][]float64, time.Duration) {
+	n := 0
+	for _, s := range b.Series {
+		n = max(n, len(s.Values))
+	}
+	merge := max(1, (n+maxColumns-1)/maxColumns)
+	columns := make([][]float64, (n+merge-1)/merge)
+	for i := range columns {
+		columns[i] = make([]float64, len(b.Series))
+		for s, series := range b.Series {
+			part := series.Values[min(i*merge, len(series.Values)):min((i+1)*merge, len(series.Values))]
+			for _, value := range part {
+				columns[i][s] += max(finite(value), 0)
+			}
+			columns[i][s] /= float64(max(len(part), 1))
+		}
+	}
+	return columns, max(b.Step, time.Millisecond) * time.Duration(merge)
+}
+
+func total(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum
+}
+
+// drawKey writes the name of a series above the chart, with its colour.
+func (d *drawing) drawKey(i, of int, name string, tone Tone) {
+	x := left + float64(i)*(right-left)/float64(max(of, 3))
+	d.rect("key "+tone.class(), x, 4, 2.5, 9, "")
+	d.textFrom("label", "start", x+3.5, 13, name)
+}
+
+// drawScale draws three grid lines and labels the upper two.
+func (d *drawing) drawScale(top, middle string) {
+	for i, label := range []string{top, middle, ""} {
+		y := plotTop + plotHeight*float64(i)/2
+		d.line("grid", left, y, right, y)
+		if label != "" {
+			d.textFrom("tick", "start", left, y+11, label)
+		}
+	}
+}
+
+// words is the text alternative: the sum, the mean and the peak of each series.
+func (b *Bars) words(step time.Duration) string {
+	said := make([]string, 0, len(b.Series))
+	for _, s := range b.Series {
+		sum, peak, at := 0.0, 0.0, 0
+		for i, value := range s.Values {
+			value = max(finite(value), 0)
+			sum += value
+			if value > peak {
+				peak, at = value, i
+			}
+		}
+		if peak == 0 {
+			said = append(said, s.Name+": none")
+			continue
+		}
+		mean := sum / float64(len(s.Values))
+		when := b.Begin.Add(max(b.Step, time.Millisecond) * time.Duration(at))
+		said = append(said, fmt.Sprintf("%s: %s %s on average, at most %s at %s", s.Name, short(mean), b.Unit, short(peak), when.UTC().Format("15:04 UTC")))
+	}
+	if len(said) == 0 {
+		return "Nothing to show."
+	}
+	return fmt.Sprintf("From %s on, a column for each %s. %s.", b.Begin.UTC().Format("2 Jan 15:04 UTC"), Span(step), strings.Join(said, "; "))
+}

@@ -1,0 +1,161 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// client makes requests to the API of this process for one request of a browser.
+type client struct {
+	handler http.Handler
+	from    *http.Request // whose source address the audit log names
+}
+
+// problem is an error response of the API (RFC 9457).
+type problem struct {
+	Title    string               `json:"title"`
+	Status   int                  `json:"status"`
+	Detail   string               `json:"detail"`
+	Request  string               `json:"request_id"`
+	State    string               `json:"state"`
+	WaitsFor string               `json:"waits_for"`
+	Fields   []webhook.FieldError `json:"errors"`
+}
+
+// Error implements error.
+func (p *problem) Error() string { return p.Detail }
+
+// list is one page of a list of the API.
+type list[T any] struct {
+	Data       []T    `json:"data"`
+	NextCursor string `json:"next_cursor"`
+}
+
+// apiPath joins the parts of a path below /v1.
+func apiPath(parts ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, part := range parts {
+		b.WriteString("/" + url.PathEscape(part))
+	}
+	return b.String()
+}
+
+// get reads into the value. Empty parameters of the query are left out.
+func (c client) get(ctx context.Context, into any, query url.Values, path string) error {
+	return c.do(ctx, http.MethodGet, path, query, nil, into)
+}
+
+// send makes a change with a body, which is encoded as JSON unless it is nil. into may be nil.
+func (c client) send(ctx context.Context, into any, method, path string, body any) error {
+	var text []byte
+	if raw, ok := body.(json.RawMessage); ok {
+		text = raw
+	} else if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode the body for %s: %w", path, err)
+		}
+		text = encoded
+	}
+	return c.do(ctx, method, path, nil, text, into)
+}
+
+func (c client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any) error {
+	answer, err := c.fetch(ctx, method, path, query, body)
+	if err != nil || into == nil || len(answer) == 0 {
+		return err
+	}
+	if raw, ok := into.(*[]byte); ok {
+		*raw = answer
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", method, err)
+	}
+	return nil
+}
+
+// fetch returns the body of a response with a status of success; for others a *problem.
+func (c client) fetch(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	target := path
+	if filled := nonEmpty(query).Encode(); filled != "" {
+		target += "?" + filled
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body)) //nolint:gosec // for the API of this process
+	if err != nil {
+		return nil, fmt.Errorf("make a request for %s: %w", method, err)
+	}
+	if body == nil {
+		r.Body, r.ContentLength = http.NoBody, 0
+	} else {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	r.RemoteAddr, r.Host, r.TLS = c.from.RemoteAddr, c.from.Host, c.from.TLS
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto"} {
+		r.Header[name] = c.from.Header[name]
+	}
+	w := &answer{header: http.Header{}, status: http.StatusOK}
+	c.handler.ServeHTTP(w, r)
+	switch {
+	case w.over:
+		return nil, errors.New("a response of the API is too large for a page")
+	case w.status < http.StatusBadRequest:
+		return w.body.Bytes(), nil
+	}
+	p := &problem{}
+	if err := json.Unmarshal(w.body.Bytes(), p); err != nil {
+		p.Detail = http.StatusText(w.status)
+	}
+	p.Status = w.status
+	return nil, p
+}
+
+func nonEmpty(query url.Values) url.Values {
+	filled := url.Values{}
+	for name, values := range query {
+		for _, v := range values {
+			if v != "" {
+				filled.Add(name, v)
+			}
+		}
+	}
+	return filled
+}
+
+// answer keeps a response of the API, up to maxResponse.
+type answer struct {
+	header http.Header
+	status int
+	wrote  bool
+	over   bool
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	if !a.wrote {
+		a.status, a.wrote = status, true
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) {
+	a.wrote = true
+	if a.body.Len()+len(p) > maxResponse {
+		a.over = true
+		return 0, errors.New("the response is too large")
+	}
+	return a.body.Write(p) //nolint:wrapcheck // a buffer returns no error
+}

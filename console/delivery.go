@@ -1,0 +1,333 @@
+package console
+
+import (
+	"cmp"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/console/chart"
+	"github.com/everpost/everpost/internal/retry"
+)
+
+func deliveryRoutes() []route {
+	const one = "/t/{tenant}/deliveries/{id}"
+	return []route{
+		{pattern: "GET /t/{tenant}/deliveries", handle: deliveries},
+		{pattern: "GET " + one, handle: showDelivery},
+		{pattern: "POST " + one + "/retry", handle: retryDelivery},
+		{pattern: "GET " + one + "/cancel", handle: askCommand("cancel")},
+		{pattern: "POST " + one + "/cancel", handle: doCommand("cancel")},
+		{pattern: "GET " + one + "/replay", handle: askCommand("replay")},
+		{pattern: "POST " + one + "/replay", handle: doCommand("replay")},
+		{pattern: "GET " + one + "/discard", handle: askCommand("discard")},
+		{pattern: "POST " + one + "/discard", handle: doCommand("discard")},
+		{pattern: "GET " + one + "/reschedule", handle: askReschedule},
+		{pattern: "POST " + one + "/reschedule", handle: reschedule},
+	}
+}
+
+// deliveriesView is the list of deliveries.
+type deliveriesView struct {
+	Form    form
+	List    list[delivery]
+	Next    string
+	Any     bool   // a filter is set
+	Several string // the states, if there are several
+}
+
+func deliveries(p *page) error {
+	q := p.r.URL.Query()
+	v := deliveriesView{Form: form{Values: q}}
+	if states := q["state"]; len(states) > 1 {
+		v.Several = "Now: " + words(clip(visible(strings.Join(states, ", ")), maxFlash))
+	}
+	v.Form.known = []string{"state", "endpoint_id", "event_id", "event_type", "since", "until"}
+	filter := url.Values{"cursor": {q.Get("cursor")}, "limit": {pageLimit}}
+	for _, name := range v.Form.known {
+		filter[name] = q[name]
+		v.Any = v.Any || q.Get(name) != ""
+	}
+	p.spans(filter)
+	status := http.StatusOK
+	if err := p.get(&v.List, filter, "deliveries"); err != nil {
+		if v.Form, err = v.Form.refused(q, err); err != nil {
+			return err
+		}
+		status = http.StatusBadRequest
+	}
+	v.Next = v.List.NextCursor
+	return p.show(view{Template: "deliveries", Title: "Deliveries", Entry: "Deliveries", Status: status, Live: status == http.StatusOK, Data: v})
+}
+
+// spans replaces spans of time in since and until, as "2h" or "7d", by times that long ago.
+func (p *page) spans(filter url.Values) {
+	for _, name := range []string{"since", "until"} {
+		text := strings.TrimSpace(filter.Get(name))
+		if days, found := strings.CutSuffix(text, "d"); found {
+			if n, err := strconv.Atoi(days); err == nil {
+				text = strconv.Itoa(n*24) + "h"
+			}
+		}
+		if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+			text = p.console.config.Now().UTC().Add(-d).Truncate(time.Second).Format(time.RFC3339)
+		}
+		filter.Set(name, text)
+	}
+}
+
+// shownAttempts is how many of a delivery's attempts are shown and drawn.
+const shownAttempts = 50
+
+// deliveryView is the page of a delivery.
+type deliveryView struct {
+	Delivery delivery
+	Timeline template.HTML
+	Attempts []attempt // newest first
+	More     bool      // there are older ones
+	Chosen   int       // the attempt that is shown in full
+	Endpoint *endpoint // nil: it is deleted
+	Curl     string
+}
+
+func showDelivery(p *page) error {
+	id := p.r.PathValue("id")
+	v := deliveryView{}
+	if err := p.get(&v.Delivery, nil, "deliveries", id); err != nil {
+		return err
+	}
+	var made list[attempt]
+	if err := p.get(&made, url.Values{"limit": {strconv.Itoa(shownAttempts)}}, "deliveries", id, "attempts"); err != nil {
+		return err
+	}
+	v.Attempts, v.More = made.Data, made.NextCursor != ""
+	if len(v.Attempts) > 0 {
+		v.Chosen = v.Attempts[0].Number
+	}
+	if n, err := strconv.Atoi(p.r.URL.Query().Get("attempt")); err == nil {
+		v.Chosen = n
+	}
+	var e endpoint
+	switch err := p.get(&e, nil, "endpoints", v.Delivery.EndpointID); {
+	case err == nil:
+		v.Endpoint = &e
+	case !isStatus(err, http.StatusNotFound):
+		return err
+	}
+	if p.session.Access.Portal() {
+		v.Delivery.WorkflowID, v.Delivery.WorkflowURL = "", ""
+	}
+	v.Timeline = drawDelivery(v.Delivery, v.Attempts, p.console.config.Now())
+	if p.live == nil {
+		if err := p.addCurl(&v); err != nil {
+			return err
+		}
+	}
+	return p.show(view{Template: "delivery", Title: "Delivery of " + clip(visible(v.Delivery.EventType), 60), Entry: "Deliveries", Live: true, Data: v})
+}
+
+// drawDelivery draws a delivery's attempts and waits to scale.
+func drawDelivery(d delivery, newest []attempt, now time.Time) template.HTML {
+	t := chart.Timeline{Now: now, Accepted: d.CreatedAt, Next: d.NextAttemptAt, GiveUp: d.GiveUpAt, Ended: d.CompletedAt, End: words(d.State)}
+	last := d.CreatedAt
+	for _, a := range slices.Backward(newest) {
+		var decision retry.Decision
+		_ = decision.UnmarshalText([]byte(a.Decision)) // an error: a decision of another release is drawn as none
+		drawn := chart.Attempt{
+			Number: a.Number, At: a.StartedAt, Took: time.Duration(a.LatencyMS) * time.Millisecond, Decision: decision,
+			Result: resultOf(a), Why: words(a.DelaySource),
+		}
+		if a.DelayMS != nil {
+			drawn.Delay = time.Duration(*a.DelayMS) * time.Millisecond
+		}
+		t.Attempts = append(t.Attempts, drawn)
+		last = a.StartedAt.Add(drawn.Took)
+	}
+	if d.Open() && d.Reason != "" {
+		t.Waits = []chart.Wait{{From: last, Why: words(d.Reason)}}
+	}
+	return chart.DrawTimeline(t)
+}
+
+// resultOf is what came back, in a word.
+func resultOf(a attempt) string {
+	if a.Status != 0 {
+		return strconv.Itoa(a.Status)
+	}
+	return words(a.Reason)
+}
+
+// maxCurlPayload is the size of a payload that stands in the command line itself.
+const maxCurlPayload = 2 << 10
+
+// addCurl adds the command line that repeats the last request.
+func (p *page) addCurl(v *deliveryView) error {
+	if v.Endpoint == nil || len(v.Attempts) == 0 {
+		return nil
+	}
+	var e event
+	if err := p.get(&e, nil, "events", v.Delivery.EventID); err != nil {
+		if isStatus(err, http.StatusNotFound) {
+			return nil // past its retention
+		}
+		return err
+	}
+	var payload []byte
+	if e.PayloadSize <= maxCurlPayload && v.Endpoint.PayloadFormat == "raw" {
+		if err := p.get(&payload, nil, "events", e.ID, "payload"); err != nil {
+			return err
+		}
+	}
+	v.Curl = curlOf(*v.Endpoint, v.Attempts[0], string(payload))
+	return nil
+}
+
+// curlOf repeats a request with curl. What was redacted stays so; the signature is the old one.
+func curlOf(e endpoint, a attempt, payload string) string {
+	var b strings.Builder
+	b.WriteString("curl -i -X POST " + quoted(e.URL))
+	names := make([]string, 0, len(a.RequestHeaders))
+	for name := range a.RequestHeaders {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(x, y string) int { return cmp.Compare(strings.ToLower(x), strings.ToLower(y)) })
+	for _, name := range names {
+		b.WriteString(" \\\n  -H " + quoted(name+": "+a.RequestHeaders[name]))
+	}
+	if payload != "" && visible(payload) == payload {
+		b.WriteString(" \\\n  --data-binary " + quoted(payload))
+	} else {
+		b.WriteString(" \\\n  --data-binary @payload.json")
+	}
+	return b.String()
+}
+
+// quoted is one word of a shell's command line.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// command is what a person can ask of a delivery.
+type command struct {
+	title, button, done, detail string
+	danger                      bool
+}
+
+func commandOf(name string) command {
+	switch name {
+	case "cancel":
+		return command{
+			title: "Cancel the delivery", button: "Cancel it", done: "The delivery is cancelled.", danger: true,
+			detail: "It is not tried again. A request that is under way is not taken back.",
+		}
+	case "discard":
+		return command{
+			title: "Discard the dead letter", button: "Discard it", done: "The dead letter is discarded.", danger: true,
+			detail: "It stays readable until its retention ends, but cannot be replayed.",
+		}
+	}
+	return command{
+		title: "Replay the delivery", button: "Send it again", done: "The delivery is sent again.",
+		detail: "The receiver gets it with the same webhook-id, with a new budget of attempts.",
+	}
+}
+
+// askCommand returns the page that asks before a command.
+func askCommand(name string) func(*page) error {
+	return func(p *page) error {
+		var d delivery
+		if err := p.get(&d, nil, "deliveries", p.r.PathValue("id")); err != nil {
+			return err
+		}
+		return p.ask(commandOf(name).title, "Deliveries", commandQuestion(p, name, d))
+	}
+}
+
+func commandQuestion(p *page, name string, d delivery) question {
+	c := commandOf(name)
+	return question{
+		Asks: "1 delivery of " + visible(d.EventType) + ": " + visible(d.Summary), Detail: c.detail, Button: c.button,
+		Back: p.to("deliveries", d.ID), Danger: c.danger, Reason: true,
+	}
+}
+
+// doCommand returns what carries a command out.
+func doCommand(name string) func(*page) error {
+	return func(p *page) error {
+		id := p.r.PathValue("id")
+		body := map[string]any{}
+		if reason := strings.TrimSpace(p.typed.Get("reason")); reason != "" {
+			body["reason"] = reason
+		}
+		path := []string{"deliveries", id, name}
+		if name == "discard" {
+			path[0] = "dead-letters"
+		}
+		return p.command(name, path, body)
+	}
+}
+
+// command sends a command to a delivery and goes back to it. A refusal is shown with the question.
+func (p *page) command(name string, path []string, body any) error {
+	var d delivery
+	err := p.send(&d, http.MethodPost, body, path...)
+	if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusBadRequest) {
+		why := sentence(problemOf(err).Detail)
+		if err := p.get(&d, nil, "deliveries", path[1]); err != nil {
+			return err
+		}
+		q := commandQuestion(p, name, d)
+		q.Problem = why
+		return p.ask(commandOf(name).title, "Deliveries", q)
+	}
+	if err != nil {
+		return err
+	}
+	return p.done(p.to("deliveries", path[1]), commandOf(name).done)
+}
+
+func retryDelivery(p *page) error {
+	id := p.r.PathValue("id")
+	err := p.send(nil, http.MethodPost, nil, "deliveries", id, "retry")
+	if isStatus(err, http.StatusConflict) {
+		return p.done(p.to("deliveries", id), sentence(problemOf(err).Detail))
+	}
+	if err != nil {
+		return err
+	}
+	return p.done(p.to("deliveries", id), "The next attempt begins at once, as soon as the endpoint may get it.")
+}
+
+// rescheduleView is the form of a reschedule.
+type rescheduleView struct {
+	Form     form
+	Delivery delivery
+}
+
+func (p *page) showReschedule(f form, status int) error {
+	v := rescheduleView{Form: f}
+	if err := p.get(&v.Delivery, nil, "deliveries", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	return p.show(view{Template: "reschedule", Title: "Reschedule the next attempt", Entry: "Deliveries", Status: status, Data: v})
+}
+
+func askReschedule(p *page) error {
+	at := p.console.config.Now().UTC().Add(time.Hour).Truncate(time.Minute).Format(time.RFC3339)
+	return p.showReschedule(newForm("at", at), http.StatusOK)
+}
+
+func reschedule(p *page) error {
+	id := p.r.PathValue("id")
+	body := map[string]string{"at": strings.TrimSpace(p.typed.Get("at"))}
+	if err := p.send(nil, http.MethodPost, body, "deliveries", id, "reschedule"); err != nil {
+		f, err := newForm("at", "").refused(p.typed, err)
+		if err != nil {
+			return err
+		}
+		return p.showReschedule(f, http.StatusBadRequest)
+	}
+	return p.done(p.to("deliveries", id), "The next attempt is rescheduled.")
+}

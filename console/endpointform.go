@@ -1,0 +1,269 @@
+package console
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func endpointFormRoutes() []route {
+	const one = "/t/{tenant}/endpoints/{id}"
+	return []route{
+		{pattern: "GET /t/{tenant}/endpoints/new", handle: newEndpoint},
+		{pattern: "POST /t/{tenant}/endpoints/new", handle: createEndpoint},
+		{pattern: "GET " + one + "/edit", handle: editEndpoint},
+		{pattern: "POST " + one + "/edit", handle: updateEndpoint},
+		{pattern: "GET " + one + "/rotate-secret", handle: askRotate},
+		{pattern: "POST " + one + "/rotate-secret", handle: rotateSecret},
+		{pattern: "GET " + one + "/replay", handle: askReplaySince},
+		{pattern: "POST " + one + "/replay", handle: replaySince},
+	}
+}
+
+// endpointFields are the fields of the form, in its order.
+func endpointFields() []string {
+	return []string{
+		"url", "description", "event_types", "timeout", "max_in_flight", "rate_limit_per_second", "retry_policy",
+		"headers", "signature", "payload_format", "auto_replay", "circuit_breaker", "auto_disable",
+	}
+}
+
+// endpointValues are an endpoint's fields as the form shows them.
+func endpointValues(e endpoint) map[string]string {
+	policy := ""
+	if e.PolicySource == "endpoint" {
+		policy, _ = pretty(string(e.RetryPolicy))
+	}
+	breaker, _ := json.Marshal(e.CircuitBreaker) //nolint:errchkjson // numbers and texts
+	headers := make([]string, 0, len(e.Headers))
+	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+		headers = append(headers, name+": "+e.Headers[name])
+	}
+	return map[string]string{
+		"url": e.URL, "description": e.Description, "event_types": strings.Join(e.EventTypes, "\n"), "timeout": e.Timeout,
+		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64), "retry_policy": policy,
+		"headers": strings.Join(headers, "\n"), "signature": e.Signature, "payload_format": e.PayloadFormat, "auto_replay": yesNo(e.AutoReplay),
+		"circuit_breaker": string(breaker), "auto_disable": string(e.AutoDisable),
+	}
+}
+
+func endpointForm(values map[string]string) form {
+	f := form{Values: url.Values{}}
+	for _, name := range endpointFields() {
+		f.Values.Set(name, values[name])
+		f.known = append(f.known, name)
+	}
+	return f
+}
+
+// endpointBody is the body for the API: the fields of the form that differ from before. An emptied field
+// gets its default.
+func endpointBody(typed url.Values, before map[string]string) map[string]any {
+	body := map[string]any{}
+	for _, name := range endpointFields() {
+		text := strings.TrimSpace(strings.ReplaceAll(typed.Get(name), "\r\n", "\n"))
+		switch {
+		case text == strings.TrimSpace(before[name]):
+		case text == "" && name == "description":
+			body[name] = ""
+		case text == "":
+			body[name] = nil
+		default:
+			body[name] = endpointValue(name, text)
+		}
+	}
+	return body
+}
+
+// endpointValue is the value of a field for the API. What cannot be read is passed on as text, and the
+// API says what is wrong with it.
+func endpointValue(name, text string) any {
+	switch name {
+	case "event_types":
+		return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' || r == ' ' })
+	case "max_in_flight", "rate_limit_per_second":
+		return number(text)
+	case "auto_replay":
+		return text == "yes"
+	case "headers":
+		return headersOf(text)
+	case "retry_policy", "circuit_breaker", "auto_disable":
+		if json.Valid([]byte(text)) {
+			return json.RawMessage(text)
+		}
+	}
+	return text
+}
+
+// headersOf reads lines of the form "Name: value".
+func headersOf(text string) map[string]string {
+	headers := map[string]string{}
+	for line := range strings.SplitSeq(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(line, ":")
+		headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return headers
+}
+
+// endpointFormView is the form of a new endpoint or of one that is changed.
+type endpointFormView struct {
+	Form form
+	ID   string // "" for a new one
+	Back string
+}
+
+func (p *page) showEndpointForm(f form, id string, status int) error {
+	v, title := endpointFormView{f, id, p.to("endpoints")}, "Create an endpoint"
+	if id != "" {
+		v.Back, title = p.to("endpoints", id), "Edit the endpoint"
+	}
+	return p.show(view{Template: "endpoint-form", Title: title, Entry: "Endpoints", Status: status, Data: v})
+}
+
+// newValues are those of a form for a new endpoint: nothing but what its choices show.
+func newValues() map[string]string {
+	return map[string]string{"signature": "v1", "payload_format": "raw", "auto_replay": "no"}
+}
+
+func newEndpoint(p *page) error {
+	return p.showEndpointForm(endpointForm(newValues()), "", http.StatusOK)
+}
+
+// createdView shows the secret of a new endpoint, or a new secret, once.
+type createdView struct {
+	ID, Secret, PublicKey string
+	OldUntil              time.Time
+	Created               bool
+}
+
+func createEndpoint(p *page) error {
+	var made endpoint
+	if err := p.send(&made, http.MethodPost, endpointBody(p.typed, newValues()), "endpoints"); err != nil {
+		f, err := endpointForm(newValues()).refused(p.typed, err)
+		if err != nil {
+			return err
+		}
+		return p.showEndpointForm(f, "", http.StatusBadRequest)
+	}
+	return p.show(view{
+		Template: "secret", Title: "The endpoint is created", Entry: "Endpoints", Status: http.StatusCreated,
+		Data: createdView{ID: made.ID, Secret: made.Secret, PublicKey: made.PublicKey, Created: true},
+	})
+}
+
+func editEndpoint(p *page) error {
+	var e endpoint
+	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	return p.showEndpointForm(endpointForm(endpointValues(e)), e.ID, http.StatusOK)
+}
+
+// updateEndpoint sends what differs from the endpoint as it is now.
+func updateEndpoint(p *page) error {
+	id := p.r.PathValue("id")
+	var e endpoint
+	if err := p.get(&e, nil, "endpoints", id); err != nil {
+		return err
+	}
+	before := endpointValues(e)
+	body := endpointBody(p.typed, before)
+	if len(body) == 0 {
+		return p.done(p.to("endpoints", id), "Nothing was changed.")
+	}
+	if err := p.send(nil, http.MethodPatch, body, "endpoints", id); err != nil {
+		f, err := endpointForm(before).refused(p.typed, err)
+		if err != nil {
+			return err
+		}
+		return p.showEndpointForm(f, id, http.StatusBadRequest)
+	}
+	return p.done(p.to("endpoints", id), "The endpoint is changed.")
+}
+
+// endpointQuestionView is a form about an endpoint.
+type endpointQuestionView struct {
+	Form form
+	ID   string
+	Name string
+	Back string
+}
+
+func (p *page) showEndpointQuestion(template, title string, f form, status int) error {
+	var e endpoint
+	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	return p.show(view{
+		Template: template, Title: title, Entry: "Endpoints", Status: status,
+		Data: endpointQuestionView{f, e.ID, nameOf(e), p.to("endpoints", e.ID)},
+	})
+}
+
+func askRotate(p *page) error {
+	return p.showEndpointQuestion("rotate", "Rotate the secret", newForm("grace", "24h"), http.StatusOK)
+}
+
+func rotateSecret(p *page) error {
+	id := p.r.PathValue("id")
+	var made struct {
+		Secret    string    `json:"secret"`
+		PublicKey string    `json:"public_key"`
+		OldUntil  time.Time `json:"old_secrets_until"`
+	}
+	if err := p.send(&made, http.MethodPost, map[string]any{"grace": p.typed.Get("grace")}, "endpoints", id, "rotate-secret"); err != nil {
+		f, err := newForm("grace", "24h").refused(p.typed, err)
+		if err != nil {
+			return err
+		}
+		return p.showEndpointQuestion("rotate", "Rotate the secret", f, http.StatusBadRequest)
+	}
+	return p.show(view{
+		Template: "secret", Title: "The new secret", Entry: "Endpoints",
+		Data: createdView{ID: id, Secret: made.Secret, PublicKey: made.PublicKey, OldUntil: made.OldUntil},
+	})
+}
+
+func replayForm(p *page) form {
+	since := p.console.config.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04:05Z")
+	return newForm("source", "dead_letters", "since", since, "until", "", "rate_per_minute", "100")
+}
+
+func askReplaySince(p *page) error {
+	return p.showEndpointQuestion("replay-since", "Replay to the endpoint", replayForm(p), http.StatusOK)
+}
+
+// replaySince starts a replay to one endpoint.
+func replaySince(p *page) error {
+	body := map[string]any{"endpoint_id": p.r.PathValue("id")}
+	for _, name := range []string{"source", "since", "until", "rate_per_minute"} {
+		text := strings.TrimSpace(p.typed.Get(name))
+		switch {
+		case text == "":
+		case name == "rate_per_minute":
+			body[name] = number(text)
+		default:
+			body[name] = text
+		}
+	}
+	var made struct {
+		ID    string `json:"id"`
+		Total int64  `json:"total"`
+	}
+	if err := p.send(&made, http.MethodPost, body, "replays"); err != nil {
+		f, err := replayForm(p).refused(p.typed, err)
+		if err != nil {
+			return err
+		}
+		return p.showEndpointQuestion("replay-since", "Replay to the endpoint", f, http.StatusBadRequest)
+	}
+	return p.done(p.to("endpoints", p.r.PathValue("id")), "The replay "+made.ID+" has begun.")
+}

@@ -1,0 +1,182 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+func eventRoutes() []route {
+	return []route{
+		{pattern: "GET /t/{tenant}/events", handle: events},
+		{pattern: "GET /t/{tenant}/events/new", handle: newEvent},
+		{pattern: "POST /t/{tenant}/events/new", handle: sendEvent, big: true},
+		{pattern: "GET /t/{tenant}/events/{id}", handle: showEvent},
+		{pattern: "GET /t/{tenant}/events/{id}/payload", handle: showPayload},
+	}
+}
+
+// eventsView is the list of events.
+type eventsView struct {
+	Form    form
+	List    list[event]
+	Next    string
+	Any     bool // a filter is set
+	Example string
+}
+
+func events(p *page) error {
+	q := p.r.URL.Query()
+	v := eventsView{Form: form{Values: q}}
+	v.Form.known = []string{"type", "external_id", "since", "until"}
+	filter := url.Values{"cursor": {q.Get("cursor")}, "limit": {pageLimit}}
+	for _, name := range v.Form.known {
+		filter[name] = q[name]
+		v.Any = v.Any || q.Get(name) != ""
+	}
+	p.spans(filter)
+	status := http.StatusOK
+	if err := p.get(&v.List, filter, "events"); err != nil {
+		if v.Form, err = v.Form.refused(q, err); err != nil {
+			return err
+		}
+		status = http.StatusBadRequest
+	}
+	v.Next, v.Example = v.List.NextCursor, p.firstEvent()
+	return p.show(view{Template: "events", Title: "Events", Entry: "Events", Status: status, Live: status == http.StatusOK, Data: v})
+}
+
+// maxShownPayload is how much of a payload its event's page shows.
+const maxShownPayload = 32 << 10
+
+// eventView is the page of an event.
+type eventView struct {
+	Event   event
+	Payload string
+	Cut     bool // there is more
+	Gone    bool // the payload is past its retention
+	Raw     bool // as it was sent, not indented
+	JSON    bool // it can be indented
+}
+
+func showEvent(p *page) error {
+	id := p.r.PathValue("id")
+	v := eventView{Raw: p.r.URL.Query().Get("payload") == "raw"}
+	if err := p.get(&v.Event, nil, "events", id); err != nil {
+		return err
+	}
+	if p.live == nil {
+		if err := p.addPayload(&v); err != nil {
+			return err
+		}
+	}
+	return p.show(view{Template: "event", Title: "Event " + clip(visible(v.Event.Type), 60), Entry: "Events", Live: true, Data: v})
+}
+
+func (p *page) addPayload(v *eventView) error {
+	var payload []byte
+	err := p.get(&payload, nil, "events", v.Event.ID, "payload")
+	if isStatus(err, http.StatusNotFound) {
+		v.Gone = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	indented, ok := pretty(string(payload))
+	v.Payload, v.JSON = string(payload), ok
+	if ok && !v.Raw {
+		v.Payload = indented
+	}
+	if v.Cut = len(v.Payload) > maxShownPayload; v.Cut {
+		v.Payload = clip(v.Payload, maxShownPayload)
+	}
+	return nil
+}
+
+// showPayload shows a payload as it was sent, as text and nothing else.
+func showPayload(p *page) error {
+	if p.live != nil {
+		return errNotFound()
+	}
+	var payload []byte
+	if err := p.get(&payload, nil, "events", p.r.PathValue("id"), "payload"); err != nil {
+		return err
+	}
+	h := p.w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="payload.json"`)
+	_, _ = p.w.Write(payload) // an error: the browser has gone
+	return nil
+}
+
+// newEventView is the form of an event.
+type newEventView struct {
+	Form    form
+	Again   string // the event that is sent again
+	Example string
+}
+
+func eventForm() form {
+	return newForm("type", "order.paid", "payload", "{\n  \"order\": 17\n}", "external_id", "", "endpoint_ids", "", "deliver_at", "")
+}
+
+func (p *page) showEventForm(f form, from string, status int) error {
+	return p.show(view{
+		Template: "event-form", Title: "Send an event", Entry: "Events", Status: status, Data: newEventView{f, from, p.firstEvent()},
+	})
+}
+
+// newEvent shows the form of an event, filled in with an earlier one's type and payload if it is to be
+// sent again.
+func newEvent(p *page) error {
+	f, from := eventForm(), p.r.URL.Query().Get("from")
+	if from == "" {
+		f.Values.Set("endpoint_ids", p.r.URL.Query().Get("endpoint_id"))
+		return p.showEventForm(f, "", http.StatusOK)
+	}
+	var e event
+	var payload []byte
+	if err := p.get(&e, nil, "events", from); err != nil {
+		return err
+	}
+	if err := p.get(&payload, nil, "events", e.ID, "payload"); err != nil {
+		return err
+	}
+	f.Values.Set("type", e.Type)
+	f.Values.Set("payload", string(payload))
+	return p.showEventForm(f, e.ID, http.StatusOK)
+}
+
+func sendEvent(p *page) error {
+	typed := p.typed
+	payload := strings.TrimSpace(strings.ReplaceAll(typed.Get("payload"), "\r\n", "\n"))
+	from := typed.Get("from")
+	fields := map[string]any{"type": strings.TrimSpace(typed.Get("type"))}
+	for _, name := range []string{"external_id", "deliver_at"} {
+		if text := strings.TrimSpace(typed.Get(name)); text != "" {
+			fields[name] = text
+		}
+	}
+	if ids := strings.Fields(strings.ReplaceAll(typed.Get("endpoint_ids"), ",", " ")); len(ids) > 0 {
+		fields["endpoint_ids"] = ids
+	}
+	if !json.Valid([]byte(payload)) {
+		f, _ := eventForm().refused(typed, &problem{Status: http.StatusBadRequest, Fields: wrongPayload()})
+		return p.showEventForm(f, from, http.StatusBadRequest)
+	}
+	body, err := withPayload(fields, []byte(payload))
+	if err != nil {
+		return err
+	}
+	var made event
+	if err := p.send(&made, http.MethodPost, body, "events"); err != nil {
+		f, err := eventForm().refused(typed, err)
+		if err != nil {
+			return err
+		}
+		return p.showEventForm(f, from, http.StatusBadRequest)
+	}
+	return p.done(p.to("events", made.ID), "The event is stored and on its way.")
+}

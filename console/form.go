@@ -1,0 +1,118 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// form is a form as it is shown: with what was typed and what is wrong with it, after the API refused it.
+type form struct {
+	Values  url.Values
+	Problem string // what is wrong with the whole, or with a field that the form does not show
+	errors  map[string]string
+	known   []string
+}
+
+// newForm is a form with initial values, as name, value, name, value, …. Its fields are those names.
+func newForm(pairs ...string) form {
+	f := form{Values: url.Values{}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		f.Values.Set(pairs[i], pairs[i+1])
+		f.known = append(f.known, pairs[i])
+	}
+	return f
+}
+
+// refused is the form again with what was typed, and why it was refused. It returns the error itself if
+// that is not about what was typed.
+func (f form) refused(typed url.Values, err error) (form, error) {
+	known, ok := errors.AsType[*problem](err)
+	if !ok {
+		return f, err
+	}
+	switch known.Status {
+	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
+	default:
+		return f, err
+	}
+	f.Values, f.errors = url.Values{}, map[string]string{}
+	for _, name := range f.known {
+		f.Values[name] = typed[name]
+	}
+	for _, wrong := range known.Fields {
+		if name := f.fieldOf(wrong.Field); name != "" {
+			f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+wrong.Message, "; ")
+		} else {
+			f.Problem += wrong.Field + " " + wrong.Message + ". "
+		}
+	}
+	if len(known.Fields) == 0 {
+		f.Problem = sentence(known.Detail)
+	}
+	return f, nil
+}
+
+// fieldOf is the form's field that a path of the API is about: retry_policy.base is in retry_policy.
+func (f form) fieldOf(path string) string {
+	for _, name := range f.known {
+		if path == name || strings.HasPrefix(path, name+".") || strings.HasPrefix(path, name+"[") {
+			return name
+		}
+	}
+	return ""
+}
+
+// Value is what a field holds.
+func (f form) Value(name string) string { return f.Values.Get(name) }
+
+// Error is what is wrong with a field; "" for nothing.
+func (f form) Error(name string) string { return f.errors[name] }
+
+// Failed reports whether the form was refused.
+func (f form) Failed() bool { return f.Problem != "" || len(f.errors) > 0 }
+
+// fieldView is one field of a form, for the templates "input", "area" and "choice".
+type fieldView struct {
+	Name, Label, Hint, Value, Error string
+	Options                         []string
+}
+
+// newInput is a field of a form. Further texts are the options of a choice.
+func newInput(f form, name, label, hint string, options ...string) fieldView {
+	return fieldView{name, label, hint, f.Value(name), f.Error(name), options}
+}
+
+// sentence makes a sentence of a clause.
+func sentence(clause string) string {
+	if clause == "" {
+		return ""
+	}
+	text := strings.ToUpper(clause[:1]) + clause[1:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
+// question asks before a change that cannot be undone: a page with one button.
+type question struct {
+	Asks    string // what is going to happen, with its count
+	Detail  string
+	Button  string
+	Back    string // the path to go back to
+	Danger  bool
+	Hidden  url.Values // what the form sends along
+	Reason  bool       // it has a field for a reason
+	Problem string
+}
+
+// ask shows a question. Its form posts to this page's path.
+func (p *page) ask(title, entry string, q question) error {
+	status := http.StatusOK
+	if q.Problem != "" {
+		status = http.StatusConflict
+	}
+	return p.show(view{Template: "question", Title: title, Entry: entry, Status: status, Data: q})
+}

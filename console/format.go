@@ -1,0 +1,186 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// functions are those of the templates.
+func (s *Console) functions() template.FuncMap {
+	return template.FuncMap{
+		"visible":  visible,
+		"instant":  instant,
+		"rfc3339":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+		"relative": func(t time.Time) string { return relative(t, s.config.Now()) },
+		"ms":       milliseconds,
+		"percent":  percent,
+		"rate":     rateWords,
+		"count":    countAny,
+		"words":    words,
+		"join":     strings.Join,
+		"input":    newInput,
+		"dict":     dict,
+		"add":      func(a, b int) int { return a + b },
+		"short":    func(text string, limit int) string { return clip(visible(text), limit) },
+	}
+}
+
+// visible makes a stored text safe to look at: what would hide, reorder or fake text is written out. The
+// template escapes it for HTML afterwards. Line breaks and tabs stay.
+func visible(text string) string {
+	if !strings.ContainsFunc(text, odd) && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case r < ' ' && r != '\n' && r != '\t':
+			b.WriteRune('␀' + r) // U+2400: control pictures
+		case odd(r):
+			fmt.Fprintf(&b, "[U+%04X]", r)
+		default:
+			b.WriteString(text[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// odd reports whether a character is not seen as itself: controls, and those that only format, as
+// bidirectional overrides and zero-width characters do.
+func odd(r rune) bool {
+	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs))
+}
+
+// pretty indents JSON; ok is false for anything else.
+func pretty(text string) (indented string, ok bool) {
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(text), "", "  ") != nil {
+		return text, false
+	}
+	return b.String(), true
+}
+
+// instant is a time for people.
+func instant(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05 UTC") }
+
+// relative says how far a time is from now.
+func relative(t, now time.Time) string {
+	d := t.Sub(now)
+	if d > 0 {
+		return "in " + span(d)
+	}
+	return span(-d) + " ago"
+}
+
+// span is a duration in its largest unit, or its two largest.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "less than 1 s"
+	case d < time.Minute:
+		return strconv.Itoa(int(d/time.Second)) + " s"
+	case d < time.Hour:
+		return twoUnits(d, time.Minute, "min", time.Second, "s")
+	case d < 48*time.Hour:
+		return twoUnits(d, time.Hour, "h", time.Minute, "min")
+	}
+	return strconv.Itoa(int(d/(24*time.Hour))) + " days"
+}
+
+func twoUnits(d, large time.Duration, name string, small time.Duration, smallName string) string {
+	text := strconv.Itoa(int(d/large)) + " " + name
+	if rest := d % large / small; rest > 0 && d/large < 10 {
+		text += " " + strconv.Itoa(int(rest)) + " " + smallName
+	}
+	return text
+}
+
+// milliseconds is a duration for people; "–" if it is not known.
+func milliseconds(ms *int64) string {
+	switch {
+	case ms == nil:
+		return "–"
+	case *ms < 10_000:
+		return strconv.FormatInt(*ms, 10) + " ms"
+	case *ms >= 60_000:
+		return span(time.Duration(*ms) * time.Millisecond)
+	}
+	return strconv.FormatFloat(float64(*ms)/1000, 'f', 1, 64) + " s"
+}
+
+// percent is a share for people; "–" if it is not known. It says 100 % only of all.
+func percent(share *float64) string {
+	switch {
+	case share == nil:
+		return "–"
+	case *share < 1 && *share > 0.999:
+		return "99.9 %"
+	case *share > 0 && *share < 0.001:
+		return "0.1 %"
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(*share*100, 'f', 1, 64), ".0") + " %"
+}
+
+// rateWords is a rate for people: to a tenth below 10, else whole.
+func rateWords(of any) (string, error) {
+	var f float64
+	switch v := of.(type) {
+	case float64:
+		f = v
+	case *float64:
+		f = *v
+	default:
+		return "", fmt.Errorf("rate: %T is no number", of)
+	}
+	if f < 10 {
+		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0"), nil
+	}
+	return count(int64(f)), nil
+}
+
+// countAny is count for templates, which have no type parameters.
+func countAny(n any) (string, error) {
+	switch v := n.(type) {
+	case int:
+		return count(int64(v)), nil
+	case int64:
+		return count(v), nil
+	}
+	return "", fmt.Errorf("count: %T is no whole number", n)
+}
+
+// count is a number with thousands apart.
+func count(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// words is a name of the API as words: dead_lettered is "dead lettered".
+func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// dict makes the arguments of a template.
+func dict(pairs ...any) (map[string]any, error) {
+	made := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name, ok := pairs[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("dict: %v is not a name", pairs[i])
+		}
+		made[name] = pairs[i+1]
+	}
+	return made, nil
+}

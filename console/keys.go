@@ -1,0 +1,105 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+)
+
+func keyRoutes() []route {
+	const path = "/t/{tenant}/keys"
+	return []route{
+		{pattern: "GET " + path, access: keysOnly, handle: listKeys},
+		{pattern: "POST " + path, access: keysOnly, handle: createKey},
+		{pattern: "GET " + path + "/{id}/revoke", access: keysOnly, handle: askRevokeKey},
+		{pattern: "POST " + path + "/{id}/revoke", access: keysOnly, handle: revokeKey},
+	}
+}
+
+// apiKey is a key as the API shows it; Key is its text, once.
+type apiKey struct {
+	ID         string    `json:"id"`
+	Key        string    `json:"key"`
+	Scope      string    `json:"scope"`
+	Name       string    `json:"name"`
+	CreatedAt  time.Time `json:"created_at"`
+	ExpiresAt  time.Time `json:"expires_at"`
+	LastUsedAt time.Time `json:"last_used_at"`
+}
+
+const keysTitle = "Keys"
+
+// keysView is the list of keys with the form of a new one, and the new one itself, which is shown once.
+type keysView struct {
+	Keys []apiKey
+	Next string
+	Form form
+	Made *apiKey
+}
+
+func newKeyForm() form { return newForm("name", "", "scope", "ingest", "days", "") }
+
+func listKeys(p *page) error { return p.listKeys(newKeyForm(), nil) }
+
+func (p *page) listKeys(f form, made *apiKey) error {
+	var found list[apiKey]
+	if err := p.get(&found, url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}, "keys"); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	switch {
+	case f.Failed():
+		status = http.StatusBadRequest
+	case made != nil:
+		status = http.StatusCreated
+	}
+	return p.show(view{Template: "keys", Title: keysTitle, Entry: keysTitle, Status: status, Data: keysView{found.Data, found.NextCursor, f, made}})
+}
+
+// maxKeyDays bounds a key's life: a larger number is a mistake.
+const maxKeyDays = 3650
+
+// createKey creates a key and shows its text in the answer to the form: it is nowhere to be read again, so no page that could
+// be opened a second time has it.
+func createKey(p *page) error {
+	typed := p.typed
+	body := map[string]any{"scope": typed.Get("scope")}
+	if name := typed.Get("name"); name != "" {
+		body["name"] = name
+	}
+	var made apiKey
+	var err error
+	if days := typed.Get("days"); days != "" {
+		n, whole := wholeNumber(days).(int)
+		if !whole || n < 1 || n > maxKeyDays {
+			err = &problem{Status: http.StatusBadRequest, Fields: fieldErrors("days", "must be a whole number from 1 to "+count(maxKeyDays))}
+		}
+		body["expires_at"] = p.console.config.Now().UTC().AddDate(0, 0, n).Format(time.RFC3339Nano)
+	}
+	if err == nil {
+		err = p.send(&made, http.MethodPost, body, "keys")
+	}
+	if err != nil {
+		f, other := newKeyForm().refused(typed, err)
+		if other != nil {
+			return other
+		}
+		return p.listKeys(f, nil)
+	}
+	return p.listKeys(newKeyForm(), &made)
+}
+
+func askRevokeKey(p *page) error {
+	return p.ask("Revoke a key", keysTitle, question{
+		Asks:   "Revoke the key " + p.r.PathValue("id") + "?",
+		Detail: "Requests with it are refused from now on, and console sessions that were opened with it end. This cannot be undone.",
+		Button: "Revoke", Back: p.to("keys"), Danger: true,
+	})
+}
+
+func revokeKey(p *page) error {
+	if err := p.send(nil, http.MethodDelete, nil, "keys", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	return p.done(p.to("keys"), "The key has been revoked.")
+}

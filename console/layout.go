@@ -1,0 +1,189 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// view is a page to be shown.
+type view struct {
+	Template string // of templates/: see the package's comment
+	Title    string
+	Status   int    // defaults to 200
+	Entry    string // the label of the current entry of the navigation
+	Live     bool   // the template <Template>/live is sent again as it changes
+	Data     any
+}
+
+// templateData is a template's dot.
+type templateData struct {
+	Page pageInfo
+	Data any
+}
+
+// pageInfo is what every template may use of the request.
+type pageInfo struct {
+	Name      string // of the console
+	Title     string
+	Tenant    string
+	Path      string // of this page with its query: a link that holds its filters
+	CSRF      string
+	Flash     string
+	ReturnURL string // of a portal
+	Who       string // the session, in words
+	SignedIn  bool
+	Operator  bool
+	Portal    bool
+	CanChange bool
+	Live      bool
+	Version   string
+	Now       time.Time
+	Entries   []navEntry
+	Search    string // what the search box holds
+	Style     string // addresses of the assets
+	Script    string
+	Icon      string
+}
+
+// navEntry is an entry of the navigation as it is shown.
+type navEntry struct {
+	Label, Path string
+	Current     bool
+}
+
+// To is the path of a page about the page's tenant.
+func (i pageInfo) To(parts ...string) string { return pagePath(i.Tenant, parts...) }
+
+// With is this page's path with one parameter of its query changed; "" removes it. The position in a
+// list is removed, too, unless it is what changes.
+func (i pageInfo) With(name, value string) string {
+	u, err := url.Parse(i.Path)
+	if err != nil {
+		return i.Path
+	}
+	query := u.Query()
+	query.Del("cursor")
+	query.Del(name)
+	if value != "" {
+		query.Set(name, value)
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// parseTemplates reads all templates.
+func parseTemplates(s *Console) (*template.Template, error) {
+	return template.New("").Funcs(s.functions()).ParseFS(templateFiles, "templates/*.html") //nolint:wrapcheck // New wraps it
+}
+
+// show answers with a page. For a stream it only sends the page's live part.
+func (p *page) show(v view) error {
+	data := templateData{Page: p.info(v), Data: v.Data}
+	if p.live != nil {
+		if !v.Live {
+			return &problem{Status: http.StatusNotFound, Detail: "this page has no live part"}
+		}
+		part, err := p.console.fill(v.Template+"/live", data)
+		if err != nil {
+			return err
+		}
+		p.live.send(part)
+		return nil
+	}
+	content, err := p.console.fill(v.Template, data)
+	if err != nil {
+		return err
+	}
+	whole, err := p.console.fill("layout", templateData{Page: data.Page, Data: template.HTML(content)}) //nolint:gosec // made by a template
+	if err != nil {
+		return err
+	}
+	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if v.Status != 0 {
+		p.w.WriteHeader(v.Status)
+	}
+	_, _ = p.w.Write(whole) //nolint:gosec // a template has escaped it; an error: the browser has gone
+	return nil
+}
+
+// maxPage is the size of a page that is made at most.
+const maxPage = 4 << 20
+
+// fill executes a template. Nothing of it is sent if it fails.
+func (s *Console) fill(name string, data templateData) ([]byte, error) {
+	var b bytes.Buffer
+	if err := s.templates.ExecuteTemplate(&b, name, data); err != nil {
+		return nil, fmt.Errorf("make the page %s: %w", name, err)
+	}
+	if b.Len() > maxPage {
+		return nil, errors.New("the page " + name + " is too large")
+	}
+	return b.Bytes(), nil
+}
+
+func (p *page) info(v view) pageInfo {
+	s := p.session
+	i := pageInfo{
+		Name: p.console.config.Name, Title: v.Title, Tenant: p.tenant, Path: p.r.URL.RequestURI(), Flash: p.flash(), SignedIn: s.signedIn(),
+		Live: v.Live, Version: p.console.config.Version, Now: p.console.config.Now().UTC(),
+		Style: p.console.address("console.css"), Script: p.console.address("console.js"), Icon: p.console.address("icon.svg"),
+	}
+	if !s.signedIn() {
+		return i
+	}
+	if v.Template == "search" {
+		i.Search = p.r.URL.Query().Get("q")
+	}
+	i.CSRF, i.ReturnURL, i.Who = csrfToken(s.token), s.ReturnURL, describe(s)
+	i.Operator, i.Portal, i.CanChange = s.operator(), s.Access.Portal(), p.canChange()
+	if i.Tenant == "" {
+		i.Tenant = s.TenantID
+	}
+	for _, e := range p.console.entries {
+		if !e.who.sees(s) || e.ofTenant() && i.Tenant == "" {
+			continue
+		}
+		path := Root + e.path
+		if e.ofTenant() {
+			path = pagePath(i.Tenant) + e.path[len("/t/{tenant}/"):]
+		}
+		if e.path == "/t/{tenant}/{$}" {
+			path = pagePath(i.Tenant)
+		}
+		i.Entries = append(i.Entries, navEntry{e.Label, path, e.Label == v.Entry})
+	}
+	return i
+}
+
+// describe says whose session it is.
+func describe(s session) string {
+	switch {
+	case s.Access == webhook.AccessView:
+		return s.TenantID + " · looking only"
+	case s.Access == webhook.AccessManage:
+		return s.TenantID
+	case s.key.Name != "":
+		return visible(s.key.Name) + " · " + s.key.Scope.String()
+	}
+	return s.key.ID.String() + " · " + s.key.Scope.String()
+}
+
+// home leads to the start page of the session.
+func home(p *page) error {
+	if p.session.TenantID != "" {
+		p.redirect(pagePath(p.session.TenantID))
+		return nil
+	}
+	return overviewOfAll(p)
+}

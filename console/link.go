@@ -1,0 +1,63 @@
+package console
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func linkRoutes() []route {
+	return []route{
+		{pattern: "GET /links/{token}", access: public, handle: showLink},
+		{pattern: "POST /links/{token}", access: public, handle: useLink},
+	}
+}
+
+// linkView is the page that a link opens. It does not look the link up: a preview neither uses it up nor
+// learns anything.
+type linkView struct {
+	CSRF, Problem string
+}
+
+func showLink(p *page) error {
+	return p.show(view{Template: "link", Title: "Open", Data: linkView{CSRF: p.console.formToken(p.w, p.r)}})
+}
+
+// useLink uses up a link and opens its session.
+func useLink(p *page) error {
+	s := p.console
+	refuse := func(status int, why string) error {
+		return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{s.formToken(p.w, p.r), why}})
+	}
+	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
+		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
+	}
+	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
+		p.w.Header().Set("Retry-After", "60")
+		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
+	}
+	made := session{token: newToken()}
+	link := sha256.Sum256([]byte(p.r.PathValue("token")))
+	stored, err := s.config.Sessions.UseLink(p.r.Context(), p.actor(webhook.KeyID{}), link, webhook.ConsoleSession{
+		SHA256: sha256.Sum256([]byte(made.token)), ExpiresAt: s.sessionEnd(webhook.PortalLife, webhook.Key{}),
+	})
+	if err == nil {
+		_, err = s.config.API.Confirm(p.r.Context(), stored.KeyID, stored.KeySHA256)
+	}
+	switch code := webhook.CodeOf(err); {
+	case err != nil && (code == webhook.CodeNotFound || code == webhook.CodeUnauthenticated):
+		return refuse(http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
+	case err != nil:
+		return err
+	}
+	made.ConsoleSession = stored
+	s.keep(p.w, p.r, made)
+	if stored.TenantID == "" {
+		p.redirect(Root + "/")
+	} else {
+		p.redirect(pagePath(stored.TenantID))
+	}
+	return nil
+}

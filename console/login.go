@@ -1,0 +1,101 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func logInRoutes() []route {
+	return []route{
+		{pattern: "GET /login", access: public, handle: showLogIn},
+		{pattern: "POST /login", access: public, handle: logIn},
+		{pattern: "POST /logout", handle: logOut},
+	}
+}
+
+// logInView is the log-in page.
+type logInView struct {
+	To, CSRF, Problem string
+}
+
+func showLogIn(p *page) error {
+	to := localPath(p.r.URL.Query().Get("to"))
+	if err := p.signIn(); err == nil && p.session.signedIn() {
+		p.redirect(to)
+		return nil
+	}
+	return p.show(view{Template: "login", Title: "Log in", Data: logInView{To: to, CSRF: p.console.formToken(p.w, p.r)}})
+}
+
+// logIn opens the session of a key. A key that is not valid counts as a failed authentication, as with
+// the API.
+func logIn(p *page) error {
+	s := p.console
+	to := localPath(p.typed.Get("to"))
+	refuse := func(status int, why string) error {
+		return p.show(view{Template: "login", Title: "Log in", Status: status, Data: logInView{to, s.formToken(p.w, p.r), why}})
+	}
+	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
+		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
+	}
+	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
+		p.w.Header().Set("Retry-After", "60")
+		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
+	}
+	key, err := s.config.API.Authenticate(p.r.Context(), strings.TrimSpace(p.typed.Get("key")))
+	switch {
+	case err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated:
+		return refuse(http.StatusUnauthorized, "This key is not valid, has expired or was revoked.")
+	case err != nil:
+		return err
+	case key.Scope < webhook.ScopeAdmin:
+		return refuse(http.StatusForbidden, "This key is only for sending events (its scope is ingest). The console needs an admin or an operator key.")
+	}
+	made := session{key: key, token: newToken()}
+	made.ConsoleSession = webhook.ConsoleSession{
+		SHA256: sha256.Sum256([]byte(made.token)), TenantID: key.TenantID, KeyID: key.ID, KeySHA256: s.config.API.KeyHash(key),
+		Access: webhook.AccessKey, ExpiresAt: s.sessionEnd(webhook.SessionLife, key),
+	}
+	if err := s.config.Sessions.CreateSession(p.r.Context(), p.actor(key.ID), made.ConsoleSession); err != nil {
+		return err
+	}
+	s.keep(p.w, p.r, made)
+	p.redirect(to)
+	return nil
+}
+
+// sessionEnd is the latest end of a session, which is not after its key's.
+func (s *Console) sessionEnd(life time.Duration, key webhook.Key) time.Time {
+	end := s.config.Now().UTC().Truncate(time.Microsecond).Add(life)
+	if !key.ExpiresAt.IsZero() && key.ExpiresAt.Before(end) {
+		return key.ExpiresAt
+	}
+	return end
+}
+
+// actor is who makes a change that does not go through the API.
+func (p *page) actor(key webhook.KeyID) webhook.Actor {
+	return webhook.Actor{KeyID: key, Source: p.console.config.API.SourceAddress(p.r)}
+}
+
+func logOut(p *page) error {
+	s := p.console
+	back := p.session.ReturnURL
+	if err := s.config.Sessions.EndSession(context.WithoutCancel(p.r.Context()), p.session.SHA256); err != nil {
+		return err
+	}
+	s.setCookie(p.w, p.r, keyCookie, "", 0)
+	s.setCookie(p.w, p.r, portalCookie, "", 0)
+	portal := p.session.Access.Portal()
+	p.session = session{}
+	if portal {
+		return p.show(view{Template: "ended", Title: "Closed", Data: back})
+	}
+	p.redirect(Root + "/login")
+	return nil
+}

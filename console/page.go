@@ -1,0 +1,285 @@
+package console
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// page is one request of a browser: who makes it, and what handlers need to answer it.
+type page struct {
+	console *Console
+	w       http.ResponseWriter
+	r       *http.Request
+	session session
+	api     client     // as the session; unset on public pages
+	tenant  string     // of the path; "" on pages that are about none
+	typed   url.Values // the form that was sent
+	live    *stream
+}
+
+// serve returns the handler of a route: it finds the session, checks that it may open the page and that
+// a form comes from a page of ours, and turns a handler's error into a page.
+func (s *Console) serve(r route) http.Handler {
+	limit := pageTime
+	if r.slow {
+		limit = testTime
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Accept") == eventStream {
+			s.stream(w, req, r)
+			return
+		}
+		ctx, cancel := context.WithTimeout(req.Context(), limit)
+		defer cancel()
+		if !r.slow { // a slow page only waits
+			leave, free := s.enter(ctx)
+			if !free {
+				busy := &problem{Status: http.StatusServiceUnavailable, Detail: "too many pages are being made; try again in a moment"}
+				s.newPage(w, req).fail(busy) //nolint:contextcheck // as below
+				return
+			}
+			defer leave()
+		} else {
+			// Errors: there is no connection, as in tests.
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Now().Add(limit))
+			_ = control.SetWriteDeadline(time.Now().Add(limit + busyWait))
+		}
+		p := s.newPage(w, req.WithContext(ctx))
+		if err := p.run(r); err != nil {
+			p.fail(err) //nolint:contextcheck // the page's request has the context
+		}
+	})
+}
+
+// enter waits for the permission to make a page.
+func (s *Console) enter(ctx context.Context) (leave func(), ok bool) {
+	wait := time.NewTimer(busyWait)
+	defer wait.Stop()
+	select {
+	case s.busy <- struct{}{}:
+		return func() { <-s.busy }, true
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return nil, false
+}
+
+func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
+	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant")}
+}
+
+// run runs a route's handler if the request may have it.
+func (p *page) run(r route) error {
+	if p.r.Method == http.MethodPost {
+		if !sameOrigin(p.r) {
+			return &problem{Status: http.StatusForbidden, Detail: "the form was not sent from a page of this console"}
+		}
+		if err := p.readForm(r); err != nil {
+			return err
+		}
+	}
+	if r.access == public {
+		return r.handle(p)
+	}
+	if err := p.signIn(); err != nil {
+		return err
+	}
+	if !p.session.signedIn() {
+		return p.askToLogIn()
+	}
+	foreign := p.tenant != "" && (p.session.TenantID != "" && p.session.TenantID != p.tenant || !webhook.ValidTenantID(p.tenant))
+	if foreign || !r.access.sees(p.session) {
+		return errNotFound() // as for a page that does not exist
+	}
+	if p.r.Method == http.MethodPost && !tokenFits(p.typed, p.session.token) {
+		const old = "the form is too old, or was not sent from a page of this console; load the page again and repeat it"
+		return &problem{Status: http.StatusForbidden, Detail: old}
+	}
+	return r.handle(p)
+}
+
+// readForm reads the body of a form within its bound.
+func (p *page) readForm(r route) error {
+	limit := int64(maxForm)
+	switch {
+	case r.access == public:
+		limit = maxPublic
+	case r.big:
+		limit = maxBigForm
+	}
+	p.r.Body = http.MaxBytesReader(p.w, p.r.Body, limit)
+	if err := p.r.ParseForm(); err != nil {
+		if _, over := errors.AsType[*http.MaxBytesError](err); over {
+			return &problem{Status: http.StatusRequestEntityTooLarge, Detail: "the form is too large"}
+		}
+		return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be read"}
+	}
+	p.typed = p.r.PostForm //nolint:forbidigo // a field, not a request of our own
+	return nil
+}
+
+// signIn finds the session.
+func (p *page) signIn() error {
+	found, err := p.console.findSession(p.r)
+	if err != nil {
+		return err
+	}
+	if p.session = found; found.signedIn() {
+		p.api = client{p.console.config.API.As(found.caller()), p.r}
+	}
+	return nil
+}
+
+// askToLogIn leads to the log-in page, and from there back. A browser that comes from another site did
+// not send the cookie (SameSite=Strict); it is asked to come again, which counts as from here.
+func (p *page) askToLogIn() error {
+	if p.live != nil {
+		return &problem{Status: http.StatusUnauthorized, Detail: "the session has ended"}
+	}
+	to := p.r.URL.RequestURI()
+	if p.r.Method != http.MethodGet {
+		to = p.console.pageAt(p.r.URL.Path)
+	}
+	logIn := Root + "/login?" + url.Values{"to": {to}}.Encode()
+	if site := p.r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		p.w.Header().Set("Refresh", "0; url="+logIn)
+		return p.show(view{Template: "again", Title: "One moment", Data: logIn})
+	}
+	p.redirect(logIn)
+	return nil
+}
+
+// pageAt is the page at a path, or the nearest above it: a form's target need not be a page.
+func (s *Console) pageAt(target string) string {
+	for ; len(target) > len(Root); target = path.Dir(target) {
+		_, pattern := s.mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: target}})
+		if pattern != "" && pattern != "/" {
+			return (&url.URL{Path: target}).EscapedPath()
+		}
+	}
+	return Root + "/"
+}
+
+// get reads from the API, below /v1/tenants/{tenant} of the page's tenant.
+func (p *page) get(into any, query url.Values, parts ...string) error {
+	return p.api.get(p.r.Context(), into, query, p.path(parts...))
+}
+
+// send changes through the API, below /v1/tenants/{tenant} of the page's tenant.
+func (p *page) send(into any, method string, body any, parts ...string) error {
+	return p.api.send(p.r.Context(), into, method, p.path(parts...), body)
+}
+
+func (p *page) path(parts ...string) string {
+	return apiPath(append([]string{"tenants", p.tenant}, parts...)...)
+}
+
+// canChange reports whether the session may change anything.
+func (p *page) canChange() bool { return !p.session.caller().ReadOnly }
+
+// to is the path of a page about the page's tenant.
+func (p *page) to(parts ...string) string { return pagePath(p.tenant, parts...) }
+
+// pagePath is the path of a page about a tenant.
+func pagePath(tenant string, parts ...string) string {
+	escaped := make([]string, len(parts))
+	for i, part := range parts {
+		escaped[i] = url.PathEscape(part)
+	}
+	return Root + "/t/" + url.PathEscape(tenant) + "/" + strings.Join(escaped, "/")
+}
+
+func (p *page) redirect(to string) {
+	http.Redirect(p.w, p.r, to, http.StatusSeeOther) //nolint:gosec // a path of ours: see localPath
+}
+
+// done ends a change: it shows the page at a path, with a sentence that says what was done.
+func (p *page) done(to, sentence string) error {
+	p.console.setCookie(p.w, p.r, flashCookie, base64.RawURLEncoding.EncodeToString([]byte(clip(sentence, maxFlash))), flashLife)
+	p.redirect(to)
+	return nil
+}
+
+// maxFlash is the length of a sentence that done shows, in bytes.
+const maxFlash = 300
+
+// flash returns the sentence of the change before this page, once.
+func (p *page) flash() string {
+	value := cookieOf(p.r, flashCookie)
+	if value == "" || p.live != nil {
+		return ""
+	}
+	p.console.setCookie(p.w, p.r, flashCookie, "", 0)
+	text, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return ""
+	}
+	return visible(string(text))
+}
+
+// fail shows an error as a page.
+func (p *page) fail(err error) {
+	shown := problemOf(err)
+	switch {
+	case shown.Status == http.StatusUnauthorized && p.live == nil: // the key was revoked a moment ago
+		p.redirect(Root + "/login?" + url.Values{"to": {localPath(p.r.URL.RequestURI())}}.Encode())
+		return
+	case shown.Status >= http.StatusInternalServerError:
+		p.console.config.Logger.LogAttrs(p.r.Context(), slog.LevelWarn, "a page of the console could not be made",
+			slog.String("route", p.r.Pattern), slog.Any("error", err))
+	}
+	if failed := p.show(view{Template: "error", Title: titleOf(shown.Status), Status: shown.Status, Data: shown}); failed != nil {
+		http.Error(p.w, "the page could not be made", http.StatusInternalServerError)
+	}
+}
+
+// problemOf is what a reader is told of an error.
+func problemOf(err error) *problem {
+	if known, ok := errors.AsType[*problem](err); ok {
+		return known
+	}
+	switch webhook.CodeOf(err) { //nolint:exhaustive // what the session's store and the keys return; all else is ours
+	case webhook.CodeUnavailable:
+		return &problem{Status: http.StatusServiceUnavailable, Detail: "Everpost cannot reach its database at the moment; try again in a moment"}
+	case webhook.CodeUnauthenticated:
+		return &problem{Status: http.StatusUnauthorized, Detail: "the key is not valid any more"}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &problem{Status: http.StatusServiceUnavailable, Detail: "the page took too long to make; try again in a moment"}
+	}
+	return &problem{Status: http.StatusInternalServerError, Detail: "the page could not be made; the server's log says why"}
+}
+
+func titleOf(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return "Not found"
+	case http.StatusForbidden:
+		return "Not allowed"
+	case http.StatusConflict:
+		return "Not possible now"
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return "Try again in a moment"
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return "The request is not valid"
+	}
+	return "Something went wrong"
+}
+
+// clip shortens a text to a number of bytes, at a character's border.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}

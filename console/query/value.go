@@ -1,0 +1,118 @@
+package query
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// kindOf tells what a complete id is of; KindNone for any other text.
+func kindOf(text string) Kind {
+	is := func(err error) bool { return err == nil }
+	_, event := webhook.ParseEventID(text)
+	_, delivery := webhook.ParseDeliveryID(text)
+	_, endpoint := webhook.ParseEndpointID(text)
+	_, replay := webhook.ParseReplayID(text)
+	_, key := webhook.ParseKeyID(text)
+	var audit webhook.AuditID
+	switch {
+	case is(event):
+		return KindEvent
+	case is(delivery):
+		return KindDelivery
+	case is(endpoint):
+		return KindEndpoint
+	case is(replay):
+		return KindReplay
+	case is(key):
+		return KindKey
+	case text != "" && is(audit.UnmarshalText([]byte(text))):
+		return KindAudit
+	}
+	return KindNone
+}
+
+// badID reports whether the text begins like an id of Everpost without being one.
+func badID(text string) bool {
+	prefix, rest, found := strings.Cut(text, "_")
+	if !found || len(rest) < 8 || strings.ContainsAny(rest, "_-.:/") {
+		return false
+	}
+	switch prefix {
+	case "evt", "dlv", "ep", "rpl", "key", "aud":
+		return true
+	}
+	return false
+}
+
+// maxAge bounds a time that is counted back from now.
+const maxAge = 10 * 365 * 24 * time.Hour
+
+// ParseInstant reads a time: an age ("90s", "15m", "2h", "7d"), a day, or a time as in the API. A day begins at
+// 00:00 UTC. ok is false for anything else.
+func ParseInstant(text string, now time.Time) (at time.Time, ok bool) {
+	if age, ok := parseAge(text); ok {
+		return now.Add(-age), true
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04Z07:00", time.RFC3339} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC(), true
+		}
+	}
+	return time.Time{}, false
+}
+
+// parseAge reads a whole number with a unit.
+func parseAge(text string) (time.Duration, bool) {
+	if text == "" {
+		return 0, false
+	}
+	unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[text[len(text)-1]]
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 31)
+	if unit == 0 || err != nil || n == 0 || time.Duration(n) > maxAge/unit {
+		return 0, false
+	}
+	return time.Duration(n) * unit, true
+}
+
+// nearName returns the filter that was probably meant by "stat:held"; "" for text that is no misspelt filter.
+func nearName(text string) string {
+	given, _, found := strings.Cut(text, ":")
+	if !found || strings.Contains(text, "://") {
+		return ""
+	}
+	given = strings.ToLower(given)
+	for _, name := range Names() {
+		if len(given) >= 3 && strings.HasPrefix(name, given) || distance(given, name) == 1 {
+			return name
+		}
+	}
+	return ""
+}
+
+// distance is the number of letters that have to be inserted, removed or replaced (Levenshtein). It stops counting
+// where the lengths alone tell that there are more than two.
+func distance(a, b string) int {
+	if len(a)-len(b) > 2 || len(b)-len(a) > 2 {
+		return 3
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(row[j+1]+1, row[j]+1, replaced)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,307 @@
+package console
+
+import (
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/console/chart"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func replayRoutes() []route {
+	const path = "/t/{tenant}/replays"
+	return []route{
+		{pattern: "GET " + path, handle: listReplays},
+		{pattern: "GET " + path + "/new", handle: showNewReplay},
+		{pattern: "POST " + path, handle: createReplay},
+		{pattern: "GET " + path + "/{id}", handle: showReplay},
+		{pattern: "POST " + path + "/{id}/{act}", handle: changeReplay},
+		{pattern: "GET " + path + "/{id}/cancel", handle: askCancelReplay},
+	}
+}
+
+// replay is a replay as the API shows it.
+type replay struct {
+	ID          string    `json:"id"`
+	State       string    `json:"state"`
+	StateReason string    `json:"state_reason"`
+	Source      string    `json:"source"`
+	EndpointID  string    `json:"endpoint_id"`
+	EventType   string    `json:"event_type"`
+	Reason      string    `json:"reason"`
+	Status      int       `json:"status"`
+	Since       time.Time `json:"since"`
+	Until       time.Time `json:"until"`
+	Unmatched   bool      `json:"include_unmatched"`
+	Total       *int64    `json:"total"`
+	Released    int64     `json:"released"`
+	Skipped     int64     `json:"skipped"`
+	Delivered   int64     `json:"delivered"`
+	Failed      int64     `json:"failed"`
+	Rate        int       `json:"rate_per_minute"`
+	CurrentRate int       `json:"current_rate_per_minute"`
+	Ramp        bool      `json:"ramp"`
+	CreatedAt   time.Time `json:"created_at"`
+	CompletedAt time.Time `json:"completed_at"`
+	WorkflowURL string    `json:"workflow_url"`
+}
+
+func (r *replay) drawn() chart.Replay {
+	c := chart.Replay{
+		Total: -1, Released: r.Released, Skipped: r.Skipped, Delivered: r.Delivered, Failed: r.Failed,
+		Rate: r.CurrentRate, Asked: r.Rate, Ramp: r.Ramp, Open: r.Open(),
+	}
+	if r.Total != nil {
+		c.Total = *r.Total
+	}
+	return c
+}
+
+// Progress draws how far the replay has come, and RampDrawn its rate.
+func (r *replay) Progress() template.HTML { return chart.DrawProgress(r.drawn()) }
+
+// RampDrawn draws the replay's rate.
+func (r *replay) RampDrawn() template.HTML { return chart.DrawRamp(r.drawn()) }
+
+// Open reports whether the replay may still release deliveries.
+func (r *replay) Open() bool {
+	return r.State == webhook.ReplayRunning.String() || r.State == webhook.ReplayPaused.String()
+}
+
+// Paused reports whether the replay is paused.
+func (r *replay) Paused() bool { return r.State == webhook.ReplayPaused.String() }
+
+// Rest is how many deliveries are to come; -1 if that is not known.
+func (r *replay) Rest() int64 {
+	if r.Total == nil {
+		return -1
+	}
+	return max(*r.Total-r.Released-r.Skipped, 0)
+}
+
+// TotalCount is the size of the set; 0 if that is not known.
+func (r *replay) TotalCount() int64 {
+	if r.Total == nil {
+		return 0
+	}
+	return *r.Total
+}
+
+// Takes says how long the rest takes at the current rate; "" if that is not known.
+func (r *replay) Takes() string {
+	if r.State != webhook.ReplayRunning.String() || r.Rest() <= 0 || r.CurrentRate <= 0 {
+		return ""
+	}
+	return chart.Span(time.Duration(float64(r.Rest()) / float64(r.CurrentRate) * float64(time.Minute)).Round(time.Second))
+}
+
+// Sends says what is sent again.
+func (r *replay) Sends() string {
+	switch r.Source {
+	case webhook.ReplayHeld.String():
+		return "held deliveries"
+	case webhook.ReplayEvents.String():
+		return "past events"
+	}
+	return "dead letters"
+}
+
+const replaysTitle = "Replays"
+
+// replaysView is the list of replays.
+type replaysView struct {
+	Replays   []*replay
+	Next      string
+	Endpoints endpointNames
+}
+
+func listReplays(p *page) error {
+	var found list[*replay]
+	if err := p.get(&found, url.Values{"limit": {"20"}, "cursor": {p.r.URL.Query().Get("cursor")}}, "replays"); err != nil {
+		return err
+	}
+	names, err := p.endpointNames()
+	if err != nil {
+		return err
+	}
+	return p.show(view{Template: "replays", Title: replaysTitle, Entry: replaysTitle, Data: replaysView{found.Data, found.NextCursor, names}})
+}
+
+// replayView is one replay.
+type replayView struct {
+	*replay
+
+	Endpoints endpointNames
+	RateForm  form
+}
+
+func showReplay(p *page) error { return p.showReplay(newForm("rate_per_minute", "")) }
+
+func (p *page) showReplay(rate form) error {
+	v := replayView{replay: &replay{}, RateForm: rate}
+	if err := p.get(v.replay, nil, "replays", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	if v.EndpointID != "" {
+		var e foundEndpoint
+		if err := p.get(&e, nil, "endpoints", v.EndpointID); err == nil {
+			v.Endpoints.urls = map[string]string{e.ID: e.URL}
+		} else if !isStatus(err, http.StatusNotFound) { // deleted
+			return err
+		}
+	}
+	status := http.StatusOK
+	if rate.Failed() {
+		status = http.StatusBadRequest
+	}
+	return p.show(view{Template: "replay", Title: "Replay " + v.ID, Entry: replaysTitle, Status: status, Live: true, Data: v})
+}
+
+// changeReplay pauses, resumes or cancels a replay, or changes its rate.
+func changeReplay(p *page) error {
+	id, act := p.r.PathValue("id"), p.r.PathValue("act")
+	said := map[string]string{"pause": "The replay is being paused.", "resume": "The replay goes on.", "cancel": "The replay is being cancelled."}
+	if act == "rate" {
+		body := map[string]any{"rate_per_minute": wholeNumber(p.typed.Get("rate_per_minute"))}
+		if err := p.send(nil, http.MethodPatch, body, "replays", id); err != nil {
+			rate, other := newForm("rate_per_minute", "").refused(p.typed, err)
+			if other != nil {
+				return other
+			}
+			return p.showReplay(rate)
+		}
+		return p.done(p.to("replays", id), "The rate has been changed.")
+	}
+	if said[act] == "" {
+		return errNotFound()
+	}
+	if err := p.send(nil, http.MethodPost, nil, "replays", id, act); err != nil {
+		return err
+	}
+	return p.done(p.to("replays", id), said[act])
+}
+
+func askCancelReplay(p *page) error {
+	var r replay
+	if err := p.get(&r, nil, "replays", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	asks, detail := "Cancel the replay?", "What was released goes on as it is."
+	if rest := r.Rest(); rest >= 0 {
+		asks = "Cancel the replay? " + count(rest) + " " + r.Sends() + " are not sent then."
+	}
+	return p.ask("Replay "+r.ID, replaysTitle, question{Asks: asks, Detail: detail, Button: "Cancel the replay", Back: p.to("replays", r.ID), Danger: true})
+}
+
+// newReplayView is the form of a new replay, and the count of what it would send.
+type newReplayView struct {
+	Form      form
+	Endpoints endpointNames
+	Sources   []string
+	Counted   bool
+	Total     *int64 // nil: counting takes too long
+}
+
+// Said is what would be sent, in words.
+func (v newReplayView) Said() string {
+	what := words(v.Form.Value("source"))
+	if v.Form.Value("source") == webhook.ReplayHeld.String() {
+		what = "held deliveries"
+	}
+	if v.Total == nil {
+		return "more " + what + " than can be counted in a few seconds"
+	}
+	return count(*v.Total) + " " + what
+}
+
+// Nothing reports whether there is nothing to send.
+func (v newReplayView) Nothing() bool { return v.Total != nil && *v.Total == 0 }
+
+// newReplayForm is the form with the defaults of the API.
+func newReplayForm() form {
+	return newForm("source", webhook.ReplayDeadLetters.String(), "endpoint_id", "", "event_type", "", "reason", "", "status", "",
+		"since", "", "until", "", "include_unmatched", "", "rate_per_minute", "100", "ramp", "on")
+}
+
+// showNewReplay shows the form. With "preview" in the query it also counts what would be sent.
+func showNewReplay(p *page) error {
+	if !p.canChange() {
+		return errNotFound()
+	}
+	typed, f := p.r.URL.Query(), newReplayForm()
+	for _, name := range f.known {
+		if _, given := typed[name]; given || typed.Has("preview") { // a checkbox that is not set is not sent
+			f.Values[name] = typed[name]
+		}
+	}
+	v := newReplayView{Form: f}
+	if typed.Has("preview") {
+		var preview struct {
+			Total *int64 `json:"total"`
+		}
+		err := p.send(&preview, http.MethodPost, p.replayBody(f.Values), "replays", "preview")
+		if v.Total, v.Counted = preview.Total, err == nil; err != nil {
+			if v.Form, err = f.refused(f.Values, err); err != nil {
+				return err
+			}
+		}
+	}
+	return p.showReplayForm(v)
+}
+
+func (p *page) showReplayForm(v newReplayView) error {
+	names, err := p.endpointNames()
+	if err != nil {
+		return err
+	}
+	v.Endpoints = names
+	for _, s := range webhook.ReplaySources() {
+		v.Sources = append(v.Sources, s.String())
+	}
+	status := http.StatusOK
+	if v.Form.Failed() {
+		status = http.StatusBadRequest
+	}
+	return p.show(view{Template: "new_replay", Title: "New replay", Entry: replaysTitle, Status: status, Data: v})
+}
+
+// replayBody is the body that a form stands for.
+func (p *page) replayBody(typed url.Values) map[string]any {
+	body := p.readLetterFilter(typed).replay()
+	body["source"] = typed.Get("source")
+	body["ramp"] = typed.Get("ramp") != ""
+	if rate := wholeNumber(typed.Get("rate_per_minute")); rate != nil {
+		body["rate_per_minute"] = rate
+	}
+	if typed.Get("include_unmatched") != "" {
+		body["include_unmatched"] = true
+	}
+	return body
+}
+
+// createReplay starts a replay. The form was shown with its count before.
+func createReplay(p *page) error {
+	var made replay
+	if err := p.send(&made, http.MethodPost, p.replayBody(p.typed), "replays"); err != nil {
+		f, other := newReplayForm().refused(p.typed, err)
+		if other != nil {
+			return other
+		}
+		return p.showReplayForm(newReplayView{Form: f})
+	}
+	return p.done(p.to("replays", made.ID), "The replay has been started.")
+}
+
+// Hidden are the fields of the form as they were counted.
+func (v newReplayView) Hidden() map[string]string {
+	hidden := map[string]string{}
+	for _, name := range slices.Sorted(slices.Values(v.Form.known)) {
+		if value := v.Form.Value(name); value != "" {
+			hidden[name] = value
+		}
+	}
+	return hidden
+}

@@ -1,0 +1,291 @@
+package console
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/console/query"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func searchRoutes() []route {
+	return []route{
+		{pattern: "GET /t/{tenant}/search", handle: showSearch},
+		{pattern: "GET /t/{tenant}/search/suggestions", handle: suggest},
+	}
+}
+
+const (
+	searchTitle = "Search"
+
+	shownFound   = 20             // results of a kind
+	searchedURLs = 4              // pages of 250 endpoints that are searched for a part of a URL
+	wordSpan     = 24 * time.Hour // in which deliveries are looked for by a word that may be their type
+)
+
+// searchView is the page of a search.
+type searchView struct {
+	Text     string
+	Problems []searchProblem
+	Missing  string // the id that names nothing
+	Kind     string
+	Looked   int // tenants in which it was looked for
+
+	Deliveries *foundDeliveries
+	Events     *foundEvents
+	Endpoints  *foundEndpoints
+}
+
+// searchProblem is a part of a search that cannot be used.
+type searchProblem struct{ Part, Message string }
+
+// foundDeliveries are deliveries or dead letters that match.
+type foundDeliveries struct {
+	Data    []delivery
+	All     string // the path of the list of all of them
+	Letters bool
+}
+
+// foundEvents are events that match.
+type foundEvents struct {
+	Data []event
+	All  string
+}
+
+// foundEndpoints are endpoints with a part of their URL, or their description.
+type foundEndpoints struct {
+	Data []foundEndpoint
+	More bool // not all endpoints were looked at, or not all that match are shown
+}
+
+// Nothing reports whether a search found nothing.
+func (v searchView) Nothing() bool {
+	none := v.Text != "" && len(v.Problems) == 0 && v.Missing == ""
+	return none && (v.Deliveries == nil || len(v.Deliveries.Data) == 0) && (v.Events == nil || len(v.Events.Data) == 0) &&
+		(v.Endpoints == nil || len(v.Endpoints.Data) == 0)
+}
+
+// showSearch finds what the text asks for. An id leads to its page.
+func showSearch(p *page) error {
+	v := searchView{Text: strings.TrimSpace(p.r.URL.Query().Get("q"))}
+	if v.Text == "" {
+		return p.showFound(v)
+	}
+	q, problems := query.Parse(v.Text, p.console.config.Now())
+	for _, wrong := range problems {
+		v.Problems = append(v.Problems, searchProblem{wrong.Cut(v.Text), wrong.Message})
+	}
+	if q.Tenant != "" && q.Tenant != p.tenant {
+		if p.session.TenantID == "" && webhook.ValidTenantID(q.Tenant) {
+			p.redirect(pagePath(q.Tenant, "search") + "?" + url.Values{"q": {v.Text}}.Encode())
+			return nil
+		}
+		v.Problems = append(v.Problems, searchProblem{"tenant:" + q.Tenant, "is not a tenant that you see"})
+	}
+	if len(v.Problems) > 0 {
+		return p.showFound(v)
+	}
+	if q.ID != "" {
+		return p.goTo(v, q)
+	}
+	if err := p.find(&v, q); err != nil {
+		known := problemOf(err)
+		if known.Status >= http.StatusInternalServerError && known.Status != http.StatusServiceUnavailable || known.Status == http.StatusUnauthorized ||
+			known.Status == http.StatusNotFound {
+			return err
+		}
+		v.Problems = append(v.Problems, searchProblem{v.Text, known.Detail})
+		for _, f := range known.Fields {
+			v.Problems = append(v.Problems, searchProblem{f.Field, f.Message})
+		}
+	}
+	return p.showFound(v)
+}
+
+func (p *page) showFound(v searchView) error {
+	return p.show(view{Template: "search", Title: searchTitle, Entry: searchTitle, Data: v})
+}
+
+// find makes the searches that a query stands for.
+func (p *page) find(v *searchView, q query.Query) error {
+	if part := cmp.Or(q.URL, q.Text); part != "" {
+		if err := p.findEndpoints(v, part); err != nil {
+			return err
+		}
+	}
+	if external := cmp.Or(q.ExternalID, q.Text); external != "" || q.Type != "" && !narrows(q) {
+		if err := p.findEvents(v, q, external); err != nil {
+			return err
+		}
+	}
+	if narrows(q) && !resolve(v, &q) {
+		return nil
+	}
+	if q.Type == "" && strings.ContainsAny(q.Text, ".:/") && webhook.ValidFilter(q.Text) { // the word may be an event type
+		q.Type = q.Text
+		if q.Since.IsZero() { // if it is none, all deliveries would be looked at
+			q.Since = p.console.config.Now().Add(-wordSpan)
+		}
+	}
+	if narrows(q) || q.Type != "" || q.Text+q.ExternalID+q.URL == "" {
+		return p.findDeliveries(v, q)
+	}
+	return nil
+}
+
+// resolve replaces a part of a URL and an external id, which narrow deliveries, by the ids of what was found. It reports
+// whether there is one of each.
+func resolve(v *searchView, q *query.Query) bool {
+	if q.URL != "" && q.EndpointID.IsZero() {
+		if len(v.Endpoints.Data) != 1 {
+			v.Problems = append(v.Problems, searchProblem{"url:" + q.URL, "does not name one endpoint; choose one below and write endpoint: with its id"})
+			return false
+		}
+		q.EndpointID, _ = webhook.ParseEndpointID(v.Endpoints.Data[0].ID)
+	}
+	if q.ExternalID != "" && q.EventID.IsZero() {
+		if len(v.Events.Data) != 1 {
+			return false
+		}
+		q.EventID, _ = webhook.ParseEventID(v.Events.Data[0].ID)
+	}
+	return true
+}
+
+// narrows reports whether the query has a filter that only deliveries have.
+func narrows(q query.Query) bool {
+	return len(q.States) > 0 || q.DeadLettersOnly() || !q.EndpointID.IsZero() || !q.EventID.IsZero()
+}
+
+// findDeliveries lists deliveries; dead letters if the filters are theirs.
+func (p *page) findDeliveries(v *searchView, q query.Query) error {
+	asked, resource := url.Values{"event_type": {q.Type}}, "deliveries"
+	if !q.EndpointID.IsZero() {
+		asked.Set("endpoint_id", q.EndpointID.String())
+	}
+	addTimes(asked, q)
+	letters := slices.Equal(q.States, []webhook.State{webhook.StateDeadLettered}) && q.EventID.IsZero()
+	if letters || q.DeadLettersOnly() {
+		resource = "dead-letters"
+		asked.Set("reason", q.Reason)
+		if q.Status != 0 {
+			asked.Set("status", strconv.Itoa(q.Status))
+		}
+	} else {
+		for _, s := range q.States {
+			asked.Add("state", s.String())
+		}
+		if !q.EventID.IsZero() {
+			asked.Set("event_id", q.EventID.String())
+		}
+	}
+	asked = nonEmpty(asked)
+	v.Deliveries = &foundDeliveries{Letters: resource == "dead-letters", All: p.to(resource) + "?" + asked.Encode()}
+	asked.Set("limit", strconv.Itoa(shownFound))
+	var found list[delivery]
+	err := p.get(&found, asked, resource)
+	if v.Deliveries.Data = found.Data; found.NextCursor == "" {
+		v.Deliveries.All = ""
+	}
+	return err
+}
+
+func addTimes(asked url.Values, q query.Query) {
+	for name, at := range map[string]time.Time{"since": q.Since, "until": q.Until} {
+		if !at.IsZero() {
+			asked.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+}
+
+// findEvents lists events with an external id, or of a type.
+func (p *page) findEvents(v *searchView, q query.Query, external string) error {
+	asked := url.Values{"external_id": {external}, "type": {q.Type}}
+	addTimes(asked, q)
+	asked = nonEmpty(asked)
+	v.Events = &foundEvents{All: p.to("events") + "?" + asked.Encode()}
+	asked.Set("limit", strconv.Itoa(shownFound))
+	var found list[event]
+	err := p.get(&found, asked, "events")
+	if v.Events.Data = found.Data; found.NextCursor == "" {
+		v.Events.All = ""
+	}
+	return err
+}
+
+// findEndpoints looks for a part of a URL or of a description among the tenant's newest endpoints.
+func (p *page) findEndpoints(v *searchView, part string) error {
+	v.Endpoints = &foundEndpoints{}
+	part = strings.ToLower(part)
+	cursor := ""
+	for range searchedURLs {
+		var found list[foundEndpoint]
+		if err := p.get(&found, url.Values{"limit": {"250"}, "cursor": {cursor}}, "endpoints"); err != nil {
+			return err
+		}
+		for _, e := range found.Data {
+			if strings.Contains(strings.ToLower(e.URL), part) || strings.Contains(strings.ToLower(e.Description), part) {
+				v.Endpoints.Data = append(v.Endpoints.Data, e)
+			}
+		}
+		if cursor = found.NextCursor; cursor == "" {
+			break
+		}
+	}
+	v.Endpoints.More = cursor != "" || len(v.Endpoints.Data) > shownFound
+	v.Endpoints.Data = v.Endpoints.Data[:min(len(v.Endpoints.Data), shownFound)]
+	return nil
+}
+
+// suggest answers the script with completions of what is being typed.
+func suggest(p *page) error {
+	vocabulary := query.Vocabulary{}
+	var endpoints list[foundEndpoint]
+	if err := p.get(&endpoints, url.Values{"limit": {"100"}}, "endpoints"); err != nil {
+		return err
+	}
+	for _, e := range endpoints.Data {
+		for _, filter := range e.EventTypes {
+			vocabulary.Types = addNew(vocabulary.Types, filter)
+		}
+		if u, err := url.Parse(e.URL); err == nil {
+			vocabulary.Hosts = addNew(vocabulary.Hosts, u.Hostname())
+		}
+	}
+	if p.session.operator() {
+		var tenants list[tenantDetails]
+		if err := p.api.get(p.r.Context(), &tenants, url.Values{"limit": {"100"}}, apiPath("tenants")); err != nil {
+			return err
+		}
+		for _, t := range tenants.Data {
+			vocabulary.Tenants = append(vocabulary.Tenants, t.ID)
+		}
+	}
+	text, err := json.Marshal(orNone(query.Suggest(p.r.URL.Query().Get("q"), vocabulary)))
+	if err != nil {
+		return err //nolint:wrapcheck // strings can always be encoded
+	}
+	p.w.Header().Set("Content-Type", "application/json")
+	_, _ = p.w.Write(text) // an error: the browser has gone
+	return nil
+}
+
+func addNew(all []string, one string) []string {
+	if one == "" || one == "*" || slices.Contains(all, one) {
+		return all
+	}
+	return append(all, one)
+}
+
+func orNone(all []string) []string {
+	if all == nil {
+		return []string{}
+	}
+	return all
+}

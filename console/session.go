@@ -1,0 +1,187 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Cookies. A session by a key and a portal's have different names, because they may need different
+// attributes; a browser has one of them at a time. formCookie is for forms before a log-in.
+const (
+	keyCookie    = "everpost_session"
+	portalCookie = "everpost_portal"
+	formCookie   = "everpost_form"
+	flashCookie  = "everpost_flash"
+
+	formLife  = time.Hour
+	flashLife = time.Minute
+	maxCookie = 512 // bytes of a cookie that is read
+	csrfField = "csrf"
+)
+
+// session is a session with its key, which was valid a moment ago.
+type session struct {
+	webhook.ConsoleSession
+
+	key   webhook.Key
+	token string
+}
+
+// signedIn reports whether there is a session.
+func (s session) signedIn() bool { return s.token != "" }
+
+// operator reports whether the session may do everything in every tenant.
+func (s session) operator() bool {
+	return s.Access == webhook.AccessKey && s.key.Scope == webhook.ScopeOperator
+}
+
+// caller is the session as the API takes it. A portal acts as its link, with the rights of the tenant's
+// admin within what a portal may do.
+func (s session) caller() api.Caller {
+	if !s.Access.Portal() {
+		return api.Caller{Key: s.key}
+	}
+	return api.Caller{
+		Key:  webhook.Key{TenantID: s.TenantID, Scope: webhook.ScopeAdmin, Name: "console link"},
+		Link: s.LinkID, ReadOnly: s.Access != webhook.AccessManage,
+	}
+}
+
+// findSession returns the session of a request's cookie, or none. An error means that it could not be
+// looked up.
+func (s *Console) findSession(r *http.Request) (session, error) {
+	for _, name := range []string{keyCookie, portalCookie} {
+		token := cookieOf(r, name)
+		if token == "" {
+			continue
+		}
+		found, err := s.confirm(r, token)
+		if err == nil && found.Access.Portal() == (name == portalCookie) {
+			return found, nil
+		}
+		if code := webhook.CodeOf(err); err != nil && code != webhook.CodeNotFound && code != webhook.CodeUnauthenticated {
+			return session{}, err
+		}
+	}
+	return session{}, nil
+}
+
+// confirm reads a session and checks its key.
+func (s *Console) confirm(r *http.Request, token string) (session, error) {
+	stored, err := s.config.Sessions.Session(r.Context(), sha256.Sum256([]byte(token)))
+	if err != nil {
+		return session{}, err
+	}
+	key, err := s.config.API.Confirm(r.Context(), stored.KeyID, stored.KeySHA256)
+	if err != nil {
+		return session{}, err
+	}
+	return session{ConsoleSession: stored, key: key, token: token}, nil
+}
+
+// newToken returns a random token for a cookie.
+func newToken() string {
+	var secret [webhook.LinkTokenSize]byte
+	_, _ = rand.Read(secret[:]) // never fails: it crashes the process instead
+	return base64.RawURLEncoding.EncodeToString(secret[:])
+}
+
+// keep sets the cookie of a new session and removes that of an earlier one of the other kind.
+func (s *Console) keep(w http.ResponseWriter, r *http.Request, made session) {
+	mine, other := keyCookie, portalCookie
+	if made.Access.Portal() {
+		mine, other = portalCookie, keyCookie
+	}
+	s.setCookie(w, r, mine, made.token, time.Until(made.ExpiresAt))
+	s.setCookie(w, r, other, "", 0)
+	s.setCookie(w, r, formCookie, "", 0)
+}
+
+// setCookie sets a cookie for the console; "" removes it. Those of a portal that may be shown in a frame
+// of another site are for that site only (Partitioned).
+func (s *Console) setCookie(w http.ResponseWriter, r *http.Request, name, value string, life time.Duration) {
+	c := &http.Cookie{
+		Name: name, Value: value, Path: Root, HttpOnly: true, Secure: s.secure(r), SameSite: http.SameSiteStrictMode, MaxAge: int(life.Seconds()),
+	}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	if len(s.config.FrameAncestors) > 0 && name != keyCookie && s.framed(r) {
+		c.SameSite, c.Secure, c.Partitioned = http.SameSiteNoneMode, true, true
+	}
+	http.SetCookie(w, c)
+}
+
+// framed reports whether a request may be one from a frame: it opens a link, or has a portal's session
+// and no other.
+func (s *Console) framed(r *http.Request) bool {
+	return cookieOf(r, keyCookie) == "" && (cookieOf(r, portalCookie) != "" || strings.HasPrefix(r.URL.Path, Root+"/links/"))
+}
+
+func (s *Console) secure(r *http.Request) bool {
+	return strings.HasPrefix(s.config.URL, "https://") || s.config.API.Secure(r)
+}
+
+func cookieOf(r *http.Request, name string) string {
+	c, err := r.Cookie(name)
+	if err != nil || len(c.Value) > maxCookie {
+		return ""
+	}
+	return c.Value
+}
+
+// csrfToken is what a form must send along: it follows from the cookie, which another site cannot read.
+func csrfToken(cookie string) string {
+	sum := sha256.Sum256([]byte("everpost console form\x00" + cookie))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// formToken returns the token for the forms of a page before a log-in, and sets its cookie.
+func (s *Console) formToken(w http.ResponseWriter, r *http.Request) string {
+	token := cookieOf(r, formCookie)
+	if token == "" {
+		token = newToken()
+	}
+	s.setCookie(w, r, formCookie, token, formLife)
+	return csrfToken(token)
+}
+
+// sameOrigin reports whether a form was sent from a page of ours, as far as the browser says. Under our
+// Referrer-Policy it sends "Origin: null", so the token decides where Sec-Fetch-Site is missing, as over
+// plain http.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin"
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" || origin == "null" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host == r.Host
+}
+
+// tokenFits compares the form's token with the cookie's.
+func tokenFits(form url.Values, cookie string) bool {
+	given := form.Get(csrfField)
+	return cookie != "" && subtle.ConstantTimeCompare([]byte(given), []byte(csrfToken(cookie))) == 1
+}
+
+// localPath returns a path of the console to go to after a log-in; the start page for anything else.
+func localPath(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !Owns(u.Path) || strings.ContainsAny(to, "\\\r\n\t") ||
+		strings.HasPrefix(u.Path, Root+"/login") || strings.HasPrefix(u.Path, Root+"/links/") || strings.Contains(u.Path, "//") {
+		return Root + "/"
+	}
+	return to
+}

@@ -1,0 +1,219 @@
+package console_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgrestest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+
+const (
+	operatorKey = "an operator key for tests, long enough"
+	kek         = "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="
+
+	eventually = 20 * time.Second
+	poll       = 20 * time.Millisecond
+)
+
+// bundle is a process that serves the API and the console over a real PostgreSQL, with the tenants acme and
+// other. It has no Temporal: deliveries wait.
+type bundle struct {
+	url  string // of the API and the console
+	keys map[string]string
+	ids  map[string]string // of the keys
+}
+
+func setup(t *testing.T, change ...func(*config.Config)) *bundle {
+	t.Helper()
+	c := config.Config{
+		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: postgrestest.New(t), OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
+		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 1,
+		MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100,
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	closed, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	a, err := app.New(t.Context(), app.Options{
+		Config: c, Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), API: true, Temporal: client.Options{HostPort: closed.Addr().String()},
+	})
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context()))
+	t.Cleanup(a.Stop)
+
+	b := &bundle{url: "http://" + a.APIAddr(), keys: map[string]string{"operator": operatorKey}, ids: map[string]string{}}
+	for _, tenant := range []string{"acme", "other"} {
+		b.api(t, http.StatusCreated, "PUT", "/v1/tenants/"+tenant, `{}`)
+		for _, scope := range []string{"admin", "ingest"} {
+			made := b.api(t, http.StatusCreated, "POST", "/v1/tenants/"+tenant+"/keys", `{"scope":"`+scope+`"}`)
+			b.keys[tenant+" "+scope], b.ids[tenant+" "+scope] = made["key"].(string), made["id"].(string)
+		}
+	}
+	return b
+}
+
+// api makes a request to the API as operator.
+func (b *bundle) api(t *testing.T, status int, method, path, body string) map[string]any {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, b.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+operatorKey)
+	w, text := roundTrip(t, http.Client{}, r)
+	require.Equal(t, status, w.StatusCode, "%s %s: %s", method, path, text)
+	var answer map[string]any
+	if strings.Contains(w.Header.Get("Content-Type"), "json") && strings.HasPrefix(text, "{") {
+		require.NoError(t, json.Unmarshal([]byte(text), &answer))
+	}
+	return answer
+}
+
+// endpoint creates an endpoint and returns its id.
+func (b *bundle) endpoint(t *testing.T, tenant, fields string) string {
+	t.Helper()
+	made := b.api(t, http.StatusCreated, "POST", "/v1/tenants/"+tenant+"/endpoints", `{"url":"https://receiver.example/hook"`+fields+`}`)
+	return made["id"].(string)
+}
+
+// event posts an event and returns its id and that of its first delivery.
+func (b *bundle) event(t *testing.T, tenant, body string) (id, delivery string) {
+	t.Helper()
+	made := b.api(t, http.StatusAccepted, "POST", "/v1/tenants/"+tenant+"/events", body)
+	if all := made["deliveries"].([]any); len(all) > 0 {
+		delivery = all[0].(map[string]any)["id"].(string)
+	}
+	return made["id"].(string), delivery
+}
+
+func roundTrip(t *testing.T, c http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	c.Transport = transport
+	w, err := c.Do(r)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.Body.Close()) }()
+	text, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	return w, string(text)
+}
+
+// browser keeps cookies and sends what browsers send. It does not follow redirects.
+type browser struct {
+	b   *bundle
+	jar http.CookieJar
+
+	last string            // the page that was shown last, for its form's token
+	with map[string]string // further header fields
+}
+
+func (b *bundle) browser(t *testing.T) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	return &browser{b: b, jar: jar, with: map[string]string{"Sec-Fetch-Site": "same-origin"}}
+}
+
+func (u *browser) do(t *testing.T, method, path string, form url.Values) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, u.b.url+path, bytes.NewReader([]byte(form.Encode())))
+	require.NoError(t, err)
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for name, value := range u.with {
+		r.Header.Set(name, value)
+	}
+	w, text := roundTrip(t, http.Client{Jar: u.jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, r)
+	if strings.Contains(w.Header.Get("Content-Type"), "html") && strings.Contains(text, `name="csrf"`) {
+		u.last = text
+	}
+	return w, text
+}
+
+// get shows a page, which must have the status.
+func (u *browser) get(t *testing.T, status int, path string) string {
+	t.Helper()
+	w, text := u.do(t, http.MethodGet, path, nil)
+	require.Equal(t, status, w.StatusCode, "%s: %s", path, said(text))
+	return text
+}
+
+// post sends a form with the token of the last page, as name, value, name, value, ….
+func (u *browser) post(t *testing.T, status int, path string, pairs ...string) (*http.Response, string) {
+	t.Helper()
+	form := url.Values{}
+	if found := csrfOf.FindStringSubmatch(u.last); found != nil {
+		form.Set("csrf", found[1])
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		form.Set(pairs[i], pairs[i+1])
+	}
+	w, text := u.do(t, http.MethodPost, path, form)
+	require.Equal(t, status, w.StatusCode, "%s: %s", path, said(text))
+	return w, text
+}
+
+// said is the main part of a page, for messages.
+func said(page string) string {
+	if i := strings.Index(page, "<main"); i >= 0 {
+		page = page[i:]
+	}
+	return page[:min(len(page), 2000)]
+}
+
+var csrfOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+
+// logIn logs in with a key of the bundle and returns where that leads.
+func (u *browser) logIn(t *testing.T, key, to string) string {
+	t.Helper()
+	u.get(t, http.StatusOK, "/console/login")
+	w, _ := u.post(t, http.StatusSeeOther, "/console/login", "key", u.b.keys[key], "to", to)
+	return w.Header.Get("Location")
+}
+
+// loggedIn is a browser with the session of a key.
+func (b *bundle) loggedIn(t *testing.T, key string) *browser {
+	t.Helper()
+	u := b.browser(t)
+	u.logIn(t, key, "")
+	return u
+}
+
+// link makes a portal link and returns its path.
+func (b *bundle) link(t *testing.T, tenant, body string) string {
+	t.Helper()
+	made := b.api(t, http.StatusCreated, "POST", "/v1/tenants/"+tenant+"/console-links", body)
+	u, err := url.Parse(made["url"].(string))
+	require.NoError(t, err)
+	return u.Path
+}
+
+// portal is a browser with the session of a portal link.
+func (b *bundle) portal(t *testing.T, tenant, scope string) *browser {
+	t.Helper()
+	path := b.link(t, tenant, `{"scope":"`+scope+`","return_url":"https://app.example/back"}`)
+	u := b.browser(t)
+	u.get(t, http.StatusOK, path)
+	u.post(t, http.StatusSeeOther, path)
+	return u
+}

@@ -1,0 +1,168 @@
+package console
+
+import (
+	"html/template"
+	"math"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/everpost/everpost/console/chart"
+)
+
+// maxSteps bounds the steps of a chart.
+const maxSteps = 2000
+
+// rates are the figures of a span of time, with what is healthy (docs/operations.md has the same bounds).
+type rates struct {
+	Known                            bool // something happened
+	Attempts, Delivered, Dead        int64
+	Success, Retried, DeadShare      *float64
+	SuccessTone, RetryTone, DeadTone string
+	P50, P95                         *int64
+}
+
+// Healthy ranges, and from where they are alarming.
+const (
+	retryWarn, retryBad = 0.05, 0.10
+	deadWarn, deadBad   = 0.005, 0.01
+	successGood         = 0.995
+)
+
+// ratesOf makes the figures of the totals.
+func ratesOf(b bucket) rates {
+	delivered, dead := b.Ended["delivered"], b.Ended["dead_lettered"]
+	r := rates{
+		Attempts: b.attemptsMade(), Delivered: delivered, Dead: dead, P50: b.LatencyMS.P50, P95: b.LatencyMS.P95,
+		Success: share(delivered, delivered+dead), Retried: share(b.FirstAttempts-b.FirstDelivered, b.FirstAttempts), DeadShare: share(dead, delivered+dead),
+	}
+	r.Known = r.Attempts > 0 || delivered+dead > 0
+	if r.Success != nil {
+		r.SuccessTone = tone(1-*r.Success, 1-successGood, deadBad)
+	}
+	if r.Retried != nil {
+		r.RetryTone = tone(*r.Retried, retryWarn, retryBad)
+	}
+	if r.DeadShare != nil {
+		r.DeadTone = tone(*r.DeadShare, deadWarn, deadBad)
+	}
+	return r
+}
+
+// share is part of whole; nil of nothing.
+func share(part, whole int64) *float64 {
+	if whole <= 0 {
+		return nil
+	}
+	f := math.Max(0, float64(part)/float64(whole))
+	return &f
+}
+
+// tone is the class of a share for which less is better.
+func tone(value, warn, bad float64) string {
+	switch {
+	case value > bad:
+		return "bad"
+	case value >= warn && value > 0:
+		return "retry"
+	}
+	return "good"
+}
+
+// charts are the figures and pictures of a span of time. Nil: there are none.
+type charts struct {
+	Rates     rates
+	Outcomes  template.HTML
+	Latencies template.HTML
+	Since     time.Time
+}
+
+// statsOf reads and draws the statistics at a path; nil if the API has none.
+func (p *page) statsOf(path string, endpointID string, span time.Duration, step string) (*charts, error) {
+	now := p.console.config.Now().UTC()
+	var s statistics
+	err := p.api.get(p.r.Context(), &s, url.Values{
+		"endpoint_id": {endpointID}, "since": {now.Add(-span).Format(time.RFC3339)}, "step": {step},
+	}, path)
+	if isStatus(err, http.StatusNotFound) {
+		return nil, nil //nolint:nilnil // there is nothing to show, which is no error
+	}
+	if err != nil {
+		return nil, err
+	}
+	unit := time.Minute
+	if s.Step == "1h" {
+		unit = time.Hour
+	}
+	c := &charts{Rates: ratesOf(s.Totals), Since: s.Since}
+	if !c.Rates.Known {
+		return c, nil
+	}
+	steps := int(s.Until.Sub(s.Since)/unit) + 1
+	if steps < 1 || steps > maxSteps {
+		return c, nil
+	}
+	c.Outcomes, c.Latencies = drawOutcomes(s, unit, steps), drawLatencies(s, unit, steps)
+	return c, nil
+}
+
+// place is a bucket's step; -1 outside.
+func (s *statistics) place(b bucket, unit time.Duration, steps int) int {
+	if i := int(b.At.Sub(s.Since) / unit); i >= 0 && i < steps {
+		return i
+	}
+	return -1
+}
+
+func drawOutcomes(s statistics, unit time.Duration, steps int) template.HTML {
+	kinds := []struct {
+		name    string
+		tone    chart.Tone
+		classes []string
+	}{
+		{"delivered", chart.ToneGood, []string{"delivered"}},
+		{"5xx", chart.ToneRetry, []string{"http_5xx"}},
+		{"4xx", chart.ToneBad, []string{"http_4xx"}},
+		{"timeout", chart.ToneWait, []string{"timeout"}},
+		{"no connection", chart.ToneQuiet, []string{"connection", "dns", "tls", "other"}},
+	}
+	bars := chart.Bars{Title: "Attempts by outcome", Unit: "attempts", Begin: s.Since, Step: unit}
+	for _, k := range kinds {
+		values := make([]float64, steps)
+		for _, b := range s.Data {
+			i := s.place(b, unit, steps)
+			if i < 0 {
+				continue
+			}
+			for _, class := range k.classes {
+				values[i] += float64(b.Attempts[class])
+			}
+		}
+		bars.Series = append(bars.Series, chart.Series{Name: k.name, Tone: k.tone, Values: values})
+	}
+	return chart.DrawBars(bars)
+}
+
+func drawLatencies(s statistics, unit time.Duration, steps int) template.HTML {
+	lines := chart.Lines{Title: "Latency of the receivers' answers", Begin: s.Since, Step: unit}
+	for _, q := range []struct {
+		name string
+		tone chart.Tone
+		of   func(quantiles) *int64
+	}{
+		{"p50", chart.ToneGood, func(q quantiles) *int64 { return q.P50 }},
+		{"p95", chart.ToneRetry, func(q quantiles) *int64 { return q.P95 }},
+	} {
+		values := make([]time.Duration, steps)
+		for i := range values {
+			values[i] = -1 // a gap
+		}
+		for _, b := range s.Data {
+			if i, ms := s.place(b, unit, steps), q.of(b.LatencyMS); i >= 0 && ms != nil {
+				values[i] = time.Duration(*ms) * time.Millisecond
+			}
+		}
+		lines.Series = append(lines.Series, chart.Durations{Name: q.name, Tone: q.tone, Values: values})
+	}
+	return chart.DrawLines(lines)
+}

@@ -1,0 +1,222 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func tenantRoutes() []route {
+	const one = "/tenants/{tenant}"
+	return []route{
+		{pattern: "GET /tenants", access: operators, handle: listTenants},
+		{pattern: "POST /tenants", access: operators, handle: createTenant},
+		{pattern: "GET " + one, access: operators, handle: showTenant},
+		{pattern: "POST " + one, access: operators, handle: changeTenant},
+		{pattern: "GET " + one + "/delete", access: operators, handle: askDeleteTenant},
+		{pattern: "POST " + one + "/delete", access: operators, handle: deleteTenant},
+	}
+}
+
+// tenantDetails is a tenant as the API shows it.
+type tenantDetails struct {
+	ID          string          `json:"id"`
+	Name        string          `json:"name"`
+	Contact     string          `json:"contact"`
+	Limits      tenantLimits    `json:"limits"`
+	RetryPolicy json.RawMessage `json:"retry_policy"`
+	CreatedAt   time.Time       `json:"created_at"`
+}
+
+// tenantLimits are a tenant's own limits; nil is the installation's default.
+type tenantLimits struct {
+	RequestsPerSecond *float64 `json:"requests_per_second"`
+	Burst             *int     `json:"burst"`
+	Endpoints         *int     `json:"endpoints"`
+	PendingDeliveries *int     `json:"pending_deliveries"`
+	EndpointsPerEvent *int     `json:"endpoints_per_event"`
+}
+
+const tenantsTitle = "Tenants"
+
+// tenantsView is the list of tenants with the form of a new one.
+type tenantsView struct {
+	Tenants []tenantDetails
+	Next    string
+	Form    form
+}
+
+func newTenantForm() form { return newForm("id", "", "name", "", "contact", "") }
+
+func listTenants(p *page) error { return p.listTenants(newTenantForm()) }
+
+func (p *page) listTenants(f form) error {
+	var found list[tenantDetails]
+	query := url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}
+	if err := p.api.get(p.r.Context(), &found, query, apiPath("tenants")); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if f.Failed() {
+		status = http.StatusBadRequest
+	}
+	return p.show(view{Template: "tenants", Title: tenantsTitle, Entry: tenantsTitle, Status: status, Data: tenantsView{found.Data, found.NextCursor, f}})
+}
+
+// createTenant creates a tenant. One that exists is refused: the API's PUT would replace it.
+func createTenant(p *page) error {
+	id := strings.TrimSpace(p.typed.Get("id"))
+	err := p.tenantIsNew(id)
+	if err == nil {
+		body := map[string]any{"name": p.typed.Get("name")}
+		if contact := p.typed.Get("contact"); contact != "" {
+			body["contact"] = contact
+		}
+		if body["name"] == "" {
+			body["name"] = id
+		}
+		err = p.api.send(p.r.Context(), nil, http.MethodPut, apiPath("tenants", id), body)
+	}
+	if err != nil {
+		f, other := newTenantForm().refused(p.typed, err)
+		if other != nil {
+			return other
+		}
+		return p.listTenants(f)
+	}
+	return p.done(Root+"/tenants/"+url.PathEscape(id), "The tenant has been created. Give it a key next.")
+}
+
+// tenantIsNew returns an error if there is such a tenant.
+func (p *page) tenantIsNew(id string) error {
+	if id == "" {
+		return &problem{Status: http.StatusBadRequest, Fields: fieldErrors("id", "is required")}
+	}
+	switch err := p.api.get(p.r.Context(), nil, nil, apiPath("tenants", id)); {
+	case err == nil:
+		return &problem{Status: http.StatusConflict, Fields: fieldErrors("id", "is taken by another tenant")}
+	case isStatus(err, http.StatusNotFound):
+		return nil
+	default:
+		return err
+	}
+}
+
+// tenantView is one tenant with its form.
+type tenantView struct {
+	tenantDetails
+
+	Form form
+}
+
+func (t *tenantDetails) form() form {
+	policy := ""
+	if len(t.RetryPolicy) > 0 && string(t.RetryPolicy) != "null" {
+		if policy, _ = pretty(string(t.RetryPolicy)); policy == "" {
+			policy = string(t.RetryPolicy)
+		}
+	}
+	l := t.Limits
+	return newForm("name", t.Name, "contact", t.Contact, "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
+		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent),
+		"retry_policy", policy)
+}
+
+func intText(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.Itoa(*n)
+}
+
+func floatText(f *float64) string {
+	if f == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*f, 'f', -1, 64)
+}
+
+func showTenant(p *page) error {
+	v := tenantView{}
+	if err := p.get(&v.tenantDetails, nil); err != nil {
+		return err
+	}
+	v.Form = v.form()
+	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Data: v})
+}
+
+// changeTenant changes what the form shows of a tenant.
+func changeTenant(p *page) error {
+	typed := p.typed
+	limits := map[string]any{}
+	for _, name := range []string{"burst", "endpoints", "pending_deliveries", "endpoints_per_event"} {
+		limits[name] = wholeNumber(typed.Get(name))
+	}
+	limits["requests_per_second"] = nil
+	if text := typed.Get("requests_per_second"); text != "" {
+		limits["requests_per_second"] = number(text)
+	}
+	body := map[string]any{"name": typed.Get("name"), "contact": nil, "limits": limits, "retry_policy": policyValue(typed.Get("retry_policy"))}
+	if contact := typed.Get("contact"); contact != "" {
+		body["contact"] = contact
+	}
+	err := p.send(nil, http.MethodPatch, body)
+	if err == nil {
+		return p.done(Root+"/tenants/"+url.PathEscape(p.tenant), "The tenant has been changed.")
+	}
+	v := tenantView{}
+	if failed := p.get(&v.tenantDetails, nil); failed != nil {
+		return failed
+	}
+	if v.Form, err = v.form().refused(typed, limitPaths(err)); err != nil {
+		return err
+	}
+	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Status: http.StatusBadRequest, Data: v})
+}
+
+// policyValue is a retry policy as it was typed: an object, a preset's name, or nothing.
+func policyValue(text string) any {
+	text = strings.TrimSpace(text)
+	switch {
+	case text == "":
+		return nil
+	case json.Valid([]byte(text)):
+		return json.RawMessage(text)
+	}
+	return text
+}
+
+// limitPaths names the fields of limits as the form does.
+func limitPaths(err error) error {
+	known, ok := errors.AsType[*problem](err)
+	if !ok {
+		return err
+	}
+	for i := range known.Fields {
+		known.Fields[i].Field = strings.TrimPrefix(known.Fields[i].Field, "limits.")
+	}
+	return known
+}
+
+func askDeleteTenant(p *page) error {
+	var t tenantDetails
+	if err := p.get(&t, nil); err != nil {
+		return err
+	}
+	return p.ask("Tenant "+t.ID, tenantsTitle, question{
+		Asks:   "Delete the tenant " + t.ID + "?",
+		Detail: "Its keys stop working and its endpoints are deleted at once; what is on the way to them is cancelled. This cannot be undone.",
+		Button: "Delete the tenant", Back: Root + "/tenants/" + url.PathEscape(t.ID), Danger: true,
+	})
+}
+
+func deleteTenant(p *page) error {
+	if err := p.send(nil, http.MethodDelete, nil); err != nil {
+		return err
+	}
+	return p.done(Root+"/tenants", "The tenant has been deleted.")
+}

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/console"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// consoleLinks stores links to the console; nil while it is switched off.
+func (a *App) consoleLinks() api.ConsoleLinks {
+	if a.options.Config.ConsoleSwitch == "off" {
+		return nil
+	}
+	return a.store.Sessions
+}
+
+// withConsole returns the handler of the API with the console beside it, and what ends the console's
+// streams when the server stops.
+func (a *App) withConsole(server *api.Server) (handler http.Handler, end func()) {
+	handler, end = server.Handler(), func() {}
+	if a.options.Config.ConsoleSwitch == "off" {
+		return handler, end
+	}
+	c := a.options.Config.Console
+	pages, err := console.New(console.Config{
+		API: server, Sessions: a.store.Sessions, URL: c.ConsoleURL, Name: c.ConsoleName, Color: c.ConsoleColor, FrameAncestors: c.ConsoleFrameAncestors,
+		Version: a.options.Version, Logger: a.log, Now: a.store.Now, Doctor: doctor{a},
+	})
+	if err != nil { // a template is wrong: tests would have seen it
+		a.log.Error("the console cannot be shown", "error", err)
+		return handler, end
+	}
+	rest := handler
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if console.Owns(r.URL.Path) {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	}), pages.Close
+}
+
+// ConsoleLogIn makes a link that logs in to the console with a key, once. It is "" while the console is
+// switched off.
+func (a *App) ConsoleLogIn(ctx context.Context, keyText string) (string, error) {
+	if a.server == nil || a.consoleLinks() == nil {
+		return "", nil
+	}
+	path, err := a.server.CreateLogInLink(ctx, webhook.Actor{Name: "standalone"}, keyText)
+	if err != nil {
+		return "", fmt.Errorf("make a link to the console: %w", err)
+	}
+	if base := a.options.Config.ConsoleURL; base != "" {
+		return base + path, nil
+	}
+	return "http://" + forBrowser(a.APIAddr()) + path, nil
+}
+
+// forBrowser replaces an address that stands for all of the machine's by one that a browser can open.
+func forBrowser(address string) string {
+	parsed, err := netip.ParseAddrPort(address)
+	if err != nil || !parsed.Addr().IsUnspecified() {
+		return address
+	}
+	_, port, _ := net.SplitHostPort(address)
+	return net.JoinHostPort("127.0.0.1", port)
+}

@@ -1,0 +1,121 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/receivertest"
+)
+
+// maxPageBytes is the budget of a page's HTML.
+const maxPageBytes = 100 << 10
+
+// wideAndNarrow are a desk's screen and a phone's.
+var wideAndNarrow = []int64{1440, 375}
+
+// changingParts are what differs between pages of the same kind: ids, tenants, and what follows the path.
+var changingParts = regexp.MustCompile(`(evt|dlv|ep|rpl|key|lnk|aud)_[0-9a-z]{26}|^/t/[^/]+|^/tenants/[^/?]+|[?#].*`)
+
+// lookAtEveryPage follows the links of an installation with some of everything. Each kind of page must have nothing wrong
+// for axe-core in either theme, must not scroll sideways on a phone, and must keep within its budget.
+func lookAtEveryPage(t *testing.T, browser *browsers) {
+	t.Helper()
+	b := setup(t)
+	b.someOfEverything()
+	source, missing := axeSource()
+	if missing != nil {
+		t.Logf("axe-core does not look at the pages: %v", missing)
+	}
+	w := browser.open(t, b.in)
+	w.as(b.in, b.in.key)
+	paths := []string{
+		b.below(), "/", b.below("search") + "?q=order", b.below("search") + "?q=state:gone", b.below("retry-policies") + "?policy=none",
+		b.below("replays", "new") + "?source=dead_letters&preview=1&ramp=on&rate_per_minute=100", b.below("nowhere"),
+	}
+	kinds := map[string]bool{}
+	for i := 0; i < len(paths); i++ {
+		path := paths[i]
+		kind := changingParts.ReplaceAllString(path, "*")
+		if i > 6 && kinds[kind] {
+			continue
+		}
+		kinds[kind] = true
+		for _, next := range w.look(path, source) {
+			if strings.HasPrefix(next, "/t/") && !strings.HasPrefix(next, "/t/"+b.tenant+"/") {
+				continue // another test's
+			}
+			if !slices.Contains(paths, next) {
+				paths = append(paths, next)
+			}
+		}
+	}
+	require.Greater(t, len(kinds), 30, "%v", kinds)
+
+	stranger := browser.open(t, b.in)
+	stranger.look("/login", source)
+	stranger.look(strings.TrimPrefix(b.link("view"), w.base), source)
+}
+
+// look checks one page and returns the pages that it links to.
+func (w *window) look(path, axe string) []string {
+	w.t.Helper()
+	w.expect(http.StatusBadRequest, http.StatusNotFound)
+	response, err := chromedp.Run(w.ctx, chromedp.NavigateResponse(w.base+path))
+	require.NoError(w.t, err, path)
+	require.Less(w.t, response.Status, int64(http.StatusInternalServerError), path)
+	require.LessOrEqual(w.t, evaluate[int](w, `performance.getEntriesByType("navigation")[0].decodedBodySize`), maxPageBytes, path)
+	for _, width := range wideAndNarrow {
+		w.size(width, 900)
+		wider := evaluate[int](w, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
+		require.LessOrEqual(w.t, wider, 0, "%s scrolls sideways at %d px: %s", path, width, evaluate[string](w, `[...document.querySelectorAll("body *")].filter(e =>
+			e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join(" | ")`))
+		for _, theme := range []string{"light", "dark"} {
+			w.theme(theme)
+			if axe != "" && (width > 1000 || theme == "light") {
+				require.Empty(w.t, w.axe(axe), "%s in the %s theme at %d px", path, theme, width)
+			}
+		}
+	}
+	w.size(1440, 900)
+	w.theme("light")
+	var below []string
+	for _, link := range evaluate[[]string](w, `[...document.querySelectorAll("a[href]")].filter(a => a.origin === location.origin && !a.hash &&
+		!a.pathname.endsWith("/payload")).map(a => a.pathname + a.search)`) {
+		if rest, found := strings.CutPrefix(link, "/console/"); found {
+			below = append(below, "/"+rest)
+		}
+	}
+	return below
+}
+
+// someOfEverything gives the tenant deliveries in every state, a dead letter, a replay and a key.
+func (b *bundle) someOfEverything() {
+	b.t.Helper()
+	r := newReceiver(b.t)
+	for _, kind := range []string{"well", "tired", "odd"} {
+		b.endpoint(r, "/"+kind, fieldsOf{"event_types": []string{"a." + kind, "order." + kind}, "retry_policy": patiently(), "description": "The " + kind + " one"})
+	}
+	paused := b.endpoint(r, "/paused", fieldsOf{"event_types": []string{"a.paused"}})
+	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+paused.ID+"/pause", nil, nil)
+	r.Script("/tired", receivertest.Step{Status: http.StatusServiceUnavailable, Body: "<script>alert(1)</script>"})
+	for range 3 {
+		_, d := b.postOne("a.well", `{"name":"\u202e odd"}`, "external_id", fmt.Sprintf(`"order-%d"`, tenants.Add(1)))
+		b.waitState(d.ID, "delivered")
+	}
+	_, tired := b.postOne("a.tired", `{}`)
+	b.waitState(tired.ID, "retrying")
+	_, held := b.postOne("a.paused", `{}`)
+	b.waitState(held.ID, "held")
+	b.refused(r, "odd")
+	b.waitReplayState(b.makeReplay(fieldsOf{"source": "dead_letters"}).ID, "completed")
+	b.refused(r, "odd")
+	b.post("nobody.wants", `{}`)
+	b.key("ingest")
+}
