@@ -29,7 +29,9 @@ const (
 // loadAssets reads the assets and sets the accent.
 func loadAssets(accent string) map[string]asset {
 	all := map[string]asset{}
-	for name, media := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+	for name, media := range map[string]string{
+		"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
 		content, err := assetFiles.ReadFile("assets/" + name)
 		if err != nil {
 			panic("an embedded file is missing: " + name) // the compiler has seen it
