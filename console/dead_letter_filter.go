@@ -125,12 +125,11 @@ func wholeNumber(text string) any {
 	return n
 }
 
-// badFilter reports whether the API refused the filter itself, which the page then shows beside its fields.
-func (f *letterFilter) badFilter(err error) error {
-	refused, other := f.Form.refused(maps.Clone(f.Form.Values), err)
-	f.Form = refused
-	if other == nil && isStatus(err, http.StatusBadRequest) {
-		return nil
+// refused is the filter with what the API has against it; other errors are returned.
+func (f letterFilter) refused(err error) (letterFilter, error) {
+	if !isStatus(err, http.StatusBadRequest) {
+		return f, err
 	}
-	return err
+	f.Form, err = f.Form.refused(maps.Clone(f.Form.Values), err)
+	return f, err
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -100,15 +101,14 @@ func showDeadLetters(p *page) error {
 	if err = p.get(&v.Groups, v.Filter.query, "dead-letters", "groups"); err == nil {
 		var found list[deadLetter]
 		page := url.Values{"limit": {"25"}, "cursor": {typed.Get("cursor")}}
-		for name, values := range v.Filter.query {
-			page[name] = values
-		}
+		maps.Copy(page, v.Filter.query)
 		err = p.get(&found, page, "dead-letters")
 		v.Letters, v.Next = found.Data, found.NextCursor
 	}
 	if err != nil {
-		if err = v.Filter.badFilter(err); err != nil {
-			return err
+		var other error
+		if v.Filter, other = v.Filter.refused(err); other != nil {
+			return other
 		}
 	}
 	v.Groups.Groups = v.Groups.Groups[:min(len(v.Groups.Groups), shownGroups)]

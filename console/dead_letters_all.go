@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -40,7 +41,8 @@ func askReplayLetters(p *page) error {
 	}
 	return p.ask(deadLettersTitle, deadLettersTitle, question{
 		Asks: asksFor(actReplay, what), Button: buttonOf(actReplay), Back: p.lettersPath(f), Hidden: f.Form.Values,
-		Detail: f.describe() + " They are sent at 100 a minute at first; the rate doubles each minute while they succeed. The replay can be paused and cancelled.",
+		Detail: f.describe() + " They are sent at 100 a minute at first; the rate doubles each minute while they succeed. " +
+			"The replay can be paused and cancelled.",
 	})
 }
 
@@ -94,9 +96,7 @@ func discardLetters(p *page) error {
 	for done+late < maxDiscarded && ctx.Err() == nil {
 		var found list[deadLetter]
 		page := url.Values{"limit": {"100"}, "cursor": {cursor}}
-		for name, values := range f.query {
-			page[name] = values
-		}
+		maps.Copy(page, f.query)
 		if err := p.api.get(ctx, &found, page, p.path("dead-letters")); err != nil {
 			if done == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return err

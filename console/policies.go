@@ -5,6 +5,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ func (p *page) chosenPolicy(preset, typed string) (policy retry.Policy, text str
 	}
 	raw := []byte(text)
 	if !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, `"`) { // a preset's name without quotes
-		raw, _ = json.Marshal(text) // a string can always be encoded
+		raw = []byte(strconv.Quote(text)) // what that does not make JSON of is no preset's name
 	}
 	policy, err = retry.ParsePolicy(raw)
 	if fields, ok := errors.AsType[retry.FieldErrors](err); ok {
@@ -119,7 +120,7 @@ func (p *page) policyText(preset string) (string, error) {
 		policy = previewed.Policy
 	}
 	text, err := json.MarshalIndent(policy, "", "  ")
-	return string(text), err //nolint:wrapcheck // a policy can always be encoded
+	return string(text), err
 }
 
 func policyField(field, message string) webhook.FieldError {

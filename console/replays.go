@@ -242,10 +242,8 @@ func showNewReplay(p *page) error {
 		var preview struct {
 			Total *int64 `json:"total"`
 		}
-		switch err := p.send(&preview, http.MethodPost, p.replayBody(f.Values), "replays", "preview"); {
-		case err == nil:
-			v.Total, v.Counted = preview.Total, true
-		default:
+		err := p.send(&preview, http.MethodPost, p.replayBody(f.Values), "replays", "preview")
+		if v.Total, v.Counted = preview.Total, err == nil; err != nil {
 			if v.Form, err = f.refused(f.Values, err); err != nil {
 				return err
 			}

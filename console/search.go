@@ -119,20 +119,13 @@ func (p *page) find(v *searchView, q query.Query) error {
 			return err
 		}
 	}
-	if q.URL != "" && q.EndpointID.IsZero() && narrows(q) { // deliveries to the endpoint that the URL names
-		if len(v.Endpoints.Data) != 1 {
-			v.Problems = append(v.Problems, searchProblem{"url:" + q.URL, "does not name one endpoint; choose one below and write endpoint: with its id"})
-			return nil
-		}
-		q.EndpointID, _ = webhook.ParseEndpointID(v.Endpoints.Data[0].ID)
-	}
 	if external := cmp.Or(q.ExternalID, q.Text); external != "" || q.Type != "" && !narrows(q) {
 		if err := p.findEvents(v, q, external); err != nil {
 			return err
 		}
-		if q.ExternalID != "" && narrows(q) && q.EventID.IsZero() && len(v.Events.Data) == 1 {
-			q.EventID, _ = webhook.ParseEventID(v.Events.Data[0].ID)
-		}
+	}
+	if narrows(q) && !resolve(v, &q) {
+		return nil
 	}
 	if q.Type == "" && strings.ContainsAny(q.Text, ".:/") && webhook.ValidFilter(q.Text) { // the word may be an event type
 		q.Type = q.Text
@@ -140,10 +133,29 @@ func (p *page) find(v *searchView, q query.Query) error {
 			q.Since = p.console.config.Now().Add(-wordSpan)
 		}
 	}
-	if narrows(q) || q.Type != "" || (q.Text == "" && q.ExternalID == "" && q.URL == "") {
+	if narrows(q) || q.Type != "" || q.Text+q.ExternalID+q.URL == "" {
 		return p.findDeliveries(v, q)
 	}
 	return nil
+}
+
+// resolve replaces a part of a URL and an external id, which narrow deliveries, by the ids of what was found. It reports
+// whether there is one of each.
+func resolve(v *searchView, q *query.Query) bool {
+	if q.URL != "" && q.EndpointID.IsZero() {
+		if len(v.Endpoints.Data) != 1 {
+			v.Problems = append(v.Problems, searchProblem{"url:" + q.URL, "does not name one endpoint; choose one below and write endpoint: with its id"})
+			return false
+		}
+		q.EndpointID, _ = webhook.ParseEndpointID(v.Endpoints.Data[0].ID)
+	}
+	if q.ExternalID != "" && q.EventID.IsZero() {
+		if len(v.Events.Data) != 1 {
+			return false
+		}
+		q.EventID, _ = webhook.ParseEventID(v.Events.Data[0].ID)
+	}
+	return true
 }
 
 // narrows reports whether the query has a filter that only deliveries have.

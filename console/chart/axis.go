@@ -22,7 +22,7 @@ func newTimeAxis(begin, end time.Time) timeAxis {
 // at is the position of a time; one outside is at the end that is nearer.
 func (a timeAxis) at(t time.Time) float64 {
 	share := float64(t.Sub(a.begin)) / float64(a.end.Sub(a.begin))
-	return a.left + within(share, 0, 1)*(a.right-a.left)
+	return a.left + upTo(share, 1)*(a.right-a.left)
 }
 
 // maxTicks bounds the labels of an axis: on a phone no more have room.
@@ -57,7 +57,7 @@ func (a timeAxis) ticks() (times []time.Time, layout string) {
 	default:
 		layout = "Jan 2006"
 	}
-	for t := a.begin.UTC().Truncate(step); !t.After(a.end) && len(times) < maxTicks+1; t = t.Add(step) {
+	for t := a.begin.UTC().Truncate(step); !t.After(a.end) && len(times) <= maxTicks; t = t.Add(step) {
 		if !t.Before(a.begin) {
 			times = append(times, t)
 		}

@@ -73,20 +73,20 @@ func (d *drawing) html() template.HTML {
 
 // rect draws a rectangle with a text that a pointer shows; "" for none.
 func (d *drawing) rect(class string, x, y, width, height float64, hint string) {
-	x = within(x, 0, 100)
-	d.svg.WriteString(`<rect class="` + class + `" x="` + num(x) + `%" y="` + num(y) + `" width="` + num(within(width, 0, 100-x)) +
+	x = upTo(x, 100)
+	d.svg.WriteString(`<rect class="` + class + `" x="` + num(x) + `%" y="` + num(y) + `" width="` + num(upTo(width, 100-x)) +
 		`%" height="` + num(max(height, 0)) + `"`)
 	d.end("rect", hint)
 }
 
 func (d *drawing) dot(class string, x, y, radius float64, hint string) {
-	d.svg.WriteString(`<circle class="` + class + `" cx="` + num(within(x, 0, 100)) + `%" cy="` + num(y) + `" r="` + num(radius) + `"`)
+	d.svg.WriteString(`<circle class="` + class + `" cx="` + num(upTo(x, 100)) + `%" cy="` + num(y) + `" r="` + num(radius) + `"`)
 	d.end("circle", hint)
 }
 
 func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
-	d.svg.WriteString(`<line class="` + class + `" x1="` + num(within(x1, 0, 100)) + `%" y1="` + num(y1) +
-		`" x2="` + num(within(x2, 0, 100)) + `%" y2="` + num(y2) + `"/>`)
+	d.svg.WriteString(`<line class="` + class + `" x1="` + num(upTo(x1, 100)) + `%" y1="` + num(y1) +
+		`" x2="` + num(upTo(x2, 100)) + `%" y2="` + num(y2) + `"/>`)
 }
 
 // end closes an element that may have a hint.
@@ -100,7 +100,7 @@ func (d *drawing) end(element, hint string) {
 
 // text writes a text at a position: after it at the left end, before it at the right end, and else around it.
 func (d *drawing) text(class string, x, y float64, text string) {
-	x = within(x, 0, 100)
+	x = upTo(x, 100)
 	half := charWidth * float64(len([]rune(text))) / 2
 	anchor := "middle"
 	switch {
@@ -114,7 +114,7 @@ func (d *drawing) text(class string, x, y float64, text string) {
 
 // textFrom writes a text with its start, middle or end at a position.
 func (d *drawing) textFrom(class, anchor string, x, y float64, text string) {
-	d.svg.WriteString(`<text class="` + class + `" x="` + num(within(x, 0, 100)) + `%" y="` + num(y) + `" text-anchor="` + anchor + `">` +
+	d.svg.WriteString(`<text class="` + class + `" x="` + num(upTo(x, 100)) + `%" y="` + num(y) + `" text-anchor="` + anchor + `">` +
 		html.EscapeString(clean(text)) + "</text>")
 }
 
@@ -147,12 +147,12 @@ func (r *row) take(x float64, text string) bool {
 	return true
 }
 
-// within limits a number; what is not a number is the lower bound.
-func within(f, low, high float64) float64 {
+// upTo limits a number to 0 to high; what is not a number is 0.
+func upTo(f, high float64) float64 {
 	if math.IsNaN(f) {
-		return low
+		return 0
 	}
-	return min(max(f, low), high)
+	return min(max(f, 0), high)
 }
 
 // num is a number with up to two decimals.

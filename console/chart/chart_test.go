@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,7 +156,7 @@ func TestTimelineGolden(t *testing.T) {
 	golden(t, "timeline-give-up-near", DrawTimeline(near))
 
 	delivered := retrying
-	delivered.Attempts = append(retrying.Attempts[:4:4], Attempt{
+	delivered.Attempts = append(slices.Clone(retrying.Attempts[:4]), Attempt{
 		Number: 5, At: noon.Add(296 * time.Second), Took: 14 * time.Second, Decision: retry.Delivered, Result: "200",
 	})
 	delivered.Ended, delivered.End, delivered.Next = noon.Add(310*time.Second), "delivered", time.Time{}

@@ -76,7 +76,7 @@ func curve(values []time.Duration, steps int, top time.Duration) string {
 		if !drawn {
 			command = "M"
 		}
-		path.WriteString(command + num(within(x, 0, 1000)) + " " + num(within(y, 0, plotHeight)))
+		path.WriteString(command + num(upTo(x, 1000)) + " " + num(upTo(y, plotHeight)))
 		if !drawn {
 			path.WriteString("h.1")
 		}
@@ -88,15 +88,12 @@ func curve(values []time.Duration, steps int, top time.Duration) string {
 // niceDuration is a round duration that is not below d.
 func niceDuration(d time.Duration) time.Duration {
 	for _, unit := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
-		for _, n := range []time.Duration{1, 2, 5, 10, 20, 30, 50, 100, 200, 500} {
-			if unit >= time.Minute && n > 30 {
+		for _, n := range []int64{1, 2, 5, 10, 20, 30, 50, 100, 200, 500} {
+			if unit >= time.Second && n > 50 || unit >= time.Minute && n > 30 {
 				break
 			}
-			if unit >= time.Second && unit < time.Minute && n > 50 {
-				break
-			}
-			if n*unit >= d {
-				return n * unit
+			if nice := time.Duration(n * int64(unit)); nice >= d {
+				return nice
 			}
 		}
 	}

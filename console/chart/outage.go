@@ -51,7 +51,7 @@ func SimulateOutage(p retry.Policy, down time.Duration) Outage {
 	courses := make([]course, 0, outageSamples)
 	arrived := 0
 	for i := range outageSamples {
-		failed, end, given := o.course(uint64(i)) //nolint:gosec // small and positive
+		failed, end, given := o.course(uint64(i))
 		courses = append(courses, course{failed, end, given})
 		if !given {
 			arrived++
@@ -118,14 +118,14 @@ func splitMix(x uint64) uint64 {
 // Summary says what happens, in sentences.
 func (o *Outage) Summary() string {
 	down := "If the receiver is down for " + Span(o.Down) + ", "
-	switch {
-	case o.Share == 1:
+	switch o.Share {
+	case 1:
 		text := down + "every delivery arrives, usually " + Span(o.Usual-o.Down) + " after the receiver is back"
 		if o.Earliest != o.Latest {
 			text += " (from " + Span(o.Earliest-o.Down) + " to " + Span(o.Latest-o.Down) + ")"
 		}
 		return text + fmt.Sprintf(", with attempt %d.", o.Attempts)
-	case o.Share == 0:
+	case 0:
 		return down + fmt.Sprintf("no delivery of its begin arrives: each is given up after %d attempts, %s after the outage began, and becomes a dead letter.",
 			o.Attempts, Span(o.GivenUp))
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ type policyAxis struct{ end time.Duration }
 
 func (a policyAxis) at(since time.Duration) float64 {
 	share := math.Log(float64(max(since, policyBegin))/float64(policyBegin)) / math.Log(float64(a.end)/float64(policyBegin))
-	return policyLeft + within(share, 0, 1)*(right-policyLeft)
+	return policyLeft + upTo(share, 1)*(right-policyLeft)
 }
 
 // DrawPolicy draws when the attempts of a policy start if none succeeds: one row for each attempt, from the earliest to
@@ -55,7 +56,7 @@ func DrawPolicy(p retry.Policy) template.HTML {
 	}
 	for i, a := range shown {
 		y := policyTop + rowHeight*(float64(i)+0.5)
-		d.textFrom("tick", "end", policyLeft-1.5, y+4, fmt.Sprint(a.Number))
+		d.textFrom("tick", "end", policyLeft-1.5, y+4, strconv.Itoa(a.Number))
 		class, hint := "window", attemptWords(a)
 		if !a.Expected {
 			class = "window unlikely"

@@ -84,7 +84,7 @@ func DrawRamp(r Replay) template.HTML {
 	steps := max(int(math.Ceil(math.Log2(top))), 1)
 	first := max(0, steps-7) // eight marks at most have room
 	at := func(perMinute float64) float64 {
-		return left + within((math.Log2(math.Max(perMinute, 1))-float64(first))/float64(steps-first), 0, 1)*(right-left-2)
+		return left + upTo((math.Log2(math.Max(perMinute, 1))-float64(first))/float64(steps-first), 1)*(right-left-2)
 	}
 	words := fmt.Sprintf("Sending %d a minute of the %d a minute asked for.", r.Rate, r.Asked)
 	if !r.Open {

@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,8 +217,7 @@ func (t *Timeline) drawAttempts(d *drawing, axis timeAxis, above *row) {
 		}
 		d.dot(class, x, timelineTrack, dotRadius, a.words(t.Now))
 	}
-	for i := len(attempts) - 1; i >= 0; i-- { // the newest is labelled first
-		a := attempts[i]
+	for _, a := range slices.Backward(attempts) { // the newest is labelled first
 		x := axis.at(a.At)
 		if above.take(x, a.Result) {
 			d.text("label", x, timelineLabels, a.Result)

@@ -173,7 +173,7 @@ func FuzzParse(f *testing.F) {
 		require.LessOrEqual(t, len(suggested), query.MaxSuggestions)
 		for _, s := range suggested {
 			require.Equal(t, suggested, query.Suggest(text, query.Vocabulary{Types: []string{"order.paid"}}))
-			require.NotEqual(t, "", s)
+			require.NotEmpty(t, s)
 		}
 	})
 }

@@ -91,7 +91,7 @@ func reasons() []string {
 
 // quote quotes a value that would otherwise be more than one term.
 func quote(value string) string {
-	if strings.ContainsFunc(value, func(r rune) bool { return r < 0x80 && isSpace(byte(r)) }) {
+	if strings.ContainsFunc(value, func(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }) {
 		return `"` + value + `"`
 	}
 	return value

@@ -52,7 +52,7 @@ func read(text string, from int) term {
 		return t
 	}
 	t.to = len(text)
-	if end := strings.IndexFunc(text[i:], func(r rune) bool { return r < 0x80 && isSpace(byte(r)) }); end >= 0 {
+	if end := strings.IndexFunc(text[i:], func(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }); end >= 0 {
 		t.to = i + end
 	}
 	t.value = text[i:t.to]

@@ -71,10 +71,10 @@ func parseAge(text string) (time.Duration, bool) {
 	}
 	unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[text[len(text)-1]]
 	n, err := strconv.ParseUint(text[:len(text)-1], 10, 31)
-	if unit == 0 || err != nil || n == 0 || time.Duration(n) > maxAge/unit { //nolint:gosec // n has 31 bits
+	if unit == 0 || err != nil || n == 0 || time.Duration(n) > maxAge/unit {
 		return 0, false
 	}
-	return time.Duration(n) * unit, true //nolint:gosec // n has 31 bits
+	return time.Duration(n) * unit, true
 }
 
 // nearName returns the filter that was probably meant by "stat:held"; "" for text that is no misspelt filter.

@@ -243,6 +243,7 @@ func search(t *testing.T, b *bundle, w *window, scripts bool) {
 		"endpoint:" + ep.ID + " retrying":      "got 503",
 		"external_id:order-1001 open":          "got 503",
 		"state:delivered":                      "Nothing was found.",
+		"external_id:none retrying":            "Nothing was found.",
 		"state:gone":                           "is not a state",
 		strings.Replace(d.ID, "dlv", "evt", 1): "No event has the id",
 	} {

@@ -23,7 +23,7 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 	require.Len(t, found.Groups, 1)
 	group := found.Groups[0]
 	require.Equal(t, []any{b.Subscriber.ID, "http_400", 400, 3}, []any{group.EndpointID, group.Reason, group.Status, group.Count})
-	require.Equal(t, letters[2].DeliveryID, group.Example, "the newest")
+	require.Equal(t, letters[2], group.Example, "the newest")
 	require.False(t, group.Newest.Before(group.Oldest))
 	require.Equal(t, 3, found.Counted)
 	require.False(t, found.More)
