@@ -26,7 +26,8 @@ func TestPages(t *testing.T) {
 	replay := b.api(t, http.StatusAccepted, "POST", "/v1/tenants/acme/replays", `{"source":"dead_letters"}`)["id"].(string)
 	u := b.loggedIn(t, "operator")
 	ids := map[string]string{
-		"endpoints": endpoint, "events": event, "deliveries": delivery, "dead-letters": delivery, "replays": replay, "keys": b.ids["acme admin"], "tenants": "acme",
+		"endpoints": endpoint, "events": event, "deliveries": delivery, "dead-letters": delivery, "replays": replay,
+		"keys": b.ids["acme admin"], "tenants": "acme",
 	}
 	seen := 0
 	for _, pattern := range append(console.Pages(), "/") {
@@ -196,7 +197,8 @@ func TestStoredTextsAreText(t *testing.T) {
 		`{"type":"order.paid","payload":{"a":"`+script+`\u202e\u200b","b":"</pre><img src=x>"},"external_id":"`+script+`"}`)
 	u := b.loggedIn(t, "acme admin")
 	for _, path := range []string{
-		"/", "/endpoints", "/endpoints/" + endpoint, "/endpoints/" + endpoint + "/edit", "/endpoints/" + endpoint + "/pause", "/endpoints/" + endpoint + "/test",
+		"/", "/endpoints", "/endpoints/" + endpoint, "/endpoints/" + endpoint + "/edit", "/endpoints/" + endpoint + "/pause",
+		"/endpoints/" + endpoint + "/test",
 		"/events", "/events/" + event, "/events/" + event + "?payload=raw", "/events/new?from=" + event, "/deliveries", "/deliveries/" + delivery,
 		"/endpoints?text=" + "%3Cscript%3E", "/deliveries?event_type=%3Cscript%3Ealert(1)%3C/script%3E", "/events?external_id=%22%3E%3Cscript%3E",
 		"/search?q=%3Cscript%3Ealert(1)%3C/script%3E",
