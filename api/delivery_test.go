@@ -29,7 +29,7 @@ func TestDeliveryShape(t *testing.T) {
 		`attempt 1 is about to be made, or under way.","run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
 		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+
 		`"explanation":{"code":"starting","cause":null,"next":"Attempt 1 is made as soon as a worker takes `+
-		`it.","remedy":null,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
+		`it.","remedy":null,"workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Attempts, d.DueAt, d.LastError = webhook.StateRetrying, 2, testNow().Add(time.Second), "the vault did not answer"
 	d.LastOutcome = &webhook.LastOutcome{

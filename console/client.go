@@ -90,7 +90,10 @@ func (c client) fetch(ctx context.Context, method, path string, query url.Values
 	if filled := nonEmpty(query).Encode(); filled != "" {
 		target += "?" + filled
 	}
-	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body)) //nolint:gosec // for the API of this process
+	r, err := http.NewRequestWithContext(ctx, method, "/", bytes.NewReader(body))
+	if err == nil {
+		r.URL, err = url.ParseRequestURI(target)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make a request for %s: %w", method, err)
 	}

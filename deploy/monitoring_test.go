@@ -78,7 +78,12 @@ type panel struct {
 		RefID string `json:"refId"`
 		Expr  string `json:"expr"`
 	} `json:"targets"`
-	GridPos struct{ X, Y, W, H int } `json:"gridPos"`
+	GridPos struct {
+		X int `json:"x"`
+		Y int `json:"y"`
+		W int `json:"w"`
+		H int `json:"h"`
+	} `json:"gridPos"`
 }
 
 // The dashboard is JSON that Grafana takes: ids differ, panels do not overlap, and each shows something.

@@ -53,14 +53,15 @@ func newStoreCollector(life context.Context, store depths) *storeCollector {
 	}
 	return &storeCollector{
 		life: life, store: store,
-		depth:        desc("everpost_outbox_deliveries", "Deliveries that were stored and have no first attempt or claim, or are released and not yet begun"),
-		age:          desc("everpost_outbox_age_seconds", "Age of the oldest delivery in the outbox"),
-		held:         desc("everpost_held_deliveries", "Deliveries that are held; 100001 stands for more than 100,000"),
-		heldAge:      desc("everpost_held_age_seconds", "Age of the oldest held delivery since its event was accepted"),
-		replays:      desc("everpost_replays_running", "Replays that are running"),
-		replay:       desc("everpost_replay_rate_per_minute", "Deliveries that the running replays release in a minute, together"),
-		retrying:     desc("everpost_retrying_deliveries", "Deliveries that wait for a retry; 100001 stands for more than 100,000"),
-		retryingLong: desc("everpost_retrying_deliveries_over_24h", "Deliveries that wait for a retry, were not replayed, and were accepted more than 24 hours ago"),
+		depth:    desc("everpost_outbox_deliveries", "Deliveries that were stored and have no first attempt or claim, or are released and not yet begun"),
+		age:      desc("everpost_outbox_age_seconds", "Age of the oldest delivery in the outbox"),
+		held:     desc("everpost_held_deliveries", "Deliveries that are held; 100001 stands for more than 100,000"),
+		heldAge:  desc("everpost_held_age_seconds", "Age of the oldest held delivery since its event was accepted"),
+		replays:  desc("everpost_replays_running", "Replays that are running"),
+		replay:   desc("everpost_replay_rate_per_minute", "Deliveries that the running replays release in a minute, together"),
+		retrying: desc("everpost_retrying_deliveries", "Deliveries that wait for a retry; 100001 stands for more than 100,000"),
+		retryingLong: desc("everpost_retrying_deliveries_over_24h",
+			"Deliveries that wait for a retry, were not replayed, and were accepted more than 24 hours ago"),
 		retryLargest: desc("everpost_retrying_deliveries_of_largest_endpoint", "Deliveries that wait for a retry at the endpoint that has most of them"),
 	}
 }

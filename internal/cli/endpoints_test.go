@@ -43,7 +43,8 @@ func TestEndpointSettings(t *testing.T) {
 	b := setup(t)
 	flags := []string{
 		"--event-type=a,b.*", "--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
-		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--trace-context", "--auto-replay", "--metadata=team=a;b,c", "--metadata=x=y",
+		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--trace-context", "--auto-replay",
+		"--metadata=team=a;b,c", "--metadata=x=y",
 		"--data", `{"circuit_breaker":{"enabled":false},"auto_disable":false,"description":"a flag goes before it"}`,
 	}
 	want := map[string]any{

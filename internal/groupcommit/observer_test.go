@@ -37,7 +37,8 @@ func TestFlushesAreObserved(t *testing.T) {
 	w := New(Config[int]{
 		MaxWeight: 10, Observer: &seen, Classify: func(err error) Remedy { return Remedy{Repeat: errors.Is(err, once)} },
 		Flush: func(context.Context, []int) error {
-			if left--; left == 0 {
+			left--
+			if left == 0 {
 				return once
 			}
 			return nil

@@ -20,7 +20,8 @@ func TestStartsAreTraced(t *testing.T) {
 	tracer, err := tracing.New(t.Context(), tracing.Config{Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), URL: collector.URL() + "/v1/traces"})
 	require.NoError(t, err)
 	d := New(Config{Tracer: tracer, Logger: slog.New(slog.DiscardHandler)})
-	one, other := webhook.Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), webhook.Trace("00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-00f067aa0ba902b7-01")
+	one := webhook.Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	other := webhook.Trace("00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-00f067aa0ba902b7-01")
 	group := []webhook.Start{{Trace: one}, {Trace: other}, {}, {Trace: one}, {}}
 
 	traced, end := d.traceStart("fanout/x", group)

@@ -7,7 +7,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -52,13 +51,12 @@ func Of(ctx context.Context) webhook.Trace {
 	return traceOf(trace.SpanContextFromContext(ctx))
 }
 
+// traceOf returns a span's place as a traceparent (W3C Trace Context, section 3.2).
 func traceOf(sc trace.SpanContext) webhook.Trace {
 	if !sc.IsValid() {
 		return ""
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), sc), carrier)
-	return webhook.Trace(carrier[headerName])
+	return webhook.Trace("00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + (sc.TraceFlags() & trace.FlagsSampled).String())
 }
 
 // In returns a context with the span.

@@ -132,8 +132,7 @@ func TestNotSampled(t *testing.T) {
 }
 
 // Nothing of it costs anything while tracing is off.
-func TestOffAllocatesNothing(t *testing.T) {
-	// Not in parallel: AllocsPerRun counts what others allocate, too.
+func TestOffAllocatesNothing(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts what others allocate, too
 	var off *tracing.Tracer
 	ctx, delivery, header, failed := t.Context(), ref(), http.Header{}, errors.New("x")
 	require.Zero(t, testing.AllocsPerRun(100, func() {

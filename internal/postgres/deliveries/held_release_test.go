@@ -271,11 +271,11 @@ func TestPausedReleases(t *testing.T) {
 			b.ReleaseAllHeld(t)
 			b.Exec(t, `update replays set `+c.change+` where $1::timestamptz is not null and $2::uuid is not null`,
 				starts[first].EventID.Time(), starts[first].DeliveryID)
-			paused, err := b.Deliveries.PausedReleases(t.Context(), starts[first].TenantID)
+			paused, err := b.PausedReleases(t.Context(), starts[first].TenantID)
 			require.NoError(t, err)
 			var covered []int
 			for i, start := range starts {
-				d, err := b.Deliveries.Delivery(t.Context(), start.TenantID, start.DeliveryID)
+				d, err := b.Delivery(t.Context(), start.TenantID, start.DeliveryID)
 				require.NoError(t, err)
 				for _, release := range paused {
 					if release.Covers(&d) {

@@ -24,7 +24,8 @@ func TestEndpoint(tenantID string) webhook.Endpoint {
 		RetryPolicy:    policy,
 		CircuitBreaker: webhook.CircuitBreaker{Enabled: true, Window: 90 * time.Second, MinRequests: 3, FailureRatio: 0.75, Cooldown: time.Minute},
 		AutoDisable:    webhook.AutoDisable{Enabled: true, Exhausted24h: 4, PermanentStreak: 5},
-		AutoReplay:     true, Signature: webhook.SignatureV1, PayloadFormat: webhook.PayloadEnvelope, TraceContext: true, Metadata: map[string]string{"team": "shop"},
+		AutoReplay:     true, Signature: webhook.SignatureV1, PayloadFormat: webhook.PayloadEnvelope, TraceContext: true,
+		Metadata: map[string]string{"team": "shop"},
 	}
 }
 

@@ -5,11 +5,11 @@ package tracingtest
 import (
 	"bytes"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -98,7 +98,7 @@ func attributes(all []*commonpb.KeyValue) map[string]string {
 		case *commonpb.AnyValue_StringValue:
 			texts[a.GetKey()] = value.StringValue
 		default:
-			texts[a.GetKey()] = fmt.Sprint(a.GetValue().GetIntValue())
+			texts[a.GetKey()] = strconv.FormatInt(a.GetValue().GetIntValue(), 10)
 		}
 	}
 	return texts
