@@ -62,7 +62,7 @@ func TestEndpointHealth(t *testing.T) {
 			"next": "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again. " +
 				"Held deliveries are released oldest first.",
 			"remedy": "Mend the receiver at example.com. To try it at once: " +
-				"everpost endpoints close-circuit " + id + ".", "until": "2026-01-31T09:30:21.123456Z",
+				"everpost endpoints close-circuit " + id + ".", "workflow": nil, "until": "2026-01-31T09:30:21.123456Z",
 		},
 	}, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
 
