@@ -218,15 +218,6 @@ func (w *window) await(said string, reload bool) {
 	})
 }
 
-// logIn logs in with a key.
-func (w *window) logIn(key string) {
-	w.t.Helper()
-	w.show("/login", http.StatusOK)
-	w.fill("key", key)
-	w.pressButton("Log in")
-	require.NotContains(w.t, w.path(), "/login", w.text())
-}
-
 // withoutScripts switches JavaScript off for the pages that follow.
 func (w *window) withoutScripts() {
 	w.t.Helper()

@@ -74,8 +74,9 @@ func (w *window) look(path, axe string) []string {
 	for _, width := range wideAndNarrow {
 		w.size(width, 900)
 		wider := evaluate[int](w, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
-		require.LessOrEqual(w.t, wider, 0, "%s scrolls sideways at %d px: %s", path, width, evaluate[string](w, `[...document.querySelectorAll("body *")].filter(e =>
-			e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join(" | ")`))
+		tooWide := evaluate[string](w, `[...document.querySelectorAll("body *")].filter(e =>
+			e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join(" | ")`)
+		require.LessOrEqual(w.t, wider, 0, "%s scrolls sideways at %d px: %s", path, width, tooWide)
 		for _, theme := range []string{"light", "dark"} {
 			w.theme(theme)
 			if axe != "" && (width > 1000 || theme == "light") {
@@ -100,7 +101,8 @@ func (b *bundle) someOfEverything() {
 	b.t.Helper()
 	r := newReceiver(b.t)
 	for _, kind := range []string{"well", "tired", "odd"} {
-		b.endpoint(r, "/"+kind, fieldsOf{"event_types": []string{"a." + kind, "order." + kind}, "retry_policy": patiently(), "description": "The " + kind + " one"})
+		b.endpoint(r, "/"+kind, fieldsOf{"event_types": []string{"a." + kind, "order." + kind}, "retry_policy": patiently(),
+			"description": "The " + kind + " one"})
 	}
 	paused := b.endpoint(r, "/paused", fieldsOf{"event_types": []string{"a.paused"}})
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+paused.ID+"/pause", nil, nil)

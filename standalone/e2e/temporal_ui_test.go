@@ -144,9 +144,9 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 	u := setupWebUI(t)
 	well, kind := u.point()
 	delivered := u.waitDelivered(kind)
-	waits, scheduledEndpoint := u.open(), ""
+	waits := u.open()
 	ep, kind := u.point()
-	scheduledEndpoint = ep.ID
+	scheduledEndpoint := ep.ID
 	_, scheduled := u.postOne(kind, `{}`, "deliver_at", strconv.Quote(at(time.Now().Add(48*time.Hour))))
 	scheduled = u.waitScheduled(scheduled.ID)
 	_, members := u.shared()
