@@ -158,9 +158,10 @@ func errorDetail(text string, now time.Time) string {
 // validity says when a certificate expired or becomes valid; "" for another error. The text is that of
 // x509.CertificateInvalidError.
 func validity(text string, now time.Time) string {
-	for relation, words := range map[string]string{
-		" is after ": "the certificate expired on ", " is before ": "the certificate is not valid before ",
+	for _, known := range [...][2]string{
+		{" is after ", "the certificate expired on "}, {" is before ", "the certificate is not valid before "},
 	} {
+		relation, words := known[0], known[1]
 		_, limit, found := strings.Cut(text, relation)
 		if !found || !strings.Contains(text, "certificate has expired or is not yet valid") {
 			continue
