@@ -25,7 +25,7 @@ type stuck struct {
 func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 	b.t.Helper()
 	all := map[string]stuck{}
-	unavailable := receivertest.Step{Status: http.StatusServiceUnavailable}
+	unavailable, gone := receivertest.Step{Status: http.StatusServiceUnavailable}, ""
 	for name, c := range map[string]struct {
 		step   receivertest.Step
 		fields fieldsOf
@@ -53,6 +53,8 @@ func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 		switch name {
 		case "well":
 			further = []string{"deliver_at", `"` + at(time.Now().Add(48*time.Hour)) + `"`}
+		case "gone":
+			gone = ep.ID
 		case "paused":
 			b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+ep.ID+"/pause", nil, nil)
 		}
@@ -60,6 +62,16 @@ func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 		all[name] = stuck{d, c.code}
 	}
 	b.waitState(all["gone"].ID, "dead_lettered")
+	eventually(contextFor(b.t, patience), b.t, func() string {
+		var ep struct {
+			State string `json:"state"`
+		}
+		b.ask(http.StatusOK, http.MethodGet, "/endpoints/"+gone, nil, &ep)
+		if ep.State != "disabled" {
+			return "the endpoint that answered 410 is " + ep.State
+		}
+		return ""
+	})
 	_, disabled := b.postOne("a.gone", `{}`)
 	all["disabled"] = stuck{disabled, "held_disabled"}
 	b.waitState(all["tripping"].ID, "retrying")

@@ -123,7 +123,7 @@ func TestDemonstration(t *testing.T) {
 		return ""
 	})
 	said := strings.Join(in.process.said(), "\n")
-	require.Regexp(t, `(?s)^ready .*accepted +evt_\S+.*attempt 1 +503.*Retry-After: 1.*signature verified.*attempt 2 +200.*signature verified`, said)
+	require.Regexp(t, `(?ms)^ready .*accepted +evt_\S+.*attempt 1 +503.*Retry-After: 1.*signature verified.*attempt 2 +200.*signature verified`, said)
 	first := regexp.MustCompile(`([0-9.]+) s +attempt 1 `).FindStringSubmatch(said)
 	require.NotNil(t, first, said)
 	took, err := strconv.ParseFloat(first[1], 64)
