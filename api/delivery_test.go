@@ -22,6 +22,7 @@ func TestDeliveryShape(t *testing.T) {
 	d := &b.deliveries[0]
 	ids := fmt.Sprintf(`{"id":%q,"event_id":%q,"endpoint_id":%q,"event_type":"order.paid",`, delivery, event, d.EndpointID)
 	workflow := fmt.Sprintf(`"workflow_id":"delivery/%s/%s","workflow_url":"http://ui.example/delivery%%2F%s%%2F%s",`, event, d.EndpointID, event, d.EndpointID)
+	shown := fmt.Sprintf(`"workflow":"Its workflow is delivery/%s/%s."`, event, d.EndpointID)
 	get := func() string {
 		return strings.TrimSpace(b.ok(t, http.StatusOK, "operator", "GET", deliveriesPath+"/"+delivery, "").text)
 	}
@@ -41,7 +42,7 @@ func TestDeliveryShape(t *testing.T) {
 		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z",`+
 		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+`"explanation":{"code":"internal_fault","cause":"The vault did not answer. `+
 		`No attempt is counted, and nothing is held against the receiver.","next":"It goes on by itself when the fault has ended.",`+
-		`"remedy":"An operator finds the cause in the worker's log.","workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
+		`"remedy":"An operator finds the cause in the worker's log.",`+shown+`,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Reason, d.LastError, d.CompletedAt = webhook.StateDeadLettered, "connect_refused", "", testNow()
 	d.LastOutcome = &webhook.LastOutcome{Decision: retry.Permanent, Reason: "connect_refused", At: testNow()}
@@ -53,7 +54,7 @@ func TestDeliveryShape(t *testing.T) {
 		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","cause":"The receiver at example.com refused the `+
 		`connection.",`+
 		`"next":"Nothing more is sent unless it is replayed; kept as a dead letter.","remedy":"Check that the receiver at example.com runs, and that its load `+
-		`balancer and firewall let requests through. To send it again: everpost deliveries replay `+delivery+`.","workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":null}}`, get())
+		`balancer and firewall let requests through. To send it again: everpost deliveries replay `+delivery+`.",`+shown+`,"until":null}}`, get())
 
 	for query, want := range map[string]int{
 		"": 1, "?state=dead_lettered": 1, "?state=pending": 0, "?state=pending&state=dead_lettered": 1, "?event_id=" + event: 1,

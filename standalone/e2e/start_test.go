@@ -162,7 +162,7 @@ func TestDemonstration(t *testing.T) {
 	require.NoError(t, got.into(&next))
 	demo.door = in.door()
 	demo.waitState(next.Deliveries[0].ID, "delivered") // its receiver is back on the same address
-	require.Len(t, in.process.said(), 1, "the second start shows the ready line and no demonstration")
+	require.Len(t, in.process.said(), 2, "the second start shows the console's link and the ready line, and no demonstration")
 }
 
 func TestStopFinishesWhatIsUnderWay(t *testing.T) {
