@@ -50,7 +50,7 @@ func TestSharedDeferrals(t *testing.T) {
 	for _, start := range starts {
 		l.stayed(start, webhook.StateDelivered, 1)
 	}
-	apart(t, b, starts, 1900*time.Millisecond)
+	apart(t, b, starts, 1500*time.Millisecond)
 	require.Zero(t, l.gate.Totals().InFlight)
 	require.Zero(t, l.gate.Totals().Reserved)
 }
