@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// counting is a process whose observer says what it counts.
+// counting holds the activities of a process and what their observer has counted.
 func (b *bundle) counting(t *testing.T, change func(*activities.Config)) (*process, *metrics) {
 	t.Helper()
 	seen := &metrics{}
