@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -26,16 +25,10 @@ func (a *App) makeActivities() {
 	a.activities = activities.New(activities.Config{
 		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
 		Admission: a.admission, OnBacklog: a.starter.NoteHeld, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
-		Audit: a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, OnEndWithoutAttempt: a.ended, Tracer: a.tracer,
+		Audit: a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, OnEndWithoutAttempt: a.monitor.Ended, Tracer: a.tracer,
 		Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
-}
-
-// ended is called when a delivery ends without an attempt.
-func (a *App) ended(ref webhook.Ref, p webhook.Progress) {
-	a.metrics.Ended(p)
-	a.monitor.Ended(ref, p)
 }
 
 // newSDKWorker starts Temporal's worker once, with an interceptor for traces if there are any.
