@@ -53,7 +53,7 @@ func (o observer) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progr
 
 func (o observer) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool) {
 	if ended && a == nil {
-		o.Metrics.Ended(p)
+		o.Ended(p)
 	}
 	o.statistics.Counted(ref, a, p, ended)
 }
