@@ -51,8 +51,12 @@ var binaryForTests = sync.OnceValues(func() (string, error) {
 func tiny() size {
 	return size{
 		warmUp: 20, events: 100, fanOut: 10, batched: 250, retried: 20, broken: 10, paces: []pace{{40, 1}}, waiting: 150, rounds: 1,
-		growth: grown{days: 2, perDay: 50, beside: pace{40, 1}, removing: pace{40, 1}, turns: 2},
-		rest:   time.Second, linger: 100 * time.Millisecond, stall: time.Minute, patience: time.Minute, profile: time.Second, report: time.Second,
+		growth: grown{history{days: 2, perDay: 50, payload: 64}, pace{40, 1}, pace{40, 1}, 2},
+		pages: pages{
+			history: history{days: 2, perDay: 100, payload: 64, deadEvery: 10}, endpoints: 20, waiting: 20, busy: 3,
+			looks: 2, watchers: 2, beside: pace{40, 1}, turns: 1,
+		},
+		rest: time.Second, linger: 100 * time.Millisecond, stall: time.Minute, patience: time.Minute, profile: time.Second, report: time.Second,
 	}
 }
 
@@ -334,6 +338,28 @@ func TestGrowth(t *testing.T) {
 	require.Positive(t, r.row("growth-retention").Median[retainTime])
 }
 
+// TestPages looks at every page of a small installation.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	rows, err := lookAtPages(t.Context(), b)
+	require.NoError(t, err)
+	r := resultWith(rows...)
+	for _, kind := range pageKinds() {
+		m := r.row("page-" + kind.name)
+		require.Positive(t, m.Median[pageP95], kind.name)
+		require.Positive(t, m.Median[pageKiB], kind.name)
+	}
+	for _, name := range []string{"pages-alone", "pages-watched"} {
+		requireMeasured(t, r.row(name))
+		require.Zero(t, r.row(name).Median[lost])
+	}
+	require.Positive(t, r.row("pages-watched").Median[p99Ratio])
+	text := &strings.Builder{}
+	require.NoError(t, r.render(text))
+	require.Contains(t, text.String(), "a page, ms")
+}
+
 // TestPast checks that the history equals rows that the store itself writes, as far as they
 // can be read.
 func TestPast(t *testing.T) {
@@ -356,7 +382,7 @@ func TestPast(t *testing.T) {
 	for _, table := range tables {
 		before[table] = count(table)
 	}
-	require.NoError(t, past.write(t.Context(), b.size.growth))
+	require.NoError(t, past.write(t.Context(), b.size.growth.history))
 	for _, table := range tables {
 		require.Equal(t, before[table]+b.size.growth.deliveries(), count(table), table)
 	}
@@ -367,7 +393,7 @@ func TestPast(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, b.size.warmUp+b.size.growth.deliveries(), n, "the API shows them")
 	require.NoError(t, past.killOne(t.Context()))
-	require.NoError(t, past.retain(t.Context(), b.size.growth))
+	require.NoError(t, past.retain(t.Context(), b.size.growth.history))
 	for _, table := range tables {
 		require.Equal(t, before[table]+1, count(table), "%s: those of the dead letter stay", table)
 	}

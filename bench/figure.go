@@ -42,6 +42,12 @@ const (
 	ofLoop       metric = "end_to_end_p50_of_loop" // endToEndP50 relative to the plain loop's at the same rate
 	retainTime   metric = "retain_s"
 
+	pageP50  metric = "page_ms_p50" // from the request to the end of the page
+	pageP95  metric = "page_ms_p95"
+	pageP99  metric = "page_ms_p99"
+	pageKiB  metric = "page_kib_max"
+	p99Ratio metric = "end_to_end_p99_ratio"
+
 	firstStart  metric = "first_start_s" // on an empty directory, exec to ready
 	secondStart metric = "second_start_s"
 	stopTime    metric = "stop_s" // SIGTERM to exit, nothing under way

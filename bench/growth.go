@@ -5,23 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/everpost/everpost/internal/postgres/stores"
 )
 
 // grown is an installation's history, and the steady work that is measured on top of it.
 type grown struct {
-	days, perDay int
-	beside       pace
-	removing     pace // while retention removes the history
-	turns        int  // how often each work runs on both installations
+	history
+
+	beside   pace
+	removing pace // while retention removes the history
+	turns    int  // how often each work runs on both installations
 }
-
-func (g grown) deliveries() int { return g.days * g.perDay }
-
-const day = 24 * time.Hour
 
 // growth measures whether an installation becomes slower with its history, and whether
 // retention disturbs it. It alternates with an empty installation, so that changes in the
@@ -79,7 +72,7 @@ func (b *bench) grow(ctx context.Context, in *instance) error {
 		return err
 	}
 	defer past.close(ctx)
-	return past.write(ctx, b.size.growth)
+	return past.write(ctx, b.size.growth.history)
 }
 
 // restart restarts an installation: a process that has worked for a minute differs from a
@@ -135,7 +128,7 @@ func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error
 	took := time.Duration(0)
 	go func() {
 		started := time.Now()
-		err := past.retain(ctx, b.size.growth)
+		err := past.retain(ctx, b.size.growth.history)
 		took = time.Since(started)
 		retained <- err
 	}()
@@ -145,105 +138,4 @@ func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error
 	}
 	f.set(retainTime, took.Seconds())
 	return f, nil
-}
-
-// past is the database of an installation, into which a history is written.
-type past struct {
-	connection *pgx.Conn
-	store      *stores.DB
-}
-
-func openPast(ctx context.Context, in *instance) (*past, error) {
-	url, err := in.DatabaseURL()
-	if err != nil {
-		return nil, err
-	}
-	connection, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the installation's PostgreSQL: %w", err)
-	}
-	store, err := stores.Open(ctx, stores.Config{URL: url, MaxConns: 2})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the record: %w", err), connection.Close(ctx))
-	}
-	return &past{connection, store}, nil
-}
-
-func (p *past) close(ctx context.Context) {
-	p.store.Close()
-	_ = p.connection.Close(context.WithoutCancel(ctx)) // the server is stopped next
-}
-
-// write writes days of events of 1 KiB, each with an external id, delivered by one attempt.
-func (p *past) write(ctx context.Context, g grown) error {
-	today := time.Now().UTC().Truncate(day)
-	for n := g.days + 1; n > 1; n-- { // not yesterday: retention keeps a part of it
-		from := today.Add(-time.Duration(n) * day)
-		if err := p.store.Retention.EnsurePartitions(ctx, from); err != nil {
-			return fmt.Errorf("make partitions: %w", err)
-		}
-		if _, err := p.connection.Exec(ctx, writeDay, from, g.perDay, payloadSize); err != nil {
-			return fmt.Errorf("write the past: %w", err)
-		}
-	}
-	for _, statement := range []string{"vacuum (analyze) events, deliveries, attempts, idempotency_keys", "checkpoint"} {
-		if _, err := p.connection.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %w", statement, err)
-		}
-	}
-	return nil
-}
-
-// writeDay writes $2 deliveries, spread over the day $1, with payloads of $3 bytes. Ids are
-// UUIDv7 of their time, like the store's.
-const writeDay = `
-	with made as materialized (
-		select moment, md5(random()::text) salt,
-			(time || '7' || left(md5(random()::text), 3) || '8' || left(md5(random()::text), 15))::uuid event,
-			(time || '8' || left(md5(random()::text), 3) || '8' || left(md5(random()::text), 15))::uuid delivery
-		from generate_series(0, $2::int - 1) n,
-			lateral (select $1::timestamptz + n * (interval '1 day' / $2::int) moment) times,
-			lateral (select lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') "time") hex),
-	endpoint as (select id, tenant_id from endpoints order by id limit 1),
-	events as (
-		insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, created_at)
-		select event, tenant_id, 'bench.past', salt, convert_to(repeat(salt, $3::int / 32), 'UTF8'), sha256(salt::bytea), array[id], moment
-		from made, endpoint),
-	keys as (
-		insert into idempotency_keys (tenant_id, kind, key, body_sha256, event_id, created_at)
-		select tenant_id, 1, salt, sha256(salt::bytea), event, moment from made, endpoint),
-	attempts as (
-		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns,
-			delay_source, nominal_ns, truncated, request_headers, response_headers, response_body)
-		select delivery, 1, 1, moment, 2000, 0, 'http_200', 200, 0, '', 0, '', 0, false, '{}', '{}', '' from made)
-	insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, attempts, run_attempts, give_up_at,
-		completed_at, workflow_id, last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns)
-	select delivery, event, id, tenant_id, 'bench.past', moment, 1, 1, 3, 1, 1, moment + interval '72 hours', moment,
-		'delivery/' || event || '/' || id, 0, 'http_200', 200, 2000, moment, 0 from made, endpoint`
-
-// killOne turns one delivery of the youngest day into a dead letter, so that the day cannot
-// be dropped as a whole.
-func (p *past) killOne(ctx context.Context) error {
-	_, err := p.connection.Exec(ctx, `update deliveries set state = 4 where id = (select id from deliveries where created_at < $1 order by id desc limit 1)`,
-		time.Now().UTC().Truncate(day).Add(-day))
-	if err != nil {
-		return fmt.Errorf("make a dead letter: %w", err)
-	}
-	return nil
-}
-
-// retain does once what a worker does every hour. It drops all days except the one with the
-// dead letter, of which it deletes the other rows.
-func (p *past) retain(ctx context.Context, g grown) error {
-	removed, err := p.store.Retention.Retain(ctx, time.Now(), day)
-	if err != nil {
-		return fmt.Errorf("remove old days: %w", err)
-	}
-	if want := int64(g.perDay - 1); removed.Rows != want {
-		return fmt.Errorf("retention deleted %d rows of the day that is still needed, not %d", removed.Rows, want)
-	}
-	if _, err := p.store.Events.PruneIdempotencyKeys(ctx, day); err != nil {
-		return fmt.Errorf("remove old keys: %w", err)
-	}
-	return nil
 }

@@ -36,6 +36,7 @@ type size struct {
 	paces   []pace
 	waiting int
 	growth  grown
+	pages   pages
 	rounds  int           // of throughput before and during the waiting
 	rest    time.Duration // idle time whose cost is measured
 
@@ -51,7 +52,11 @@ func fullSize() size {
 	return size{
 		warmUp: 500, events: 5000, fanOut: 500, batched: 20000, retried: 5000, broken: 500,
 		paces: []pace{{50, 20}, {200, 20}, {2000, 60}}, waiting: 100000, rounds: 3, rest: 20 * time.Second,
-		growth: grown{days: 10, perDay: 200000, beside: pace{200, 20}, removing: pace{200, 60}, turns: 6},
+		growth: grown{history{days: 10, perDay: 200000, payload: payloadSize}, pace{200, 20}, pace{200, 60}, 6},
+		pages: pages{
+			history: history{days: 20, perDay: 500000, payload: 256, deadEvery: 200}, endpoints: 5000, waiting: 20000, busy: 200,
+			looks: 100, watchers: 10, beside: pace{200, 20}, turns: 6,
+		},
 		settle: 8 * time.Second, linger: 2 * time.Second,
 		stall: 90 * time.Second, patience: 30 * time.Minute, profile: 30 * time.Second, report: 30 * time.Second,
 	}
@@ -61,7 +66,8 @@ func quickSize() size {
 	s := fullSize()
 	s.warmUp, s.events, s.fanOut, s.batched, s.retried, s.broken = 100, 1000, 100, 2000, 500, 50
 	s.paces = []pace{{50, 5}, {200, 5}, {2000, 5}}
-	s.growth = grown{days: 2, perDay: 10000, beside: pace{200, 5}, removing: pace{200, 5}, turns: 1}
+	s.growth.days, s.growth.perDay, s.growth.beside, s.growth.removing, s.growth.turns = 2, 10000, pace{200, 5}, pace{200, 5}, 1
+	s.pages.days, s.pages.perDay, s.pages.endpoints, s.pages.waiting, s.pages.looks, s.pages.turns = 2, 10000, 100, 500, 10, 1
 	s.waiting, s.rounds, s.rest = 1000, 1, 5*time.Second
 	s.settle, s.linger, s.profile = time.Second, time.Second, 5*time.Second
 	return s
@@ -87,6 +93,7 @@ func scenarios() []scenario {
 		{name: "start", run: start},
 		{name: "waiting", run: waiting, once: true},
 		{name: "growth", run: growth, once: true},
+		{name: "pages", run: lookAtPages, once: true},
 	}
 }
 

@@ -31,6 +31,14 @@ func columns() []column {
 	}
 }
 
+// pageColumns are those of the table of pages.
+func pageColumns() []column {
+	return []column{
+		{[2]string{"a page, ms", "p50 / p95 / p99"}, 1, " / ", []metric{pageP50, pageP95, pageP99}},
+		{[2]string{"at most", "KiB"}, 0, "", []metric{pageKiB}},
+	}
+}
+
 // remark is a figure with a line of its own below the main table.
 type remark struct {
 	of     metric
@@ -52,6 +60,7 @@ func remarks() []remark {
 		{acceptRatio, "%.2f of the accepted events/s of the empty system", true},
 		{throughputRatio, "%.2f of the deliveries/s of the empty system", true},
 		{latencyRatio, "%.2f of the end-to-end p50 of the empty system", true},
+		{p99Ratio, "%.2f of the end-to-end p99 without anyone watching", true},
 		{retainTime, "%.1f s until everything old was removed", true},
 		{firstStart, "%.2f s from the first start to ready", true},
 		{secondStart, "%.2f s from the second start to ready", true},
@@ -76,7 +85,8 @@ func (r *result) render(to io.Writer) error {
 		fmt.Fprintf(text, "With %s=%s.\n", name, value)
 	}
 	text.WriteByte('\n')
-	r.printTable(text)
+	r.printTable(text, deliveriesPerSecond, columns())
+	r.printTable(text, pageP50, pageColumns())
 	for _, m := range r.Rows {
 		fmt.Fprintf(text, "\n%s: %s\n", m.Name, m.About)
 		for _, line := range m.remarks() {
@@ -96,18 +106,18 @@ func (r *result) render(to io.Writer) error {
 	return nil
 }
 
-// printTable writes the rows with deliveries.
-func (r *result) printTable(to *strings.Builder) {
+// printTable writes the rows that have a figure, in columns.
+func (r *result) printTable(to *strings.Builder, having metric, columns []column) {
 	lines := [][]string{{""}, {""}}
-	for _, c := range columns() {
+	for _, c := range columns {
 		lines[0], lines[1] = append(lines[0], c.heads[0]), append(lines[1], c.heads[1])
 	}
 	for _, m := range r.Rows {
-		if _, ok := m.Median[deliveriesPerSecond]; !ok {
+		if _, ok := m.Median[having]; !ok {
 			continue
 		}
 		line := []string{m.Name}
-		for _, c := range columns() {
+		for _, c := range columns {
 			line = append(line, c.cell(m.Median))
 		}
 		lines = append(lines, line)

@@ -17,10 +17,13 @@ import (
 )
 
 // isAudited reports whether an operation must be in the audit log: every change that needs
-// more than an ingest key, and reading a secret.
+// more than an ingest key, and reading a secret. previewReplay is a POST that changes nothing.
 func isAudited(t *testing.T, o contracttest.Operation) bool {
 	t.Helper()
 	scope, open := scopeOf(t, o)
+	if o.ID == "previewReplay" {
+		return false
+	}
 	return !open && (o.Method != http.MethodGet && scope > webhook.ScopeIngest || o.ID == "getEndpointSecret")
 }
 

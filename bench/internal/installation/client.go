@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -25,6 +26,9 @@ type Client struct {
 func NewClient(base, key string) *Client {
 	return &Client{Base: base, key: "Bearer " + key, HTTP: NewHTTPClient()}
 }
+
+// Key returns the API key.
+func (c *Client) Key() string { return strings.TrimPrefix(c.key, "Bearer ") }
 
 // NewHTTPClient returns a client that keeps many connections to the same host.
 func NewHTTPClient() *http.Client {
