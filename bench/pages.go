@@ -48,7 +48,7 @@ func pageKinds() []pageKind {
 		{"events", below("events")},
 		{"event", func(s *sample) string { return tenantPage("events/" + s.events.any()) }},
 		{"deliveries", below("deliveries")},
-		{"deliveries-open", below("deliveries?state=open")},
+		{"deliveries-open", below("deliveries?state=pending&state=retrying&state=held")},
 		{"deliveries-endpoint", func(s *sample) string { return tenantPage("deliveries?endpoint_id=" + s.endpoints.any()) }},
 		{"delivery", func(s *sample) string { return tenantPage("deliveries/" + s.deliveries.any()) }},
 		{"dead-letters", below("dead-letters")},
@@ -164,8 +164,12 @@ func (b *bench) look(ctx context.Context, looker *browser, of *sample) ([]row, e
 		f := figures{}
 		f.setQuantiles(took[i], pageP50, pageP95, pageP99)
 		f.set(pageKiB, float64(most[i])/1024)
-		rows = append(rows, row{"page-" + kind.name, fmt.Sprintf("%d looks, one after another, beside %d deliveries of %d endpoints",
-			b.size.pages.looks, b.size.pages.deliveries(), b.size.pages.endpoints), f})
+		about := ""
+		if i == 0 {
+			about = fmt.Sprintf("and the other pages: each %d times, one after another, beside %d deliveries of %d endpoints",
+				b.size.pages.looks, b.size.pages.deliveries(), b.size.pages.endpoints)
+		}
+		rows = append(rows, row{"page-" + kind.name, about, f})
 		if f[pageP95] > milliseconds(pageBudget) || most[i] > pageBytes {
 			b.sayf("%s is over its budget of %s and %d KiB: %.0f ms at p95, %.0f KiB", kind.name, pageBudget, pageBytes>>10, f[pageP95], f[pageKiB])
 		}

@@ -122,7 +122,7 @@ func (p *past) writeStatistics(ctx context.Context, size pages) error {
 	const of = `insert into %s (tenant_id, endpoint_id, at, attempt_delivered, attempt_http_4xx, first_attempts, first_delivered,
 			ended_delivered, ended_dead_lettered, latency_2, latency_5, latency_20)
 		select tenant_id, id, at, 40, 2, 42, 40, 40, 2, 30, 10, 2
-		from (select '00000000-0000-0000-0000-000000000000'::uuid id, tenant_id from tenants union all select '00000000-0000-0000-0000-000000000000', ''
+		from (select '00000000-0000-0000-0000-000000000000'::uuid id, id tenant_id from tenants union all select '00000000-0000-0000-0000-000000000000', ''
 			union all (select id, tenant_id from endpoints where 'bench.past' = any(event_types) order by id limit $1)) rows,
 			generate_series($2::timestamptz, $3::timestamptz, '%s') at
 		on conflict do nothing`
@@ -158,7 +158,7 @@ func (p *past) sample(ctx context.Context) (*sample, error) {
 		{&s.events, eventID, `select event_id from deliveries where event_type = 'bench.past' order by random() limit 1000`},
 		{&s.deliveries, deliveryID, `select id from deliveries where event_type = 'bench.past' order by random() limit 1000`},
 		{&s.dead, deliveryID, `select id from deliveries where state = 4 order by random() limit 1000`},
-		{&s.externalIDs, externalID, `select decode(key, 'hex') from idempotency_keys where kind = 1 and event_id in (select id from events where type = 'bench.past' limit 1000)`},
+		{&s.externalIDs, externalID, `select key::uuid from idempotency_keys where kind = 1 and event_id in (select id from events where type = 'bench.past' limit 1000)`},
 	} {
 		rows, err := p.connection.Query(ctx, of.query)
 		if err != nil {

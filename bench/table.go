@@ -88,6 +88,9 @@ func (r *result) render(to io.Writer) error {
 	r.printTable(text, deliveriesPerSecond, columns())
 	r.printTable(text, pageP50, pageColumns())
 	for _, m := range r.Rows {
+		if m.About == "" { // as the row before
+			continue
+		}
 		fmt.Fprintf(text, "\n%s: %s\n", m.Name, m.About)
 		for _, line := range m.remarks() {
 			fmt.Fprintf(text, "  %s\n", line)
