@@ -53,6 +53,14 @@ func cursorSum(binding, position string) [sha256.Size]byte {
 // idPosition converts an id to a position, and idAfter converts it back.
 func idPosition(id [16]byte) string { return string(id[:]) }
 
+// searchedPosition is the position of the last row that a list has looked at; "" for none.
+func searchedPosition(id [16]byte) string {
+	if id == ([16]byte{}) {
+		return ""
+	}
+	return idPosition(id)
+}
+
 func idAfter(position string) (id [16]byte) {
 	copy(id[:], position)
 	return id

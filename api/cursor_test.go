@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func FuzzCursor(f *testing.F) {
@@ -96,6 +98,40 @@ func TestListsInPages(t *testing.T) {
 			require.Equal(t, (total+limit-1)/limit, pages+1, "%d entries by %d", total, limit)
 		}
 	}
+}
+
+// A page of a search may be short or empty, and the next one goes on where it stopped.
+func TestAListThatSearchesGoesOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t)
+	for i := range 10 {
+		b.ok(t, http.StatusAccepted, "ingest", "POST", "/v1/tenants/acme/events", fmt.Sprintf(`{"type":"order.paid","payload":%d}`, i))
+	}
+	require.Len(t, b.deliveries, 10)
+	b.searches, b.deliveries[1].State = 4, webhook.StateCancelled
+	wanted := b.deliveries[1].DeliveryID.String()
+	var sizes []int
+	for cursor := ""; ; {
+		var p page[struct {
+			ID string `json:"id"`
+		}]
+		target := "/v1/tenants/acme/deliveries?limit=3&state=cancelled"
+		if cursor != "" {
+			target += "&cursor=" + cursor
+		}
+		a := b.ok(t, http.StatusOK, "ingest", "GET", target, "")
+		require.NoError(t, json.Unmarshal([]byte(a.text), &p))
+		sizes = append(sizes, len(p.Data))
+		for _, e := range p.Data {
+			require.Equal(t, wanted, e.ID)
+		}
+		if p.NextCursor == nil {
+			break
+		}
+		cursor = *p.NextCursor
+	}
+	require.Equal(t, []int{0, 0, 1}, sizes)
 }
 
 func TestQueryStringsAreStrict(t *testing.T) {

@@ -158,8 +158,9 @@ func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error 
 	if err := s.requireTenant(c); err != nil {
 		return err
 	}
-	fetch := func(limit int, after string) ([]webhook.Delivery, error) {
-		return s.config.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+	fetch := func(limit int, after string) ([]webhook.Delivery, string, error) {
+		found, searched, err := s.config.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		return found, searchedPosition(searched), err
 	}
 	show := func(deliveries []webhook.Delivery) func(webhook.Delivery) deliveryView {
 		x := s.explainer(c)

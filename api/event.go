@@ -292,8 +292,9 @@ func (s *Server) listEvents(c call) error {
 	if err := s.requireTenant(c); err != nil {
 		return err
 	}
-	fetch := func(limit int, after string) ([]webhook.Event, error) {
-		return s.config.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+	fetch := func(limit int, after string) ([]webhook.Event, string, error) {
+		found, searched, err := s.config.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		return found, searchedPosition(searched), err
 	}
 	show := func([]webhook.Event) func(webhook.Event) eventView {
 		x := s.explainer(c)

@@ -170,35 +170,43 @@ func queryID[ID any](q *query, name string, parse func(string) (ID, error)) ID {
 // entry's own, and show its view. list fetches one entry more than it shows, so that next_cursor is
 // null exactly if no entry follows.
 func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, error), position func(T) string, show func(T) V) error {
-	return listAll(c, q, fetch, position, func([]T) func(T) V { return show })
+	search := func(limit int, after string) ([]T, string, error) {
+		found, err := fetch(limit, after)
+		return found, "", err
+	}
+	return listAll(c, q, search, position, func([]T) func(T) V { return show })
 }
 
-// listAll is list for views that need more than their entry: prepare gets all entries of the page and
-// returns show.
-func listAll[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, error), position func(T) string,
+// listAll is list for a list that may end before it has found everything, and for views that need
+// more than their entry. fetch also returns the position up to which it has searched, if it has to go
+// on from there and the page is not full. prepare gets all entries of the page and returns show.
+func listAll[T, V any](c call, q *query, fetch func(limit int, after string) (found []T, searched string, err error), position func(T) string,
 	prepare func([]T) (show func(T) V),
 ) error {
-	entries, err := fetch(min(q.limit+1, maxLimit), q.after)
+	entries, next, err := fetch(min(q.limit+1, maxLimit), q.after)
 	if err != nil {
 		return err
 	}
 	more := len(entries) > q.limit
 	if q.limit == maxLimit && len(entries) == maxLimit { // the store returns at most maxLimit entries at a time
-		rest, err := fetch(1, position(entries[maxLimit-1]))
+		rest, searched, err := fetch(1, position(entries[maxLimit-1]))
 		if err != nil {
 			return err
 		}
-		more = len(rest) > 0
+		more = len(rest) > 0 || searched != ""
 	}
 	entries = entries[:min(len(entries), q.limit)]
+	if more {
+		next = position(entries[len(entries)-1])
+	}
 
 	p, show := page[V]{Data: make([]V, 0, len(entries))}, prepare(entries)
 	for _, entry := range entries {
 		p.Data = append(p.Data, show(entry))
 	}
-	if more {
-		next := encodeCursor(q.binding, position(entries[len(entries)-1]))
-		p.NextCursor = &next
+	if next != "" {
+		cursor := encodeCursor(q.binding, next)
+		p.NextCursor = &cursor
 	}
 	return c.json(http.StatusOK, p)
 }

@@ -53,6 +53,7 @@ type memory struct {
 	signals   []webhook.PendingCommand
 	woken     []webhook.Replay
 	lookups   int   // of keys
+	searches  int   // how many deliveries a page of the list looks at; 0: all
 	broken    error // returned by every call, if set
 	panicWith any   // the value of a panic when an event is posted, if set
 
@@ -411,7 +412,7 @@ func (m *memory) Payload(_ context.Context, tenant string, id webhook.EventID) (
 	return nil, webhook.NotFound("event")
 }
 
-func (m *memory) ListEvents(_ context.Context, tenant string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
+func (m *memory) ListEvents(_ context.Context, tenant string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, [16]byte, error) {
 	defer m.lock()()
 	var all []webhook.Event
 	for _, a := range m.accepted {
@@ -419,7 +420,7 @@ func (m *memory) ListEvents(_ context.Context, tenant string, f webhook.EventFil
 	}
 	return pageIn(all, p, func(e webhook.Event) ([16]byte, bool) {
 		return e.ID, e.TenantID == tenant && (f.Type == "" || webhook.FilterMatches(f.Type, e.Type)) && (f.ExternalID == "" || f.ExternalID == e.ExternalID)
-	}), m.broken
+	}), [16]byte{}, m.broken
 }
 
 func (m *memory) delivery(tenant string, id webhook.DeliveryID) (*webhook.Delivery, error) {
@@ -437,13 +438,24 @@ func (m *memory) Delivery(_ context.Context, tenant string, id webhook.DeliveryI
 	return *d, err
 }
 
-func (m *memory) ListDeliveries(_ context.Context, tenant string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error) {
+func (m *memory) ListDeliveries(_ context.Context, tenant string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, [16]byte, error) {
 	defer m.lock()()
-	return pageIn(m.deliveries, p, func(d webhook.Delivery) ([16]byte, bool) {
+	searchable, searched := m.deliveries, [16]byte{}
+	if m.searches > 0 { // looks at so many deliveries of a page only
+		searchable = pageIn(m.deliveries, webhook.Page{Limit: m.searches, After: p.After}, func(d webhook.Delivery) ([16]byte, bool) { return d.DeliveryID, true })
+		if len(searchable) == m.searches {
+			searched = searchable[m.searches-1].DeliveryID
+		}
+	}
+	found := pageIn(searchable, p, func(d webhook.Delivery) ([16]byte, bool) {
 		return d.DeliveryID, d.TenantID == tenant && (f.States == nil || slices.Contains(f.States, d.State)) &&
 			(f.EndpointID.IsZero() || f.EndpointID == d.EndpointID) && (f.EventID.IsZero() || f.EventID == d.EventID) &&
 			(f.Reason == "" || f.Reason == d.Reason) && (f.Status == 0 || d.LastOutcome != nil && f.Status == d.LastOutcome.Status)
-	}), m.broken
+	})
+	if len(found) == p.Limit {
+		searched = [16]byte{}
+	}
+	return found, searched, m.broken
 }
 
 func (m *memory) Attempts(_ context.Context, tenant string, id webhook.DeliveryID, limit, after int) ([]webhook.Attempt, error) {

@@ -75,13 +75,13 @@ type Events interface {
 	Intake
 	Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error)
 	Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error)
-	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error)
+	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) (found []webhook.Event, searched [16]byte, err error)
 }
 
 // Deliveries reads deliveries and stores commands to them.
 type Deliveries interface {
 	Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error)
-	ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error)
+	ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) (found []webhook.Delivery, searched [16]byte, err error)
 	// Attempts returns the newest first; afterNumber 0 starts at the newest.
 	Attempts(ctx context.Context, tenantID string, id webhook.DeliveryID, limit, afterNumber int) ([]webhook.Attempt, error)
 	// Command stores a command with the delivery. It returns CodeConflict with the State if

@@ -148,13 +148,15 @@ func writePages(ctx context.Context, in *instance, size pages) (*sample, error) 
 // look opens every page in turn, as one person does, and returns a row for each.
 func (b *bench) look(ctx context.Context, looker *browser, of *sample) ([]row, error) {
 	kinds := pageKinds()
+	var failed error
 	took, most := make([][]time.Duration, len(kinds)), make([]int, len(kinds))
 	for range b.size.pages.looks {
 		for i, kind := range kinds {
 			started := time.Now()
 			n, err := looker.open(ctx, kind.path(of))
 			if err != nil {
-				return nil, err
+				failed = errors.Join(failed, err)
+				continue
 			}
 			took[i], most[i] = append(took[i], time.Since(started)), max(most[i], n)
 		}
@@ -174,7 +176,7 @@ func (b *bench) look(ctx context.Context, looker *browser, of *sample) ([]row, e
 			b.sayf("%s is over its budget of %s and %d KiB: %.0f ms at p95, %.0f KiB", kind.name, pageBudget, pageBytes>>10, f[pageP95], f[pageKiB])
 		}
 	}
-	return rows, nil
+	return rows, failed
 }
 
 // watch alternates the steady work alone and beside browsers with live pages.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,11 +30,12 @@ const (
 // needs connections of the same pool for keys, limits and endpoints.
 type listLimit struct {
 	Wait, Timeout time.Duration
+	Searched      int // rows that a list with filters looks at
 	Running       *fair.Semaphore
 }
 
 func newListLimit(conns int32) *listLimit {
-	return &listLimit{Wait: listWait, Timeout: ListTimeout, Running: fair.NewCapped(max(1, int(conns)/2), listsPerTenant)} //nolint:mnd // half
+	return &listLimit{Wait: listWait, Timeout: ListTimeout, Searched: maxSearched, Running: fair.NewCapped(max(1, int(conns)/2), listsPerTenant)} //nolint:mnd // half
 }
 
 // acquire waits until the tenant may run a list. The caller calls release after the list.
@@ -56,48 +56,58 @@ func (l *listLimit) acquire(ctx context.Context, tenant string) (release func(),
 	return nil, &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: retryAfter, Message: "too many lists are being read at the moment"}
 }
 
-// Scarce are the filters of a list that no index serves, and the list's lower bound in time: for
-// the error of a list that takes too long.
-type Scarce struct {
-	filters []string
-	Since   time.Time
-}
-
-// Add names a filter that is in use.
-func (s *Scarce) Add(name string, used bool) {
-	if used {
-		s.filters = append(s.filters, name)
-	}
-}
-
-// tooSlow is the error of a list that took too long; it says how to narrow the list. Without a
-// filter the cause is not the list but a slow database.
-func (s *Scarce) tooSlow(timeout time.Duration, err error) error {
-	if len(s.filters) == 0 {
-		return err
-	}
-	narrow := "choose a later since"
-	if s.Since.IsZero() {
-		narrow = "give since, so that only newer rows are searched"
-	}
-	return &webhook.Error{
-		Code: webhook.CodeUnavailable, RetryAfter: slowListAgain, Err: err,
-		Message: fmt.Sprintf("the list took longer than %s, because few of the rows searched match %s; %s",
-			timeout, strings.Join(s.filters, " and "), narrow),
-	}
-}
+// maxSearched is how many rows a list with filters that no index serves looks at: they take some 20 ms.
+const maxSearched = 20_000
 
 // ReadList is QueryAll for a list that may take long: it waits for its turn and has a shorter timeout.
-func ReadList[T any](ctx context.Context, s *Core, c Caller, op string, by Scarce, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	release, err := s.lists.acquire(ctx, c.value)
+// CodeRateLimited: the tenant has too many lists under way. CodeUnavailable: the list took too long.
+func ReadList[T any](ctx context.Context, s *Core, c Caller, op string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	var found []T
+	err := s.lists.run(ctx, op, c, func(c Caller) (err error) {
+		found, err = QueryAll(ctx, c, op, scan, sql, args...)
+		return err
+	})
+	return found, err
+}
+
+// ReadFiltered is ReadList for a list with filters that no index serves. It looks at the newest
+// maxSearched rows. bound selects the ids of the rows that it may look at, newest first, and list what
+// passes the filters from an id on. If there are more rows and the page is not full, searched is that id: the list goes on after it.
+func ReadFiltered[T any](ctx context.Context, s *Core, c Caller, op string, scan pgx.RowToFunc[T], p webhook.Page,
+	list func(from [16]byte) (string, []any), bound string, args ...any,
+) (found []T, searched [16]byte, err error) {
+	err = s.lists.run(ctx, op, c, func(c Caller) error {
+		last, err := QueryAll(ctx, c, op, pgx.RowTo[[16]byte], fmt.Sprintf("%s offset %d limit 1", bound, s.lists.Searched-1), args...)
+		if err != nil {
+			return err
+		}
+		if len(last) > 0 {
+			searched = last[0]
+		}
+		sql, args := list(searched)
+		found, err = QueryAll(ctx, c, op, scan, sql, args...)
+		return err
+	})
+	if len(found) == p.Limit {
+		searched = [16]byte{}
+	}
+	return found, searched, err
+}
+
+// run runs a list as its caller with a shorter timeout, when it is its turn.
+func (l *listLimit) run(ctx context.Context, op string, c Caller, read func(Caller) error) error {
+	release, err := l.acquire(ctx, c.value)
 	if err != nil {
-		return nil, Translate(op, err)
+		return Translate(op, err)
 	}
 	defer release()
-	c.timeout = s.lists.Timeout
-	found, err := QueryAll(ctx, c, op, scan, sql, args...)
+	c.timeout = l.Timeout
+	err = read(c)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == QueryCanceled {
-		return nil, by.tooSlow(c.timeout, err)
+		return &webhook.Error{
+			Code: webhook.CodeUnavailable, RetryAfter: slowListAgain, Err: err,
+			Message: fmt.Sprintf("the list took longer than %s; give since, or a later since, so that fewer rows are read", l.Timeout),
+		}
 	}
-	return found, err
+	return err
 }

@@ -37,7 +37,8 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 		},
 		"ListReplays": func(ctx context.Context, s *storetest.Stores) (any, error) { return s.ListReplays(ctx, "acme", page) },
 		"ListDeliveries": func(ctx context.Context, s *storetest.Stores) (any, error) {
-			return s.ListDeliveries(ctx, "acme", webhook.DeliveryFilter{}, page)
+			found, _, err := s.ListDeliveries(ctx, "acme", webhook.DeliveryFilter{}, page)
+			return found, err
 		},
 		"GroupDeadLetters": func(ctx context.Context, s *storetest.Stores) (any, error) {
 			found, err := s.GroupDeadLetters(ctx, "acme", webhook.DeliveryFilter{})
@@ -47,10 +48,12 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 			return s.CountReplay(ctx, webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters})
 		},
 		"ListEvents": func(ctx context.Context, s *storetest.Stores) (any, error) {
-			return s.ListEvents(ctx, "acme", webhook.EventFilter{}, page)
+			found, _, err := s.ListEvents(ctx, "acme", webhook.EventFilter{}, page)
+			return found, err
 		},
 		"ListEvents by external id": func(ctx context.Context, s *storetest.Stores) (any, error) {
-			return s.ListEvents(ctx, "acme", webhook.EventFilter{ExternalID: "one"}, page)
+			found, _, err := s.ListEvents(ctx, "acme", webhook.EventFilter{ExternalID: "one"}, page)
+			return found, err
 		},
 		"EndpointsOf": func(ctx context.Context, s *storetest.Stores) (any, error) {
 			endpoints, _, err := s.EndpointsOf(ctx, "acme")

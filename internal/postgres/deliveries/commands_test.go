@@ -230,7 +230,7 @@ func TestListDeliveriesSeesPendingAndRecordedOnce(t *testing.T) {
 	require.NoError(t, err)
 
 	list := func(f webhook.DeliveryFilter, p webhook.Page) (found []webhook.DeliveryID) {
-		deliveries, err := b.ListDeliveries(t.Context(), "acme", f, p)
+		deliveries, _, err := b.ListDeliveries(t.Context(), "acme", f, p)
 		require.NoError(t, err)
 		for _, d := range deliveries {
 			require.Equal(t, d.EventID.Time(), d.CreatedAt, "the same while pending, recorded and commanded")

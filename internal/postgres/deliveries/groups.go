@@ -10,17 +10,11 @@ import (
 )
 
 // GroupDeadLetters groups a tenant's newest webhook.MaxCounted dead letters by endpoint, reason and last status. Its
-// errors are those of ListDeliveries.
+// errors are those of postgres.ReadList.
 func (s *Deliveries) GroupDeadLetters(ctx context.Context, tenantID string, f webhook.DeliveryFilter) (webhook.DeadLetterGroups, error) {
 	f.States = []webhook.State{webhook.StateDeadLettered}
-	by := postgres.Scarce{Since: f.Since}
-	by.Add("endpoint_id", !f.EndpointID.IsZero())
-	by.Add("event_type", f.EventType != "")
-	by.Add("reason", f.Reason != "")
-	by.Add("status", f.Status != 0)
-
 	q := postgres.FilterQuery{Args: []any{tenantID}}
-	conditions := deliveryConditions(&q, "d.id", "d", f, webhook.Page{})
+	conditions := indexed(&q, "d.id", "d", f, webhook.Page{}) + passesFilters(&q, "d", f)
 	sql := `select endpoint_id, reason, status, count(*), min(created_at), max(created_at), (array_agg(id order by id desc))[1], (sum(count(*)) over ())::bigint
 		from (select d.id, d.endpoint_id, d.reason, coalesce(d.last_status, 0) as status, d.created_at from deliveries d
 			where d.tenant_id = $1` + conditions + ` order by d.id desc limit ` + q.Arg(webhook.MaxCounted+1) + `) newest
@@ -36,6 +30,6 @@ func (s *Deliveries) GroupDeadLetters(ctx context.Context, tenantID string, f we
 		g.Oldest, g.Newest = g.Oldest.UTC(), g.Newest.UTC()
 		return g, err
 	}
-	groups, err := postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), "group dead letters", by, scan, sql, q.Args...)
+	groups, err := postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), "group dead letters", scan, sql, q.Args...)
 	return webhook.DeadLetterGroups{Groups: groups, Counted: min(counted, webhook.MaxCounted), More: counted > webhook.MaxCounted}, err
 }

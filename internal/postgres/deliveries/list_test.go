@@ -1,7 +1,11 @@
 package deliveries_test
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/storetest"
@@ -13,8 +17,58 @@ func TestPatternsKeepThePlansOfLists(t *testing.T) {
 	b, patterns := storetest.PatternBundle(t)
 	for pattern, broad := range patterns {
 		for _, states := range [][]webhook.State{nil, {webhook.StateDeadLettered}} {
-			sql, args := deliveries.ListDeliveries("acme", webhook.DeliveryFilter{EventType: pattern, States: states}, webhook.Page{Limit: 50})
+			sql, args := deliveries.ListDeliveries("acme", webhook.DeliveryFilter{EventType: pattern, States: states}, webhook.Page{Limit: 50}, [16]byte{})
 			storetest.RequireListPlan(t, b, broad, sql, args)
 		}
 	}
+}
+
+// The lists that people look at are read by an index of just these rows, also by a plan that was made for any
+// parameters.
+func TestListsUseTheirIndexes(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	_, err := b.Pool().Exec(t.Context(), `
+		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
+		select gen_random_uuid(), gen_random_uuid(), md5((n % 500)::text)::uuid, case when n % 10 = 0 then 'other' else 'acme' end, 'a.b', now(), 1, 1,
+			case when n % 40 < 7 then n % 40 else 3 end, now() from generate_series(1, 40000) n;
+		analyze deliveries`, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	one := b.Subscriber.ID
+	for _, c := range []struct {
+		name  string
+		f     webhook.DeliveryFilter
+		index string // how its definition ends
+	}{
+		{"all", webhook.DeliveryFilter{}, "(tenant_id, id DESC)"},
+		{"of an endpoint", webhook.DeliveryFilter{EndpointID: one}, "(endpoint_id, id DESC)"},
+		{"failed ones of an endpoint", webhook.DeliveryFilter{EndpointID: one, States: []webhook.State{webhook.StateRetrying, webhook.StateDeadLettered}}, "(endpoint_id, id DESC) WHERE (state <> 3)"},
+		{"open", webhook.DeliveryFilter{States: []webhook.State{webhook.StatePending, webhook.StateRetrying, webhook.StateHeld}}, "(tenant_id, id DESC) WHERE (state < 3)"},
+		{"dead", webhook.DeliveryFilter{States: []webhook.State{webhook.StateDeadLettered}}, "(tenant_id, id DESC) WHERE (state = 4)"},
+		{"cancelled", webhook.DeliveryFilter{States: []webhook.State{webhook.StateCancelled}}, "(tenant_id, id DESC) WHERE (state > 4)"},
+	} {
+		var index string
+		require.NoError(t, b.Pool().QueryRow(t.Context(), `
+			select indexname from pg_indexes where schemaname = current_schema() and tablename = 'deliveries_default' and indexdef like '%' || $1`, c.index).Scan(&index), c.index)
+		sql, args := deliveries.ListDeliveries("acme", c.f, webhook.Page{Limit: 50}, [16]byte{})
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			require.Regexp(t, "(using|on) "+index+`\b`, planOf(t, b, mode, sql, args), "%s: %s", c.name, mode)
+		}
+	}
+}
+
+// planOf is the plan of a prepared statement for the tenant acme.
+func planOf(t *testing.T, b *storetest.Bundle, mode, sql string, args []any) string {
+	t.Helper()
+	conn, err := b.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), "set plan_cache_mode = "+mode)
+	require.NoError(t, err)
+	defer func() { _, err := conn.Exec(t.Context(), "reset plan_cache_mode"); require.NoError(t, err) }()
+	rows, err := conn.Query(t.Context(), "explain (costs off) "+sql, args...)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return strings.Join(lines, "\n")
 }

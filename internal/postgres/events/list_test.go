@@ -12,7 +12,7 @@ func TestPatternsKeepThePlansOfLists(t *testing.T) {
 	t.Parallel()
 	b, patterns := storetest.PatternBundle(t)
 	for pattern, broad := range patterns {
-		sql, args := events.ListEvents("acme", webhook.EventFilter{Type: pattern}, webhook.Page{Limit: 50})
+		sql, args := events.ListEvents("acme", webhook.EventFilter{Type: pattern}, webhook.Page{Limit: 50}, [16]byte{})
 		storetest.RequireListPlan(t, b, broad, sql, args)
 	}
 }

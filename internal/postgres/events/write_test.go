@@ -305,7 +305,7 @@ func TestListEvents(t *testing.T) {
 	}
 	slices.Reverse(ids) // newest first
 	list := func(f webhook.EventFilter, p webhook.Page) (found []webhook.EventID) {
-		events, err := b.ListEvents(t.Context(), "acme", f, p)
+		events, _, err := b.ListEvents(t.Context(), "acme", f, p)
 		require.NoError(t, err)
 		for _, e := range events {
 			found = append(found, e.ID)
@@ -322,7 +322,7 @@ func TestListEvents(t *testing.T) {
 	require.Empty(t, list(webhook.EventFilter{Until: time.Now().Add(-time.Minute)}, webhook.Page{Limit: 10}))
 	require.Equal(t, ids, list(webhook.EventFilter{Since: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Minute)}, webhook.Page{Limit: 10}))
 
-	other, err := b.ListEvents(t.Context(), "other", webhook.EventFilter{}, webhook.Page{Limit: 10})
+	other, _, err := b.ListEvents(t.Context(), "other", webhook.EventFilter{}, webhook.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, other)
 	_, _, err = b.Event(t.Context(), "other", ids[0])

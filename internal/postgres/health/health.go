@@ -132,7 +132,7 @@ const (
 			order by due_at limit $2) w`
 	countHeld = `
 		select count(*), min(created_at) from (
-			select created_at from deliveries where endpoint_id = $1 and state = ` + postgres.Held + ` order by id limit $2) h`
+			select created_at from deliveries where endpoint_id = $1 and state = ` + postgres.Held + ` order by reason, id limit $2) h`
 )
 
 // lastFailure is the newest failed attempt among the deliveries that are due next and the tenant's newest

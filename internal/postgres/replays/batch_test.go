@@ -213,7 +213,7 @@ func TestTheSetIsTheList(t *testing.T) {
 		{Since: middle}, {Until: middle}, {Since: middle, Until: middle.Add(time.Microsecond)}, {Until: time.Now().Add(time.Hour)},
 		{EndpointID: b.Subscriber.ID, EventType: "order.paid", Reason: "http_400", Status: 400, Since: middle.Add(-time.Hour), Until: middle.Add(time.Hour)},
 	} {
-		listed, err := b.ListDeliveries(t.Context(), "acme", webhook.DeliveryFilter{
+		listed, _, err := b.ListDeliveries(t.Context(), "acme", webhook.DeliveryFilter{
 			States: []webhook.State{webhook.StateDeadLettered}, EndpointID: f.EndpointID, EventType: f.EventType, Reason: f.Reason, Status: f.Status,
 			Since: f.Since, Until: f.Until,
 		}, webhook.Page{Limit: 100})

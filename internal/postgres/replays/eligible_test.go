@@ -123,9 +123,9 @@ func TestTypesAreMatchedAlikeInMemoryAndInSQL(t *testing.T) {
 	}).Filter(webhook.ValidFilter)
 	rapid.Check(t, func(rt *rapid.T) {
 		filter := filters.Draw(rt, "filter")
-		listed, err := b.ListEvents(t.Context(), "acme", webhook.EventFilter{Type: filter}, webhook.Page{Limit: 1000})
+		listed, _, err := b.ListEvents(t.Context(), "acme", webhook.EventFilter{Type: filter}, webhook.Page{Limit: 1000})
 		require.NoError(rt, err)
-		deliveries, err := b.ListDeliveries(t.Context(), "acme", webhook.DeliveryFilter{EventType: filter}, webhook.Page{Limit: 1000})
+		deliveries, _, err := b.ListDeliveries(t.Context(), "acme", webhook.DeliveryFilter{EventType: filter}, webhook.Page{Limit: 1000})
 		require.NoError(rt, err)
 		var events, wantEvents []webhook.EventID
 		var got, want []webhook.DeliveryID
