@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -48,7 +47,6 @@ type pageInfo struct {
 	CanChange bool
 	Live      bool
 	Version   string
-	Now       time.Time
 	Entries   []navEntry
 	Search    string // what the search box holds
 	Style     string // addresses of the assets
@@ -136,7 +134,7 @@ func (p *page) info(v view) pageInfo {
 	s := p.session
 	i := pageInfo{
 		Name: p.console.config.Name, Title: v.Title, Tenant: p.tenant, Path: p.r.URL.RequestURI(), Flash: p.flash(), SignedIn: s.signedIn(),
-		Live: v.Live, Version: p.console.config.Version, Now: p.console.config.Now().UTC(),
+		Live: v.Live, Version: p.console.config.Version,
 		Style: p.console.address("console.css"), Script: p.console.address("console.js"), Icon: p.console.address("icon.svg"),
 	}
 	if !s.signedIn() {
@@ -151,7 +149,7 @@ func (p *page) info(v view) pageInfo {
 		i.Tenant = s.TenantID
 	}
 	for _, e := range p.console.entries {
-		if !e.who.sees(s) || e.ofTenant() && i.Tenant == "" {
+		if !e.access.sees(s) || e.ofTenant() && i.Tenant == "" {
 			continue
 		}
 		path := Root + e.path
@@ -177,13 +175,4 @@ func describe(s session) string {
 		return visible(s.key.Name) + " · " + s.key.Scope.String()
 	}
 	return s.key.ID.String() + " · " + s.key.Scope.String()
-}
-
-// home leads to the start page of the session.
-func home(p *page) error {
-	if p.session.TenantID != "" {
-		p.redirect(pagePath(p.session.TenantID))
-		return nil
-	}
-	return overviewOfAll(p)
 }

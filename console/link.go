@@ -3,7 +3,6 @@ package console
 import (
 	"crypto/sha256"
 	"net/http"
-	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -31,12 +30,8 @@ func useLink(p *page) error {
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{s.formToken(p.w, p.r), why}})
 	}
-	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
-		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
-	}
-	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
-		p.w.Header().Set("Retry-After", "60")
-		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
+	if status, why := p.admitPublic(); why != "" {
+		return refuse(status, why)
 	}
 	made := session{token: newToken()}
 	link := sha256.Sum256([]byte(p.r.PathValue("token")))

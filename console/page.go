@@ -81,7 +81,7 @@ func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
 // run runs a route's handler if the request may have it.
 func (p *page) run(r route) error {
 	if p.r.Method == http.MethodPost {
-		if !sameOrigin(p.r) {
+		if p.console.forms.Check(p.r) != nil {
 			return &problem{Status: http.StatusForbidden, Detail: "the form was not sent from a page of this console"}
 		}
 		if err := p.readForm(r); err != nil {
@@ -140,8 +140,9 @@ func (p *page) signIn() error {
 	return nil
 }
 
-// askToLogIn leads to the log-in page, and from there back. A browser that comes from another site did
-// not send the cookie (SameSite=Strict); it is asked to come again, which counts as from here.
+// askToLogIn redirects to the log-in page, and from there back. A browser that follows a link from another
+// site does not send the cookie (SameSite=Strict): it gets a page that loads the log-in page once more, now
+// from this site, with the cookie.
 func (p *page) askToLogIn() error {
 	if p.live != nil {
 		return &problem{Status: http.StatusUnauthorized, Detail: "the session has ended"}
@@ -243,7 +244,7 @@ func (p *page) fail(err error) {
 	}
 }
 
-// problemOf is what a reader is told of an error.
+// problemOf is the problem that a reader sees for an error.
 func problemOf(err error) *problem {
 	if known, ok := errors.AsType[*problem](err); ok {
 		return known

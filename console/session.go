@@ -155,21 +155,6 @@ func (s *Console) formToken(w http.ResponseWriter, r *http.Request) string {
 	return csrfToken(token)
 }
 
-// sameOrigin reports whether a form was sent from a page of ours, as far as the browser says. Under our
-// Referrer-Policy it sends "Origin: null", so the token decides where Sec-Fetch-Site is missing, as over
-// plain http.
-func sameOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
-		return site == "same-origin"
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" || origin == "null" {
-		return true
-	}
-	u, err := url.Parse(origin)
-	return err == nil && u.Host == r.Host
-}
-
 // tokenFits compares the form's token with the cookie's.
 func tokenFits(form url.Values, cookie string) bool {
 	given := form.Get(csrfField)

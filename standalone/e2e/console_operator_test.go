@@ -145,7 +145,7 @@ func lookElsewhere(t *testing.T, browser *browsers) {
 	w.show(b.below("search")+"?q="+d.ID, http.StatusOK)
 	require.Contains(t, w.text(), "No delivery has the id")
 	w.show(b.below("search")+"?q=tenant:"+other.tenant, http.StatusOK)
-	require.Contains(t, w.text(), "is not a tenant that you see")
+	require.Contains(t, w.text(), "is not a tenant that you can see")
 }
 
 func forgeForm(t *testing.T, browser *browsers) {
