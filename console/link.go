@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
 
@@ -33,7 +34,7 @@ func useLink(p *page) error {
 	if status, why := p.admitPublic(); why != "" {
 		return refuse(status, why)
 	}
-	made := session{token: newToken()}
+	made := session{token: rand.Text()}
 	link := sha256.Sum256([]byte(p.r.PathValue("token")))
 	stored, err := s.config.Sessions.UseLink(p.r.Context(), p.actor(webhook.KeyID{}), link, webhook.ConsoleSession{
 		SHA256: sha256.Sum256([]byte(made.token)), ExpiresAt: s.sessionEnd(webhook.PortalLife, webhook.Key{}),

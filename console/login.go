@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
 	"net/netip"
@@ -56,7 +57,7 @@ func logIn(p *page) error {
 	case key.Scope < webhook.ScopeAdmin:
 		return refuse(http.StatusForbidden, "This key is only for sending events (its scope is ingest). The console needs an admin or an operator key.")
 	}
-	made := session{key: key, token: newToken()}
+	made := session{key: key, token: rand.Text()}
 	made.ConsoleSession = webhook.ConsoleSession{
 		SHA256: sha256.Sum256([]byte(made.token)), TenantID: key.TenantID, KeyID: key.ID, KeySHA256: s.config.API.KeyHash(key),
 		Access: webhook.AccessKey, ExpiresAt: s.sessionEnd(webhook.SessionLife, key),

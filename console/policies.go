@@ -82,7 +82,7 @@ func (p *page) chosenPolicy(preset, typed string) (policy retry.Policy, text str
 	if fields, ok := errors.AsType[retry.FieldErrors](err); ok {
 		bad := &problem{Status: http.StatusBadRequest}
 		for _, f := range fields {
-			bad.Fields = append(bad.Fields, webhook.FieldError{Field: "policy." + f.Field, Message: f.Field + " " + f.Message})
+			bad.Fields = append(bad.Fields, webhook.FieldError{Field: "policy." + f.Field, Message: strings.TrimSpace(f.Field + " " + f.Message)})
 		}
 		return retry.Policy{}, text, bad
 	}

@@ -88,13 +88,6 @@ func (s *Console) confirm(r *http.Request, token string) (session, error) {
 	return session{ConsoleSession: stored, key: key, token: token}, nil
 }
 
-// newToken returns a random token for a cookie.
-func newToken() string {
-	var secret [webhook.LinkTokenSize]byte
-	_, _ = rand.Read(secret[:]) // never fails: it crashes the process instead
-	return base64.RawURLEncoding.EncodeToString(secret[:])
-}
-
 // keep sets the cookie of a new session and removes that of an earlier one of the other kind.
 func (s *Console) keep(w http.ResponseWriter, r *http.Request, made session) {
 	mine, other := keyCookie, portalCookie
@@ -149,7 +142,7 @@ func csrfToken(cookie string) string {
 func (s *Console) formToken(w http.ResponseWriter, r *http.Request) string {
 	token := cookieOf(r, formCookie)
 	if token == "" {
-		token = newToken()
+		token = rand.Text()
 	}
 	s.setCookie(w, r, formCookie, token, formLife)
 	return csrfToken(token)

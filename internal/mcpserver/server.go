@@ -104,7 +104,7 @@ func (s *Server) prepareCall(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 		defer cancel()
-		defer context.AfterFunc(s.stop, cancel)()
+		defer context.AfterFunc(s.stop, cancel)() //nolint:contextcheck // of the server, whose end is the call's, too
 		return next(ctx, method, req)
 	}
 }
