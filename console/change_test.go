@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"html"
 	"net/http"
 	"strings"
 	"testing"
@@ -165,5 +166,24 @@ func TestListsReadTimes(t *testing.T) {
 			require.Contains(t, u.get(t, http.StatusOK, "/console"+path+"?since="+at), `value="`+at+`"`, path)
 		}
 		require.Contains(t, u.get(t, http.StatusBadRequest, "/console"+path+"?since=soon"), `id="e-since"`, path)
+	}
+}
+
+// The next page of a list since an age is a page of the same list: a cursor is good for one set of filters.
+func TestOlderPageOfAnAge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t, "acme", "")
+	for range 51 {
+		b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	}
+	u := b.loggedIn(t, "acme admin")
+	for _, path := range []string{"/console/t/acme/deliveries?since=2h", "/console/t/acme/events?since=1h&type=order.paid"} {
+		text := u.get(t, http.StatusOK, path)
+		_, older, found := strings.Cut(text, `<p class="more"><a href="`)
+		require.True(t, found)
+		older, _, _ = strings.Cut(older, `"`)
+		text = u.get(t, http.StatusOK, html.UnescapeString(older))
+		require.Equal(t, 1, strings.Count(text, "<tr data-row="), older)
 	}
 }

@@ -28,6 +28,7 @@ func (p *page) readFilter(typed url.Values, names ...string) filter {
 		if name == "since" || name == "until" {
 			if at, ok := query.ParseInstant(strings.TrimSpace(values[0]), p.console.config.Now()); ok {
 				values = []string{at.UTC().Format(time.RFC3339Nano)}
+				p.ages[name] = values
 			}
 		}
 		f.query[name] = values

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 
@@ -48,6 +49,7 @@ type pageInfo struct {
 	Live      bool
 	Version   string
 	Entries   []navEntry
+	ages      url.Values
 	Search    string // what the search box holds
 	Style     string // addresses of the assets
 	Script    string
@@ -64,7 +66,7 @@ type navEntry struct {
 func (i pageInfo) To(parts ...string) string { return pagePath(i.Tenant, parts...) }
 
 // With is this page's path with one parameter of its query changed; "" removes it. The position in a
-// list is removed, too, unless it is what changes.
+// list is removed, too, unless it is what changes: then ages of the filter become times.
 func (i pageInfo) With(name, value string) string {
 	u, err := url.Parse(i.Path)
 	if err != nil {
@@ -75,6 +77,9 @@ func (i pageInfo) With(name, value string) string {
 	query.Del(name)
 	if value != "" {
 		query.Set(name, value)
+	}
+	if name == "cursor" {
+		maps.Copy(query, i.ages)
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
@@ -134,7 +139,7 @@ func (p *page) info(v view) pageInfo {
 	s := p.session
 	i := pageInfo{
 		Name: p.console.config.Name, Title: v.Title, Tenant: p.tenant, Path: p.r.URL.RequestURI(), Flash: p.flash(), SignedIn: s.signedIn(),
-		Live: v.Live, Version: p.console.config.Version,
+		Live: v.Live, ages: p.ages, Version: p.console.config.Version,
 		Style: p.console.address("console.css"), Script: p.console.address("console.js"), Icon: p.console.address("icon.svg"),
 	}
 	if !s.signedIn() {

@@ -23,6 +23,7 @@ type page struct {
 	api     client     // as the session; unset on public pages
 	tenant  string     // of the path; "" on pages that are about none
 	typed   url.Values // the form that was sent
+	ages    url.Values // the times that ages in the filter stand for: a cursor is good for these only
 	live    *stream
 }
 
@@ -75,7 +76,7 @@ func (s *Console) enter(ctx context.Context) (leave func(), ok bool) {
 }
 
 func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
-	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant")}
+	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}}
 }
 
 // run runs a route's handler if the request may have it.
