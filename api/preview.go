@@ -47,13 +47,8 @@ type groupView struct {
 }
 
 func (s *Server) groupDeadLetters(c call) error {
-	q := c.query("dead-letter-groups", deadLetterFilters()...)
+	q := c.parameters(deadLetterFilters()...)
 	f := deadLetterFilter(q)
-	for _, name := range []string{"limit", "cursor"} {
-		if q.has(name) {
-			q.refuse(name, "is not a known parameter")
-		}
-	}
 	if err := q.problem(); err != nil {
 		return err
 	}

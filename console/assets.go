@@ -21,9 +21,8 @@ type asset struct {
 }
 
 const (
-	defaultColor = "#0b6e6e"
-	accentMark   = "#0b6e6e" // the accent in console.css, and the text on it
-	onAccentMark = "#fffffe"
+	defaultColor = "#0b6e6e" // the accent in console.css
+	onAccentMark = "#fffffe" // the text on it
 )
 
 // loadAssets reads the assets and sets the accent.
@@ -37,7 +36,7 @@ func loadAssets(accent string) map[string]asset {
 			panic("an embedded file is missing: " + name) // the compiler has seen it
 		}
 		if name != "console.js" {
-			content = bytes.ReplaceAll(content, []byte(accentMark), []byte(accent))
+			content = bytes.ReplaceAll(content, []byte(defaultColor), []byte(accent))
 			content = bytes.ReplaceAll(content, []byte(onAccentMark), []byte(textOn(accent)))
 		}
 		sum := sha256.Sum256(content)

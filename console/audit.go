@@ -1,13 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
-	"maps"
-	"net/http"
-	"net/url"
 	"time"
-
-	"github.com/everpost/everpost/console/query"
 )
 
 func auditRoutes() []route {
@@ -20,7 +16,6 @@ type auditEntry struct {
 	At       time.Time       `json:"at"`
 	KeyID    string          `json:"key_id"`
 	Actor    string          `json:"actor"`
-	Request  string          `json:"request_id"`
 	Source   string          `json:"source_address"`
 	TenantID string          `json:"tenant_id"`
 	Action   string          `json:"action"`
@@ -28,16 +23,11 @@ type auditEntry struct {
 	Detail   json.RawMessage `json:"detail"`
 }
 
-// By is who did it.
-func (e auditEntry) By() string {
-	if e.KeyID != "" {
-		return e.KeyID
-	}
-	return e.Actor
-}
+// Caller is what made the change: a key, a link or Everpost itself.
+func (e auditEntry) Caller() string { return cmp.Or(e.KeyID, e.Actor) }
 
-// Said is the detail as text; "" for none.
-func (e auditEntry) Said() string {
+// DetailText is the detail as text; "" for none.
+func (e auditEntry) DetailText() string {
 	if text := string(e.Detail); text != "null" && text != "{}" {
 		return text
 	}
@@ -48,30 +38,21 @@ func (e auditEntry) Said() string {
 type auditView struct {
 	Entries []auditEntry
 	Next    string
-	Form    form
+	Filter  filter
 }
 
 const auditTitle = "Audit log"
 
 func showAudit(p *page) error {
 	typed := p.r.URL.Query()
-	f := newForm("tenant", "", "key", "", "action", "", "since", "", "until", "")
-	asked := url.Values{"limit": {"50"}, "cursor": {typed.Get("cursor")}}
-	for _, name := range f.known {
-		value := typed.Get(name)
-		f.Values.Set(name, value)
-		if at, ok := query.ParseInstant(value, p.console.config.Now()); ok && (name == "since" || name == "until") {
-			value = at.UTC().Format(time.RFC3339Nano)
-		}
-		asked.Set(name, value)
-	}
+	f := p.readFilter(typed, "tenant", "key", "action", "since", "until")
 	var found list[auditEntry]
-	status := http.StatusOK
-	if err := p.api.get(p.r.Context(), &found, asked, apiPath("audit")); err != nil {
-		if f, err = f.refused(maps.Clone(f.Values), err); err != nil {
+	if err := p.api.get(p.r.Context(), &found, f.page(pageLimit, typed.Get("cursor")), apiPath("audit")); err != nil {
+		if f, err = f.refused(err); err != nil {
 			return err
 		}
-		status = http.StatusBadRequest
 	}
-	return p.show(view{Template: "audit", Title: auditTitle, Entry: auditTitle, Status: status, Data: auditView{found.Data, found.NextCursor, f}})
+	return p.show(view{
+		Template: "audit", Title: auditTitle, Entry: auditTitle, Status: f.Form.status(), Data: auditView{found.Data, found.NextCursor, f},
+	})
 }

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"html"
 	"net/http"
 	"strings"
 	"testing"
@@ -30,10 +31,10 @@ func TestRefusedFormsKeepWhatWasTyped(t *testing.T) {
 	for path, pairs := range map[string][]string{
 		"/endpoints/" + id + "/edit":          {"url", "ftp://x", "event_types", "*"},
 		"/endpoints/" + id + "/rotate-secret": {"grace", "9 years"},
-		"/endpoints/" + id + "/replay":        {"source", "events", "since", "yesterday"},
 		"/endpoints/" + id + "/resume":        {"rate_per_minute", "-1"},
 		"/endpoints/" + id + "/test":          {"type", "a b", "payload", "1"},
 		"/events/new":                         {"type", "order.paid", "payload", "{nonsense"},
+		"/replays":                            {"endpoint_id", id, "source", "events", "since", "yesterday"},
 	} {
 		_, text := u.post(t, http.StatusBadRequest, "/console/t/acme"+path, pairs...)
 		require.Contains(t, text, `role="alert"`, path)
@@ -137,4 +138,52 @@ func TestLargeForms(t *testing.T) {
 	large := `"` + strings.Repeat(" ", 200<<10) + `"`
 	w, _ := u.post(t, http.StatusSeeOther, "/console/t/acme/events/new", "type", "a.b", "payload", large)
 	require.Less(t, len(u.get(t, http.StatusOK, w.Header.Get("Location"))), maxPageBytes)
+}
+
+// A tenant with endpoints is not deleted, and the question says why.
+func TestTenantWithEndpointsIsKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint(t, "acme", "")
+	u := b.loggedIn(t, "operator")
+	const path = "/console/tenants/acme/delete"
+	require.Contains(t, u.get(t, http.StatusOK, path), "A tenant that still has endpoints cannot be deleted")
+	_, text := u.post(t, http.StatusConflict, path)
+	require.Contains(t, text, `role="alert"`)
+	require.Contains(t, text, "Delete the tenant acme?")
+	b.api(t, http.StatusNoContent, "DELETE", "/v1/tenants/acme/endpoints/"+id, "")
+}
+
+// All lists take times as the search box does.
+func TestListsReadTimes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t, "acme", "")
+	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	u := b.loggedIn(t, "operator")
+	for _, path := range []string{"/t/acme/deliveries", "/t/acme/events", "/t/acme/dead-letters", "/audit"} {
+		for _, at := range []string{"2h", "7d", "2w", "2026-11-24", "2026-11-24T12:00:00Z"} {
+			require.Contains(t, u.get(t, http.StatusOK, "/console"+path+"?since="+at), `value="`+at+`"`, path)
+		}
+		require.Contains(t, u.get(t, http.StatusBadRequest, "/console"+path+"?since=soon"), `id="e-since"`, path)
+	}
+}
+
+// The next page of a list since an age is a page of the same list: a cursor is good for one set of filters.
+func TestOlderPageOfAnAge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t, "acme", "")
+	for range 51 {
+		b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	}
+	u := b.loggedIn(t, "acme admin")
+	for _, path := range []string{"/console/t/acme/deliveries?since=2h", "/console/t/acme/events?since=1h&type=order.paid"} {
+		text := u.get(t, http.StatusOK, path)
+		_, older, found := strings.Cut(text, `<p class="more"><a href="`)
+		require.True(t, found)
+		older, _, _ = strings.Cut(older, `"`)
+		text = u.get(t, http.StatusOK, html.UnescapeString(older))
+		require.Equal(t, 1, strings.Count(text, "<tr data-row="), older)
+	}
 }

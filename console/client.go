@@ -21,17 +21,30 @@ type client struct {
 
 // problem is an error response of the API (RFC 9457).
 type problem struct {
-	Title    string               `json:"title"`
-	Status   int                  `json:"status"`
-	Detail   string               `json:"detail"`
-	Request  string               `json:"request_id"`
-	State    string               `json:"state"`
-	WaitsFor string               `json:"waits_for"`
-	Fields   []webhook.FieldError `json:"errors"`
+	Status  int                  `json:"status"`
+	Detail  string               `json:"detail"`
+	Request string               `json:"request_id"`
+	Fields  []webhook.FieldError `json:"errors"`
 }
 
 // Error implements error.
 func (p *problem) Error() string { return p.Detail }
+
+// wrong is the problem of a field that the API has not seen.
+func wrong(field, message string) *problem {
+	return &problem{Status: http.StatusBadRequest, Fields: []webhook.FieldError{{Field: field, Message: message}}}
+}
+
+// errNotFound is the error of a path that has no page.
+func errNotFound() error {
+	return &problem{Status: http.StatusNotFound, Detail: "there is no such page"}
+}
+
+// isStatus reports whether err is an answer of the API with this status.
+func isStatus(err error, status int) bool {
+	known, ok := errors.AsType[*problem](err)
+	return ok && known.Status == status
+}
 
 // list is one page of a list of the API.
 type list[T any] struct {
@@ -69,37 +82,16 @@ func (c client) send(ctx context.Context, into any, method, path string, body an
 	return c.do(ctx, method, path, nil, text, into)
 }
 
+// do makes a request. A response with another status than of success is a *problem.
 func (c client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any) error {
-	answer, err := c.fetch(ctx, method, path, query, body)
-	if err != nil || into == nil || len(answer) == 0 {
-		return err
-	}
-	if raw, ok := into.(*[]byte); ok {
-		*raw = answer
-		return nil
-	}
-	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", method, err)
-	}
-	return nil
-}
-
-// fetch returns the body of a response with a status of success; for others a *problem.
-func (c client) fetch(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
-	target := path
 	if filled := nonEmpty(query).Encode(); filled != "" {
-		target += "?" + filled
+		path += "?" + filled
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "/", bytes.NewReader(body))
-	if err == nil {
-		r.URL, err = url.ParseRequestURI(target)
-	}
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("make a request for %s: %w", method, err)
+		return fmt.Errorf("make a request for %s: %w", method, err)
 	}
-	if body == nil {
-		r.Body, r.ContentLength = http.NoBody, 0
-	} else {
+	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	r.RemoteAddr, r.Host, r.TLS = c.from.RemoteAddr, c.from.Host, c.from.TLS
@@ -108,18 +100,25 @@ func (c client) fetch(ctx context.Context, method, path string, query url.Values
 	}
 	w := &answer{header: http.Header{}, status: http.StatusOK}
 	c.handler.ServeHTTP(w, r)
+	raw, isRaw := into.(*[]byte)
 	switch {
 	case w.over:
-		return nil, errors.New("a response of the API is too large for a page")
-	case w.status < http.StatusBadRequest:
-		return w.body.Bytes(), nil
+		return errors.New("a response of the API is too large for a page")
+	case w.status >= http.StatusBadRequest:
+		p := &problem{}
+		if err := json.Unmarshal(w.body.Bytes(), p); err != nil {
+			p.Detail = http.StatusText(w.status)
+		}
+		p.Status = w.status
+		return p
+	case isRaw:
+		*raw = w.body.Bytes()
+	case into != nil && w.body.Len() > 0:
+		if err := json.Unmarshal(w.body.Bytes(), into); err != nil {
+			return fmt.Errorf("read the answer of %s: %w", method, err)
+		}
 	}
-	p := &problem{}
-	if err := json.Unmarshal(w.body.Bytes(), p); err != nil {
-		p.Detail = http.StatusText(w.status)
-	}
-	p.Status = w.status
-	return nil, p
+	return nil
 }
 
 func nonEmpty(query url.Values) url.Values {

@@ -27,7 +27,6 @@ package console
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"html/template"
 	"log/slog"
@@ -43,7 +42,7 @@ import (
 // Root is the path of the console.
 const Root = "/console"
 
-// Sessions stores the console's sessions and uses up its links.
+// Sessions stores the console's sessions and redeems its links.
 type Sessions interface {
 	// CreateSession stores the session of a log-in.
 	CreateSession(ctx context.Context, by webhook.Actor, made webhook.ConsoleSession) error
@@ -74,8 +73,8 @@ type Config struct {
 	API      API
 	Sessions Sessions
 
-	// Doctor checks the installation. Defaults to none: there is no such page then.
-	Doctor Doctor
+	// Doctor makes the checks of "everpost doctor", which change nothing. Defaults to none: there is no such page then.
+	Doctor func(context.Context) []Finding
 
 	// URL is the console's address for browsers, without a path; "" for the one that a request came to.
 	URL string
@@ -85,7 +84,7 @@ type Config struct {
 	FrameAncestors []string
 	// Version is shown in the footer.
 	Version string
-	// Logger gets what readers are not told. Defaults to none.
+	// Logger receives the errors whose details readers do not see. Defaults to none.
 	Logger *slog.Logger
 	// Now is the database's clock. Defaults to time.Now.
 	Now func() time.Time
@@ -114,16 +113,23 @@ type Console struct {
 	entries   []entry // of the navigation
 	templates *template.Template
 	assets    map[string]asset
-	logins    *attempts
+	forms     *http.CrossOriginProtection
+	logIns    *logInLimiter
 	streams   *streams
 	busy      chan struct{} // a token for each page that is being made
 	diagnosis diagnosis
 }
 
-// New makes a console. An error means that a template is wrong.
+// New makes a console. An error means that the URL or a template is wrong.
 func New(c Config) (*Console, error) {
 	s := &Console{
-		config: c.withDefaults(), mux: http.NewServeMux(), logins: newAttempts(), streams: newStreams(), busy: make(chan struct{}, maxBusy),
+		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(), logIns: newLogInLimiter(), streams: newStreams(),
+		busy: make(chan struct{}, maxBusy),
+	}
+	if c.URL != "" { // behind a proxy, requests may have another host
+		if err := s.forms.AddTrustedOrigin(c.URL); err != nil {
+			return nil, fmt.Errorf("read the console's URL: %w", err)
+		}
 	}
 	s.assets = loadAssets(s.config.Color)
 	var err error
@@ -161,7 +167,7 @@ func (s *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Close ends all streams.
 func (s *Console) Close() { s.streams.close() }
 
-// Limits of the work for readers, so that deliveries do not notice them.
+// Limits on the work for readers, so that it does not slow down deliveries.
 const (
 	maxBusy     = 16               // pages that are being made at a time, in a process
 	busyWait    = 3 * time.Second  // for one of them
@@ -173,7 +179,7 @@ const (
 	maxResponse = 8 << 20          // bytes that are read of one response of the API
 )
 
-// headers are those of every response. The policies are the strictest that the pages work with.
+// headers sets the headers of every response. The policies are the strictest under which the pages work.
 func (s *Console) headers(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	ancestors := "'none'"
@@ -186,19 +192,8 @@ func (s *Console) headers(w http.ResponseWriter, r *http.Request) {
 		"form-action 'self'; base-uri 'none'; frame-ancestors "+ancestors)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // with "no-referrer", forms would have no origin
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
-}
-
-// errNotFound is the error of a path that has no page.
-func errNotFound() error {
-	return &problem{Status: http.StatusNotFound, Detail: "there is no such page"}
-}
-
-// isStatus reports whether err is an answer of the API with this status.
-func isStatus(err error, status int) bool {
-	known, ok := errors.AsType[*problem](err)
-	return ok && known.Status == status
 }

@@ -1,7 +1,7 @@
 package console
 
 import (
-	"fmt"
+	"context"
 	"maps"
 	"net/http"
 	"net/url"
@@ -16,8 +16,6 @@ func deadLetterRoutes() []route {
 	return []route{
 		{pattern: "GET " + path, handle: showDeadLetters},
 		{pattern: "POST " + path + "/selected", handle: changeSelected},
-		{pattern: "GET " + path + "/replay", handle: askReplayLetters},
-		{pattern: "POST " + path + "/replay", handle: replayLetters},
 		{pattern: "GET " + path + "/discard", handle: askDiscardLetters},
 		{pattern: "POST " + path + "/discard", handle: discardLetters, slow: true},
 	}
@@ -28,9 +26,7 @@ type deadLetter struct {
 	ID          string    `json:"id"`
 	EndpointID  string    `json:"endpoint_id"`
 	EventType   string    `json:"event_type"`
-	Reason      string    `json:"reason"`
 	Summary     string    `json:"summary"`
-	Attempts    int       `json:"attempts"`
 	CompletedAt time.Time `json:"completed_at"`
 }
 
@@ -58,11 +54,11 @@ type letterGroups struct {
 	More    bool          `json:"more"`
 }
 
-// Said is the number of dead letters, in words.
-func (g letterGroups) Said() string { return countSaid(int64(g.Counted), g.More) }
+// Words is the number of dead letters, in words.
+func (g letterGroups) Words() string { return letterWords(int64(g.Counted), g.More) }
 
-// countSaid is a number of dead letters in words.
-func countSaid(n int64, more bool) string {
+// letterWords is a number of dead letters in words.
+func letterWords(n int64, more bool) string {
 	switch {
 	case more:
 		return "more than " + count(n) + " dead letters"
@@ -72,9 +68,14 @@ func countSaid(n int64, more bool) string {
 	return count(n) + " dead letters"
 }
 
+// letterFields are the filters of dead letters, by their names in the API.
+func letterFields() []string {
+	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until"}
+}
+
 // deadLettersView is the page of dead letters.
 type deadLettersView struct {
-	Filter    letterFilter
+	Filter    filter
 	Groups    letterGroups
 	Letters   []deadLetter
 	Next      string
@@ -82,6 +83,9 @@ type deadLettersView struct {
 
 	ReplayPath, DiscardPath string // that ask about all that match
 }
+
+// Form is the form of the filter.
+func (v deadLettersView) Form() form { return v.Filter.Form }
 
 const deadLettersTitle = "Dead letters"
 
@@ -91,24 +95,24 @@ const shownGroups = 20
 // showDeadLetters shows the groups of dead letters, and then lists them.
 func showDeadLetters(p *page) error {
 	typed := p.r.URL.Query()
-	v := deadLettersView{Filter: p.readLetterFilter(typed)}
-	v.ReplayPath = p.to("dead-letters", actReplay) + "?" + v.Filter.Encode()
-	v.DiscardPath = p.to("dead-letters", actDiscard) + "?" + v.Filter.Encode()
+	v := deadLettersView{Filter: p.readFilter(typed, letterFields()...)}
+	replay := newReplayForm().Values
+	replay.Set("preview", "1")
+	maps.Copy(replay, v.Filter.Form.Values)
+	v.ReplayPath = p.to("replays", "new") + "?" + replay.Encode()
+	v.DiscardPath = p.to("dead-letters", commandDiscard) + "?" + v.Filter.Encode()
 	var err error
 	if v.Endpoints, err = p.endpointNames(); err != nil {
 		return err
 	}
 	if err = p.get(&v.Groups, v.Filter.query, "dead-letters", "groups"); err == nil {
 		var found list[deadLetter]
-		page := url.Values{"limit": {"25"}, "cursor": {typed.Get("cursor")}}
-		maps.Copy(page, v.Filter.query)
-		err = p.get(&found, page, "dead-letters")
+		err = p.get(&found, v.Filter.page("25", typed.Get("cursor")), "dead-letters")
 		v.Letters, v.Next = found.Data, found.NextCursor
 	}
 	if err != nil {
-		var other error
-		if v.Filter, other = v.Filter.refused(err); other != nil {
-			return other
+		if v.Filter, err = v.Filter.refused(err); err != nil {
+			return err
 		}
 	}
 	v.Groups.Groups = v.Groups.Groups[:min(len(v.Groups.Groups), shownGroups)]
@@ -124,13 +128,21 @@ func showDeadLetters(p *page) error {
 		}
 		v.Groups.Groups[i].Path = p.to("dead-letters") + "?" + narrowed.Encode()
 	}
-	return p.show(view{Template: "dead_letters", Title: deadLettersTitle, Entry: deadLettersTitle, Data: v})
+	return p.show(view{Template: "dead_letters", Title: deadLettersTitle, Entry: deadLettersTitle, Status: v.Form().status(), Data: v})
 }
 
-// Acts on dead letters.
+// lettersPath is the page of dead letters with a filter.
+func (p *page) lettersPath(f filter) string {
+	if encoded := f.Encode(); encoded != "" {
+		return p.to("dead-letters") + "?" + encoded
+	}
+	return p.to("dead-letters")
+}
+
+// Commands about dead letters.
 const (
-	actReplay  = "replay"
-	actDiscard = "discard"
+	commandReplay  = "replay"
+	commandDiscard = "discard"
 )
 
 // maxSelected bounds the dead letters of one form: those of a page of the list.
@@ -140,80 +152,80 @@ const maxSelected = 250
 func changeSelected(p *page) error {
 	typed := p.typed
 	ids := typed["id"]
-	act := typed.Get("act")
+	command := typed.Get("command")
 	if one, id, found := strings.Cut(typed.Get("one"), " "); found { // a button of one row
-		act, ids = one, []string{id}
+		command, ids = one, []string{id}
 	}
 	back := p.to("dead-letters")
-	if filter := typed.Get("filter"); filter != "" {
-		if values, err := url.ParseQuery(filter); err == nil {
-			back += "?" + p.readLetterFilter(values).Encode()
-		}
+	if values, err := url.ParseQuery(typed.Get("filter")); err == nil {
+		back = p.lettersPath(p.readFilter(values, letterFields()...))
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	switch {
-	case act != actReplay && act != actDiscard || len(ids) > maxSelected:
+	case command != commandReplay && command != commandDiscard || len(ids) > maxSelected:
 		return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be used"}
 	case len(ids) == 0:
 		return p.done(back, "Nothing was selected. Select dead letters in the list, then replay or discard them.")
 	case typed.Get("sure") == "":
 		return p.ask(deadLettersTitle, deadLettersTitle, question{
-			Asks: asksFor(act, countSaid(int64(len(ids)), false)), Detail: detailOf(act), Button: buttonOf(act), Back: back, Danger: act == actDiscard,
-			Hidden: url.Values{"id": ids, "act": {act}, "sure": {"1"}, "filter": {typed.Get("filter")}}, Reason: true,
+			Question: questionOf(command, letterWords(int64(len(ids)), false)), Detail: detailOf(command), Button: buttonOf(command), Back: back,
+			Danger: command == commandDiscard,
+			Hidden: url.Values{"id": ids, "command": {command}, "sure": {"1"}, "filter": {typed.Get("filter")}}, Reason: true,
 		})
 	}
-	done, late := 0, 0
+	done, skipped, err := p.commandLetters(p.r.Context(), ids, command)
+	if err != nil {
+		return err
+	}
+	return p.done(back, doneSentence(command, done, skipped))
+}
+
+// commandLetters sends a command to each of the dead letters. It skips those that changed in the meantime.
+func (p *page) commandLetters(ctx context.Context, ids []string, command string) (done, skipped int, err error) {
+	body := reasonBody(p.typed)
 	for _, id := range ids {
-		switch err := p.send(nil, http.MethodPost, reasonBody(typed), "dead-letters", id, act); {
+		switch err := p.api.send(ctx, nil, http.MethodPost, p.path("dead-letters", id, command), body); {
 		case err == nil:
 			done++
 		case isStatus(err, http.StatusConflict), isStatus(err, http.StatusNotFound):
-			late++
+			skipped++
 		default:
-			return err
+			return done, skipped, err
 		}
 	}
-	return p.done(back, doneSentence(act, done, late))
+	return done, skipped, nil
 }
 
-// reasonBody is the body with the reason that a form gives.
-func reasonBody(typed url.Values) map[string]any {
-	if reason := typed.Get("reason"); reason != "" {
-		return map[string]any{"reason": reason}
-	}
-	return map[string]any{}
-}
-
-func asksFor(act, what string) string {
-	if act == actDiscard {
+func questionOf(command, what string) string {
+	if command == commandDiscard {
 		return "Discard " + what + "?"
 	}
 	return "Send " + what + " again?"
 }
 
-func detailOf(act string) string {
-	if act == actDiscard {
+func detailOf(command string) string {
+	if command == commandDiscard {
 		return "A discarded dead letter is not sent any more. It is kept in the lists until its retention ends, and can still be replayed one by one."
 	}
-	return "Each gets a new run with a fresh budget of attempts. The event's id stays the same, so that the receiver can tell a repetition."
+	return "Each gets a new run with new limits on attempts and time. The webhook-id stays the same, so the receiver can recognise the repetition."
 }
 
-func buttonOf(act string) string {
-	if act == actDiscard {
+func buttonOf(command string) string {
+	if command == commandDiscard {
 		return "Discard"
 	}
 	return "Send again"
 }
 
 // doneSentence says what becomes of a command to several dead letters: their workflows carry it out within a second.
-func doneSentence(act string, done, late int) string {
-	text := "Sending " + countSaid(int64(done), false) + " again."
-	if act == actDiscard {
-		text = "Discarding " + countSaid(int64(done), false) + "."
+func doneSentence(command string, done, skipped int) string {
+	text := "Sending " + letterWords(int64(done), false) + " again"
+	if command == commandDiscard {
+		text = "Discarding " + letterWords(int64(done), false)
 	}
-	if late > 0 {
-		text += fmt.Sprintf(" %d had changed meanwhile and stay as they are.", late)
+	if skipped > 0 {
+		text += "; skipped because they changed in the meantime: " + count(int64(skipped))
 	}
-	return text
+	return text + "."
 }

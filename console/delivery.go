@@ -21,11 +21,11 @@ func deliveryRoutes() []route {
 		{pattern: "GET " + one, handle: showDelivery},
 		{pattern: "POST " + one + "/retry", handle: retryDelivery},
 		{pattern: "GET " + one + "/cancel", handle: askCommand("cancel")},
-		{pattern: "POST " + one + "/cancel", handle: doCommand("cancel")},
-		{pattern: "GET " + one + "/replay", handle: askCommand("replay")},
-		{pattern: "POST " + one + "/replay", handle: doCommand("replay")},
-		{pattern: "GET " + one + "/discard", handle: askCommand("discard")},
-		{pattern: "POST " + one + "/discard", handle: doCommand("discard")},
+		{pattern: "POST " + one + "/cancel", handle: sendCommand("cancel")},
+		{pattern: "GET " + one + "/replay", handle: askCommand(commandReplay)},
+		{pattern: "POST " + one + "/replay", handle: sendCommand(commandReplay)},
+		{pattern: "GET " + one + "/discard", handle: askCommand(commandDiscard)},
+		{pattern: "POST " + one + "/discard", handle: sendCommand(commandDiscard)},
 		{pattern: "GET " + one + "/reschedule", handle: askReschedule},
 		{pattern: "POST " + one + "/reschedule", handle: reschedule},
 	}
@@ -33,51 +33,26 @@ func deliveryRoutes() []route {
 
 // deliveriesView is the list of deliveries.
 type deliveriesView struct {
-	Form    form
+	Filter  filter
 	List    list[delivery]
 	Next    string
-	Any     bool   // a filter is set
 	Several string // the states, if there are several
 }
 
 func deliveries(p *page) error {
-	q := p.r.URL.Query()
-	v := deliveriesView{Form: form{Values: q}}
-	if states := q["state"]; len(states) > 1 {
+	typed := p.r.URL.Query()
+	v := deliveriesView{Filter: p.readFilter(typed, "state", "endpoint_id", "event_id", "event_type", "since", "until")}
+	if states := typed["state"]; len(states) > 1 {
 		v.Several = "Now: " + words(clip(visible(strings.Join(states, ", ")), maxFlash))
 	}
-	v.Form.known = []string{"state", "endpoint_id", "event_id", "event_type", "since", "until"}
-	filter := url.Values{"cursor": {q.Get("cursor")}, "limit": {pageLimit}}
-	for _, name := range v.Form.known {
-		filter[name] = q[name]
-		v.Any = v.Any || q.Get(name) != ""
-	}
-	p.spans(filter)
-	status := http.StatusOK
-	if err := p.get(&v.List, filter, "deliveries"); err != nil {
-		if v.Form, err = v.Form.refused(q, err); err != nil {
+	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "deliveries"); err != nil {
+		if v.Filter, err = v.Filter.refused(err); err != nil {
 			return err
 		}
-		status = http.StatusBadRequest
 	}
 	v.Next = v.List.NextCursor
-	return p.show(view{Template: "deliveries", Title: "Deliveries", Entry: "Deliveries", Status: status, Live: status == http.StatusOK, Data: v})
-}
-
-// spans replaces spans of time in since and until, as "2h" or "7d", by times that long ago.
-func (p *page) spans(filter url.Values) {
-	for _, name := range []string{"since", "until"} {
-		text := strings.TrimSpace(filter.Get(name))
-		if days, found := strings.CutSuffix(text, "d"); found {
-			if n, err := strconv.Atoi(days); err == nil {
-				text = strconv.Itoa(n*24) + "h"
-			}
-		}
-		if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-			text = p.console.config.Now().UTC().Add(-d).Truncate(time.Second).Format(time.RFC3339)
-		}
-		filter.Set(name, text)
-	}
+	f := v.Filter.Form
+	return p.show(view{Template: "deliveries", Title: "Deliveries", Entry: "Deliveries", Status: f.status(), Live: !f.Failed(), Data: v})
 }
 
 // shownAttempts is how many of a delivery's attempts are shown and drawn.
@@ -222,10 +197,10 @@ func commandOf(name string) command {
 			title: "Cancel the delivery", button: "Cancel it", done: "The delivery is cancelled.", danger: true,
 			detail: "It is not tried again. A request that is under way is not taken back.",
 		}
-	case "discard":
+	case commandDiscard:
 		return command{
 			title: "Discard the dead letter", button: "Discard it", done: "The dead letter is discarded.", danger: true,
-			detail: "It stays readable until its retention ends, but cannot be replayed.",
+			detail: "It leaves the list of dead letters. It can still be replayed until its retention ends.",
 		}
 	}
 	return command{
@@ -248,44 +223,42 @@ func askCommand(name string) func(*page) error {
 func commandQuestion(p *page, name string, d delivery) question {
 	c := commandOf(name)
 	return question{
-		Asks: "1 delivery of " + visible(d.EventType) + ": " + visible(d.Summary), Detail: c.detail, Button: c.button,
+		Question: "1 delivery of " + visible(d.EventType) + ": " + visible(d.Summary), Detail: c.detail, Button: c.button,
 		Back: p.to("deliveries", d.ID), Danger: c.danger, Reason: true,
 	}
 }
 
-// doCommand returns what carries a command out.
-func doCommand(name string) func(*page) error {
+// sendCommand returns what sends a command to a delivery and goes back to it. A refusal is shown with the question.
+func sendCommand(name string) func(*page) error {
 	return func(p *page) error {
-		id := p.r.PathValue("id")
-		body := map[string]any{}
-		if reason := strings.TrimSpace(p.typed.Get("reason")); reason != "" {
-			body["reason"] = reason
+		id, resource := p.r.PathValue("id"), "deliveries"
+		if name == commandDiscard {
+			resource = "dead-letters"
 		}
-		path := []string{"deliveries", id, name}
-		if name == "discard" {
-			path[0] = "dead-letters"
+		err := p.send(nil, http.MethodPost, reasonBody(p.typed), resource, id, name)
+		if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusBadRequest) {
+			var d delivery
+			if err := p.get(&d, nil, "deliveries", id); err != nil {
+				return err
+			}
+			q := commandQuestion(p, name, d)
+			q.Problem = sentence(problemOf(err).Detail)
+			return p.ask(commandOf(name).title, "Deliveries", q)
 		}
-		return p.command(name, path, body)
+		if err != nil {
+			return err
+		}
+		return p.done(p.to("deliveries", id), commandOf(name).done)
 	}
 }
 
-// command sends a command to a delivery and goes back to it. A refusal is shown with the question.
-func (p *page) command(name string, path []string, body any) error {
-	var d delivery
-	err := p.send(&d, http.MethodPost, body, path...)
-	if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusBadRequest) {
-		why := sentence(problemOf(err).Detail)
-		if err := p.get(&d, nil, "deliveries", path[1]); err != nil {
-			return err
-		}
-		q := commandQuestion(p, name, d)
-		q.Problem = why
-		return p.ask(commandOf(name).title, "Deliveries", q)
+// reasonBody is the body with the reason that a form gives.
+func reasonBody(typed url.Values) map[string]any {
+	body := map[string]any{}
+	if reason := strings.TrimSpace(typed.Get("reason")); reason != "" {
+		body["reason"] = reason
 	}
-	if err != nil {
-		return err
-	}
-	return p.done(p.to("deliveries", path[1]), commandOf(name).done)
+	return body
 }
 
 func retryDelivery(p *page) error {
@@ -297,7 +270,7 @@ func retryDelivery(p *page) error {
 	if err != nil {
 		return err
 	}
-	return p.done(p.to("deliveries", id), "The next attempt begins at once, as soon as the endpoint may get it.")
+	return p.done(p.to("deliveries", id), "The next attempt is made as soon as the endpoint can take it.")
 }
 
 // rescheduleView is the form of a reschedule.
@@ -306,17 +279,17 @@ type rescheduleView struct {
 	Delivery delivery
 }
 
-func (p *page) showReschedule(f form, status int) error {
+func (p *page) showReschedule(f form) error {
 	v := rescheduleView{Form: f}
 	if err := p.get(&v.Delivery, nil, "deliveries", p.r.PathValue("id")); err != nil {
 		return err
 	}
-	return p.show(view{Template: "reschedule", Title: "Reschedule the next attempt", Entry: "Deliveries", Status: status, Data: v})
+	return p.show(view{Template: "reschedule", Title: "Reschedule the next attempt", Entry: "Deliveries", Status: f.status(), Data: v})
 }
 
 func askReschedule(p *page) error {
 	at := p.console.config.Now().UTC().Add(time.Hour).Truncate(time.Minute).Format(time.RFC3339)
-	return p.showReschedule(newForm("at", at), http.StatusOK)
+	return p.showReschedule(newForm("at", at))
 }
 
 func reschedule(p *page) error {
@@ -327,7 +300,7 @@ func reschedule(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showReschedule(f, http.StatusBadRequest)
+		return p.showReschedule(f)
 	}
 	return p.done(p.to("deliveries", id), "The next attempt is rescheduled.")
 }

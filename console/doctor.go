@@ -11,18 +11,23 @@ func doctorRoutes() []route {
 	return []route{{pattern: "GET /doctor", access: operators, handle: showDoctor, slow: true}}
 }
 
+// Verdict is the result of a check.
+type Verdict string
+
+// The verdicts. A problem keeps deliveries from being made or events from being accepted, or will soon; a warning does not.
+const (
+	VerdictOK      Verdict = "ok"
+	VerdictWarning Verdict = "warning"
+	VerdictProblem Verdict = "problem"
+	VerdictSkipped Verdict = "skipped" // cannot be checked; Detail says why
+)
+
 // Finding is what a check of the installation found, as "everpost doctor" prints it.
 type Finding struct {
-	Check   string
-	Verdict string // ok, warning, problem or skipped
-	Detail  string
-	Remedy  string // what to do; "" if nothing is wrong
-}
-
-// Doctor checks the installation.
-type Doctor interface {
-	// Diagnose makes the checks of "everpost doctor", which change nothing.
-	Diagnose(ctx context.Context) []Finding
+	Check   string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	Detail  string  `json:"detail"`
+	Remedy  string  `json:"remedy,omitempty"` // what to do; "" if nothing is wrong
 }
 
 const (
@@ -31,22 +36,21 @@ const (
 	doctorTime  = 30 * time.Second
 )
 
-// diagnosis keeps the newest findings, so that readers do not make the checks more often than every ten seconds, and never
-// two at a time.
+// diagnosis keeps the newest findings: the checks run at most every doctorEvery, and once at a time.
 type diagnosis struct {
 	mu       sync.Mutex
 	at       time.Time
 	findings []Finding
 }
 
-// of returns findings that are at most doctorEvery old.
-func (d *diagnosis) of(ctx context.Context, doctor Doctor, now func() time.Time) ([]Finding, time.Time) {
+// findingsOf returns findings that are at most doctorEvery old.
+func (d *diagnosis) findingsOf(ctx context.Context, doctor func(context.Context) []Finding, now func() time.Time) ([]Finding, time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.at.IsZero() || now().Sub(d.at) >= doctorEvery {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), doctorTime) // others wait for the same
 		defer cancel()
-		d.findings, d.at = doctor.Diagnose(within), now()
+		d.findings, d.at = doctor(within), now()
 	}
 	return d.findings, d.at
 }
@@ -65,13 +69,14 @@ func showDoctor(p *page) error {
 		return &problem{Status: http.StatusNotFound, Detail: "this process cannot check the installation; run \"everpost doctor\""}
 	}
 	v := doctorView{}
-	v.Findings, v.At = p.console.diagnosis.of(p.r.Context(), doctor, p.console.config.Now)
+	v.Findings, v.At = p.console.diagnosis.findingsOf(p.r.Context(), doctor, p.console.config.Now)
 	for _, f := range v.Findings {
 		switch f.Verdict {
-		case "problem":
+		case VerdictProblem:
 			v.Problems++
-		case "warning":
+		case VerdictWarning:
 			v.Warnings++
+		case VerdictOK, VerdictSkipped:
 		}
 	}
 	return p.show(view{Template: "doctor", Title: doctorTitle, Entry: doctorTitle, Data: v})

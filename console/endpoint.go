@@ -3,12 +3,14 @@ package console
 import (
 	"cmp"
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/console/chart"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func endpointRoutes() []route {
@@ -33,28 +35,22 @@ const pageLimit = "50" // rows of a list
 
 // endpointsView is the list of endpoints.
 type endpointsView struct {
-	Form form
-	List list[condition]
-	Next string
-	Any  bool // a filter is set
+	Filter filter
+	List   list[condition]
+	Next   string
 }
 
 func endpoints(p *page) error {
-	q := p.r.URL.Query()
-	v := endpointsView{Form: newForm("text", q.Get("text"), "state", q.Get("state"), "trouble", q.Get("trouble"))}
-	v.Any = q.Get("text")+q.Get("state")+q.Get("trouble") != ""
-	err := p.get(&v.List, url.Values{
-		"text": {q.Get("text")}, "state": {q.Get("state")}, "trouble": {q.Get("trouble")}, "cursor": {q.Get("cursor")}, "limit": {pageLimit},
-	}, "endpoint-conditions")
-	status := http.StatusOK
-	if err != nil {
-		if v.Form, err = v.Form.refused(q, err); err != nil {
+	typed := p.r.URL.Query()
+	v := endpointsView{Filter: p.readFilter(typed, "text", "state", "trouble")}
+	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "endpoint-conditions"); err != nil {
+		if v.Filter, err = v.Filter.refused(err); err != nil {
 			return err
 		}
-		status = http.StatusBadRequest
 	}
 	v.Next = v.List.NextCursor
-	return p.show(view{Template: "endpoints", Title: "Endpoints", Entry: "Endpoints", Status: status, Live: status == http.StatusOK, Data: v})
+	f := v.Filter.Form
+	return p.show(view{Template: "endpoints", Title: "Endpoints", Entry: "Endpoints", Status: f.status(), Live: !f.Failed(), Data: v})
 }
 
 // endpointView is the page of an endpoint.
@@ -63,7 +59,7 @@ type endpointView struct {
 	Health   health
 	Stats    *charts
 	Failures []failureGroup
-	Looked   int
+	Grouped  int // deliveries in Failures
 	Settings []setting
 	Name     string
 }
@@ -83,8 +79,8 @@ type failureGroup struct {
 	Example delivery
 }
 
-// lookedFailures is how many of the newest failed deliveries are grouped.
-const lookedFailures = 100
+// maxFailures is how many of the newest failed deliveries are grouped.
+const maxFailures = 100
 
 func showEndpoint(p *page) error {
 	id := p.r.PathValue("id")
@@ -101,12 +97,12 @@ func showEndpoint(p *page) error {
 	}
 	var failed list[delivery]
 	err = p.get(&failed, url.Values{
-		"endpoint_id": {id}, "state": {"retrying", "dead_lettered"}, "limit": {strconv.Itoa(lookedFailures)},
+		"endpoint_id": {id}, "state": {"retrying", "dead_lettered"}, "limit": {strconv.Itoa(maxFailures)},
 	}, "deliveries")
 	if err != nil {
 		return err
 	}
-	v.Failures, v.Looked = groupFailures(failed.Data), len(failed.Data)
+	v.Failures, v.Grouped = groupFailures(failed.Data), len(failed.Data)
 	v.Settings = settingsOf(v.Endpoint)
 	v.Name = nameOf(v.Endpoint)
 	return p.show(view{Template: "endpoint", Title: clip(visible(v.Name), 60), Entry: "Endpoints", Live: true, Data: v})
@@ -146,14 +142,9 @@ func groupFailures(failed []delivery) []failureGroup {
 	return groups
 }
 
-// settingsOf lists an endpoint's configuration. The defaults are those of the API (openapi.yaml).
+// settingsOf lists an endpoint's configuration.
 func settingsOf(e endpoint) []setting {
 	text := func(name, value, initial string) setting { return setting{name, value, value != initial} }
-	breaker := "off"
-	if b := e.CircuitBreaker; b.Enabled {
-		breaker = "opens when " + percent(&b.FailureRatio) + " of at least " + strconv.Itoa(b.MinRequests) + " requests within " + b.Window +
-			" fail; for " + b.Cooldown + " at first"
-	}
 	auth := "none"
 	if e.Auth != nil {
 		auth = e.Auth.Type
@@ -163,14 +154,15 @@ func settingsOf(e endpoint) []setting {
 		headers = append(headers, name)
 	}
 	slices.Sort(headers)
+	initial := webhook.DefaultAutoDisable()
 	return []setting{
 		text("Event types", strings.Join(e.EventTypes, ", "), "*"),
-		text("Timeout", e.Timeout, "15s"),
-		text("Requests at a time", strconv.Itoa(e.MaxInFlight), "10"),
-		text("Requests per second", strconv.FormatFloat(e.RateLimit, 'f', -1, 64), "10000"),
+		text("Timeout", e.Timeout, webhook.DefaultTimeout.String()),
+		text("Requests at a time", strconv.Itoa(e.MaxInFlight), strconv.Itoa(webhook.DefaultMaxInFlight)),
+		text("Requests per second", strconv.FormatFloat(e.RateLimit, 'f', -1, 64), strconv.Itoa(webhook.DefaultRateLimit)),
 		{"Retry policy", policyWords(e), e.PolicySource == "endpoint"},
-		text("Circuit breaker", breaker, "opens when 50 % of at least 20 requests within 60s fail; for 30s at first"),
-		text("Disabled automatically", autoDisableWords(e.AutoDisable), defaultAutoDisable),
+		text("Circuit breaker", breakerWords(e.CircuitBreaker.parsed()), breakerWords(webhook.DefaultCircuitBreaker())),
+		text("Disabled automatically", autoDisableWords(e.AutoDisable), disableRule(initial.Exhausted24h, initial.PermanentStreak)),
 		text("Replays dead letters after an outage", yesNo(e.AutoReplay), "no"),
 		text("Signature", e.Signature, "v1"),
 		text("Body", e.PayloadFormat, "raw"),
@@ -180,7 +172,17 @@ func settingsOf(e endpoint) []setting {
 	}
 }
 
-const defaultAutoDisable = "after 10 given up within 24 h without a success, or 100 permanent failures in a row"
+func breakerWords(b webhook.CircuitBreaker) string {
+	if !b.Enabled {
+		return "off"
+	}
+	return "opens when " + percent(&b.FailureRatio) + " of at least " + strconv.Itoa(b.MinRequests) + " requests within " + chart.Span(b.Window) +
+		" fail; for " + chart.Span(b.Cooldown) + " at first"
+}
+
+func disableRule(exhausted, streak int) string {
+	return "after " + strconv.Itoa(exhausted) + " given up within 24 h without a success, or " + strconv.Itoa(streak) + " permanent failures in a row"
+}
 
 func autoDisableWords(raw json.RawMessage) string {
 	var d struct {
@@ -190,7 +192,7 @@ func autoDisableWords(raw json.RawMessage) string {
 	if json.Unmarshal(raw, &d) != nil || d.Exhausted == 0 {
 		return "never"
 	}
-	return "after " + strconv.Itoa(d.Exhausted) + " given up within 24 h without a success, or " + strconv.Itoa(d.Streak) + " permanent failures in a row"
+	return disableRule(d.Exhausted, d.Streak)
 }
 
 func policyWords(e endpoint) string {

@@ -3,7 +3,6 @@ package console
 import (
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strings"
 )
 
@@ -19,32 +18,41 @@ func eventRoutes() []route {
 
 // eventsView is the list of events.
 type eventsView struct {
-	Form    form
+	Filter  filter
 	List    list[event]
 	Next    string
-	Any     bool // a filter is set
 	Example string
 }
 
 func events(p *page) error {
-	q := p.r.URL.Query()
-	v := eventsView{Form: form{Values: q}}
-	v.Form.known = []string{"type", "external_id", "since", "until"}
-	filter := url.Values{"cursor": {q.Get("cursor")}, "limit": {pageLimit}}
-	for _, name := range v.Form.known {
-		filter[name] = q[name]
-		v.Any = v.Any || q.Get(name) != ""
-	}
-	p.spans(filter)
-	status := http.StatusOK
-	if err := p.get(&v.List, filter, "events"); err != nil {
-		if v.Form, err = v.Form.refused(q, err); err != nil {
+	typed := p.r.URL.Query()
+	v := eventsView{Filter: p.readFilter(typed, "type", "external_id", "since", "until")}
+	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "events"); err != nil {
+		if v.Filter, err = v.Filter.refused(err); err != nil {
 			return err
 		}
-		status = http.StatusBadRequest
 	}
 	v.Next, v.Example = v.List.NextCursor, p.firstEvent()
-	return p.show(view{Template: "events", Title: "Events", Entry: "Events", Status: status, Live: status == http.StatusOK, Data: v})
+	f := v.Filter.Form
+	return p.show(view{Template: "events", Title: "Events", Entry: "Events", Status: f.status(), Live: !f.Failed(), Data: v})
+}
+
+// firstEvent is a command line that posts an event.
+func (p *page) firstEvent() string {
+	return "curl -X POST " + p.console.base(p.r) + "/v1/tenants/" + p.tenant + "/events \\\n" +
+		"  -H \"Authorization: Bearer $EVERPOST_KEY\" \\\n  -H 'Content-Type: application/json' \\\n" +
+		"  -d '{\"type\":\"order.paid\",\"payload\":{\"order\":17}}'"
+}
+
+// base is the address of this installation for a browser, and so for the API.
+func (s *Console) base(r *http.Request) string {
+	if s.config.URL != "" {
+		return s.config.URL
+	}
+	if s.secure(r) {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
 }
 
 // maxShownPayload is how much of a payload its event's page shows.
@@ -122,9 +130,9 @@ func eventForm() form {
 	return newForm("type", "order.paid", "payload", "{\n  \"order\": 17\n}", "external_id", "", "endpoint_ids", "", "deliver_at", "")
 }
 
-func (p *page) showEventForm(f form, from string, status int) error {
+func (p *page) showEventForm(f form, from string) error {
 	return p.show(view{
-		Template: "event-form", Title: "Send an event", Entry: "Events", Status: status, Data: newEventView{f, from, p.firstEvent()},
+		Template: "event-form", Title: "Send an event", Entry: "Events", Status: f.status(), Data: newEventView{f, from, p.firstEvent()},
 	})
 }
 
@@ -134,7 +142,7 @@ func newEvent(p *page) error {
 	f, from := eventForm(), p.r.URL.Query().Get("from")
 	if from == "" {
 		f.Values.Set("endpoint_ids", p.r.URL.Query().Get("endpoint_id"))
-		return p.showEventForm(f, "", http.StatusOK)
+		return p.showEventForm(f, "")
 	}
 	var e event
 	var payload []byte
@@ -146,7 +154,7 @@ func newEvent(p *page) error {
 	}
 	f.Values.Set("type", e.Type)
 	f.Values.Set("payload", string(payload))
-	return p.showEventForm(f, e.ID, http.StatusOK)
+	return p.showEventForm(f, e.ID)
 }
 
 func sendEvent(p *page) error {
@@ -163,8 +171,8 @@ func sendEvent(p *page) error {
 		fields["endpoint_ids"] = ids
 	}
 	if !json.Valid([]byte(payload)) {
-		f, _ := eventForm().refused(typed, &problem{Status: http.StatusBadRequest, Fields: wrongPayload()})
-		return p.showEventForm(f, from, http.StatusBadRequest)
+		f, _ := eventForm().refused(typed, wrong("payload", notJSON))
+		return p.showEventForm(f, from)
 	}
 	body, err := withPayload(fields, []byte(payload))
 	if err != nil {
@@ -176,7 +184,7 @@ func sendEvent(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEventForm(f, from, http.StatusBadRequest)
+		return p.showEventForm(f, from)
 	}
 	return p.done(p.to("events", made.ID), "The event is stored and on its way.")
 }

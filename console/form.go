@@ -1,7 +1,10 @@
 package console
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -41,11 +44,11 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 	for _, name := range f.known {
 		f.Values[name] = typed[name]
 	}
-	for _, wrong := range known.Fields {
-		if name := f.fieldOf(wrong.Field); name != "" {
-			f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+wrong.Message, "; ")
+	for _, bad := range known.Fields {
+		if name := f.fieldOf(bad.Field); name != "" {
+			f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+bad.Message, "; ")
 		} else {
-			f.Problem += wrong.Field + " " + wrong.Message + ". "
+			f.Problem += bad.Field + " " + bad.Message + ". "
 		}
 	}
 	if len(known.Fields) == 0 {
@@ -73,6 +76,14 @@ func (f form) Error(name string) string { return f.errors[name] }
 // Failed reports whether the form was refused.
 func (f form) Failed() bool { return f.Problem != "" || len(f.errors) > 0 }
 
+// status is the status of the page with the form.
+func (f form) status() int {
+	if f.Failed() {
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
+}
+
 // fieldView is one field of a form, for the templates "input", "area" and "choice".
 type fieldView struct {
 	Name, Label, Hint, Value, Error string
@@ -98,14 +109,14 @@ func sentence(clause string) string {
 
 // question asks before a change that cannot be undone: a page with one button.
 type question struct {
-	Asks    string // what is going to happen, with its count
-	Detail  string
-	Button  string
-	Back    string // the path to go back to
-	Danger  bool
-	Hidden  url.Values // what the form sends along
-	Reason  bool       // it has a field for a reason
-	Problem string
+	Question string // what is going to happen, with its count
+	Detail   string
+	Button   string
+	Back     string // the path to go back to
+	Danger   bool
+	Hidden   url.Values // what the form sends along
+	Reason   bool       // it has a field for a reason
+	Problem  string
 }
 
 // ask shows a question. Its form posts to this page's path.
@@ -115,4 +126,33 @@ func (p *page) ask(title, entry string, q question) error {
 		status = http.StatusConflict
 	}
 	return p.show(view{Template: "question", Title: title, Entry: entry, Status: status, Data: q})
+}
+
+// number is a text as a number of JSON; nil for "". Any other text stays as it is: the API says what is wrong with it.
+func number(text string) any {
+	if text == "" {
+		return nil
+	}
+	if n := json.Number(text); json.Valid([]byte(text)) {
+		if _, err := n.Float64(); err == nil {
+			return n
+		}
+	}
+	return text
+}
+
+// notJSON is what is wrong with a payload.
+const notJSON = "is not valid JSON"
+
+// withPayload is the JSON object of fields and a payload, whose bytes stay as they are.
+func withPayload(fields map[string]any, payload []byte) (json.RawMessage, error) {
+	head, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode a form: %w", err)
+	}
+	head = bytes.TrimSuffix(head, []byte("}"))
+	if len(fields) > 0 {
+		head = append(head, ',')
+	}
+	return append(append(append(head, `"payload":`...), payload...), '}'), nil
 }

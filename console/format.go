@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/everpost/everpost/console/chart"
 )
 
 // functions are those of the templates.
@@ -26,8 +28,6 @@ func (s *Console) functions() template.FuncMap {
 		"words":    words,
 		"join":     strings.Join,
 		"input":    newInput,
-		"dict":     dict,
-		"add":      func(a, b int) int { return a + b },
 		"short":    func(text string, limit int) string { return clip(visible(text), limit) },
 	}
 }
@@ -83,7 +83,8 @@ func relative(t, now time.Time) string {
 	return span(-d) + " ago"
 }
 
-// span is a duration in its largest unit, or its two largest.
+// span is a duration in its largest unit, or its two largest. It is coarser than chart.Span: a live part is sent
+// again whenever a word of it changes.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -108,15 +109,10 @@ func twoUnits(d, large time.Duration, name string, small time.Duration, smallNam
 
 // milliseconds is a duration for people; "–" if it is not known.
 func milliseconds(ms *int64) string {
-	switch {
-	case ms == nil:
+	if ms == nil {
 		return "–"
-	case *ms < 10_000:
-		return strconv.FormatInt(*ms, 10) + " ms"
-	case *ms >= 60_000:
-		return span(time.Duration(*ms) * time.Millisecond)
 	}
-	return strconv.FormatFloat(float64(*ms)/1000, 'f', 1, 64) + " s"
+	return chart.Span(time.Duration(*ms) * time.Millisecond)
 }
 
 // percent is a share for people; "–" if it is not known. It says 100 % only of all.
@@ -171,16 +167,3 @@ func count(n int64) string {
 
 // words is a name of the API as words: dead_lettered is "dead lettered".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
-
-// dict makes the arguments of a template.
-func dict(pairs ...any) (map[string]any, error) {
-	made := map[string]any{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		name, ok := pairs[i].(string)
-		if !ok {
-			return nil, fmt.Errorf("dict: %v is not a name", pairs[i])
-		}
-		made[name] = pairs[i+1]
-	}
-	return made, nil
-}

@@ -55,7 +55,7 @@ func TestWordsOfNumbers(t *testing.T) {
 	ms := func(v int64) *int64 { return &v }
 	require.Equal(t, []string{"–", "0 %", "0.1 %", "50 %", "99.9 %", "100 %"},
 		[]string{percent(nil), percent(f(0)), percent(f(0.00001)), percent(f(0.5)), percent(f(0.99999)), percent(f(1))})
-	require.Equal(t, []string{"–", "41 ms", "12.0 s"}, []string{milliseconds(nil), milliseconds(ms(41)), milliseconds(ms(12_000))})
+	require.Equal(t, []string{"–", "41 ms", "12 s"}, []string{milliseconds(nil), milliseconds(ms(41)), milliseconds(ms(12_000))})
 	require.Equal(t, "6 min", milliseconds(ms(360_000)))
 	require.Equal(t, []string{"0", "999", "1,000", "12,345,678", "-1,000"}, []string{count(0), count(999), count(1000), count(12345678), count(-1000)})
 	for of, want := range map[float64]string{0.5: "0.5", 2: "2", 1332.3: "1,332", 10000: "10,000"} {

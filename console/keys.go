@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -46,11 +47,8 @@ func (p *page) listKeys(f form, made *apiKey) error {
 	if err := p.get(&found, url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}, "keys"); err != nil {
 		return err
 	}
-	status := http.StatusOK
-	switch {
-	case f.Failed():
-		status = http.StatusBadRequest
-	case made != nil:
+	status := f.status()
+	if made != nil {
 		status = http.StatusCreated
 	}
 	return p.show(view{Template: "keys", Title: keysTitle, Entry: keysTitle, Status: status, Data: keysView{found.Data, found.NextCursor, f, made}})
@@ -70,9 +68,9 @@ func createKey(p *page) error {
 	var made apiKey
 	var err error
 	if days := typed.Get("days"); days != "" {
-		n, whole := wholeNumber(days).(int)
-		if !whole || n < 1 || n > maxKeyDays {
-			err = &problem{Status: http.StatusBadRequest, Fields: fieldErrors("days", "must be a whole number from 1 to "+count(maxKeyDays))}
+		n, notNumber := strconv.Atoi(days)
+		if notNumber != nil || n < 1 || n > maxKeyDays {
+			err = wrong("days", "must be a whole number from 1 to "+count(maxKeyDays))
 		}
 		body["expires_at"] = p.console.config.Now().UTC().AddDate(0, 0, n).Format(time.RFC3339Nano)
 	}
@@ -91,9 +89,9 @@ func createKey(p *page) error {
 
 func askRevokeKey(p *page) error {
 	return p.ask("Revoke a key", keysTitle, question{
-		Asks:   "Revoke the key " + p.r.PathValue("id") + "?",
-		Detail: "Requests with it are refused from now on, and console sessions that were opened with it end. This cannot be undone.",
-		Button: "Revoke", Back: p.to("keys"), Danger: true,
+		Question: "Revoke the key " + p.r.PathValue("id") + "?",
+		Detail:   "Requests with it are refused from now on, and console sessions that were opened with it end. This cannot be undone.",
+		Button:   "Revoke", Back: p.to("keys"), Danger: true,
 	})
 }
 

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -48,8 +48,8 @@ type pageInfo struct {
 	CanChange bool
 	Live      bool
 	Version   string
-	Now       time.Time
 	Entries   []navEntry
+	ages      url.Values
 	Search    string // what the search box holds
 	Style     string // addresses of the assets
 	Script    string
@@ -66,7 +66,7 @@ type navEntry struct {
 func (i pageInfo) To(parts ...string) string { return pagePath(i.Tenant, parts...) }
 
 // With is this page's path with one parameter of its query changed; "" removes it. The position in a
-// list is removed, too, unless it is what changes.
+// list is removed, too, unless it is what changes: then ages of the filter become times.
 func (i pageInfo) With(name, value string) string {
 	u, err := url.Parse(i.Path)
 	if err != nil {
@@ -77,6 +77,9 @@ func (i pageInfo) With(name, value string) string {
 	query.Del(name)
 	if value != "" {
 		query.Set(name, value)
+	}
+	if name == "cursor" {
+		maps.Copy(query, i.ages)
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
@@ -136,7 +139,7 @@ func (p *page) info(v view) pageInfo {
 	s := p.session
 	i := pageInfo{
 		Name: p.console.config.Name, Title: v.Title, Tenant: p.tenant, Path: p.r.URL.RequestURI(), Flash: p.flash(), SignedIn: s.signedIn(),
-		Live: v.Live, Version: p.console.config.Version, Now: p.console.config.Now().UTC(),
+		Live: v.Live, ages: p.ages, Version: p.console.config.Version,
 		Style: p.console.address("console.css"), Script: p.console.address("console.js"), Icon: p.console.address("icon.svg"),
 	}
 	if !s.signedIn() {
@@ -151,7 +154,7 @@ func (p *page) info(v view) pageInfo {
 		i.Tenant = s.TenantID
 	}
 	for _, e := range p.console.entries {
-		if !e.who.sees(s) || e.ofTenant() && i.Tenant == "" {
+		if !e.access.sees(s) || e.ofTenant() && i.Tenant == "" {
 			continue
 		}
 		path := Root + e.path
@@ -177,13 +180,4 @@ func describe(s session) string {
 		return visible(s.key.Name) + " · " + s.key.Scope.String()
 	}
 	return s.key.ID.String() + " · " + s.key.Scope.String()
-}
-
-// home leads to the start page of the session.
-func home(p *page) error {
-	if p.session.TenantID != "" {
-		p.redirect(pagePath(p.session.TenantID))
-		return nil
-	}
-	return overviewOfAll(p)
 }

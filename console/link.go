@@ -1,9 +1,9 @@
 package console
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
-	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -31,14 +31,10 @@ func useLink(p *page) error {
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{s.formToken(p.w, p.r), why}})
 	}
-	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
-		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
+	if status, why := p.admitPublic(); why != "" {
+		return refuse(status, why)
 	}
-	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
-		p.w.Header().Set("Retry-After", "60")
-		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
-	}
-	made := session{token: newToken()}
+	made := session{token: rand.Text()}
 	link := sha256.Sum256([]byte(p.r.PathValue("token")))
 	stored, err := s.config.Sessions.UseLink(p.r.Context(), p.actor(webhook.KeyID{}), link, webhook.ConsoleSession{
 		SHA256: sha256.Sum256([]byte(made.token)), ExpiresAt: s.sessionEnd(webhook.PortalLife, webhook.Key{}),

@@ -88,8 +88,8 @@ func TestPortalForLookingChangesNothing(t *testing.T) {
 	for path, pairs := range map[string][]string{
 		endpoint + id + "/pause": nil, endpoint + id + "/resume": nil, endpoint + id + "/delete": nil, endpoint + id + "/rotate-secret": {"grace", "0s"},
 		endpoint + id + "/edit": {"url", "https://evil.example"}, endpoint + "new": {"url", "https://evil.example"},
-		endpoint + id + "/test":   {"payload", "1", "type", "a.b"},
-		endpoint + id + "/replay": {"source", "events", "since", "2026-01-01T00:00:00Z"}, endpoint + id + "/close-circuit": nil,
+		endpoint + id + "/test": {"payload", "1", "type", "a.b"}, endpoint + id + "/close-circuit": nil,
+		"/console/t/acme/replays":    {"endpoint_id", id, "source", "events", "since", "2026-01-01T00:00:00Z"},
 		"/console/t/acme/events/new": {"type", "order.paid", "payload", "1"}, one + delivery + "/cancel": nil, one + delivery + "/retry": nil,
 		one + delivery + "/replay": nil, one + delivery + "/discard": nil, one + delivery + "/reschedule": {"at", "2030-01-01T00:00:00Z"},
 	} {

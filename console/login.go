@@ -2,10 +2,15 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
+	"net/netip"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -40,12 +45,8 @@ func logIn(p *page) error {
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "login", Title: "Log in", Status: status, Data: logInView{to, s.formToken(p.w, p.r), why}})
 	}
-	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
-		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
-	}
-	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
-		p.w.Header().Set("Retry-After", "60")
-		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
+	if status, why := p.admitPublic(); why != "" {
+		return refuse(status, why)
 	}
 	key, err := s.config.API.Authenticate(p.r.Context(), strings.TrimSpace(p.typed.Get("key")))
 	switch {
@@ -56,7 +57,7 @@ func logIn(p *page) error {
 	case key.Scope < webhook.ScopeAdmin:
 		return refuse(http.StatusForbidden, "This key is only for sending events (its scope is ingest). The console needs an admin or an operator key.")
 	}
-	made := session{key: key, token: newToken()}
+	made := session{key: key, token: rand.Text()}
 	made.ConsoleSession = webhook.ConsoleSession{
 		SHA256: sha256.Sum256([]byte(made.token)), TenantID: key.TenantID, KeyID: key.ID, KeySHA256: s.config.API.KeyHash(key),
 		Access: webhook.AccessKey, ExpiresAt: s.sessionEnd(webhook.SessionLife, key),
@@ -67,6 +68,54 @@ func logIn(p *page) error {
 	s.keep(p.w, p.r, made)
 	p.redirect(to)
 	return nil
+}
+
+// admitPublic checks the token of a form before a log-in, and limits the attempts of its source. why is "" if the form is admitted.
+func (p *page) admitPublic() (status int, why string) {
+	s := p.console
+	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
+		return http.StatusForbidden, "The page was open for too long, or your browser blocks cookies. Please try again."
+	}
+	if !s.logIns.allow(s.config.API.SourceAddress(p.r), s.config.Now()) {
+		p.w.Header().Set("Retry-After", "60")
+		return http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute."
+	}
+	return 0, ""
+}
+
+// Log-in attempts of one source: ten at once, then one every six seconds.
+const (
+	logInBurst = 10
+	logInEvery = 6 * time.Second
+	maxSources = 10_000
+)
+
+// logInLimiter limits log-in attempts by source address.
+type logInLimiter struct {
+	mu sync.Mutex
+	of map[netip.Prefix]*rate.Limiter
+}
+
+func newLogInLimiter() *logInLimiter { return &logInLimiter{of: map[netip.Prefix]*rate.Limiter{}} }
+
+// allow reports whether a source may try now. A network of IPv6 counts as one source.
+func (l *logInLimiter) allow(source netip.Addr, now time.Time) bool {
+	bits := 32
+	if source.Is6() {
+		bits = 64
+	}
+	network, _ := source.Prefix(bits) // an error: the address is not known, and all of those count as one
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limiter := l.of[network]
+	if limiter == nil {
+		if len(l.of) >= maxSources {
+			clear(l.of)
+		}
+		limiter = rate.NewLimiter(rate.Every(logInEvery), logInBurst)
+		l.of[network] = limiter
+	}
+	return limiter.AllowN(now, 1)
 }
 
 // sessionEnd is the latest end of a session, which is not after its key's.

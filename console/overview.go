@@ -24,7 +24,7 @@ type overviewView struct {
 	Troubled  list[condition]
 	Endpoints bool // there is one
 	Waiting   []waitingGroup
-	Looked    int
+	Grouped   int // deliveries in Waiting
 	More      bool
 	Example   string
 }
@@ -59,7 +59,7 @@ func overview(p *page) error {
 	if err := p.get(&open, query, "deliveries"); err != nil {
 		return err
 	}
-	v.Waiting, v.Looked, v.More = groupWaiting(open.Data), len(open.Data), open.NextCursor != ""
+	v.Waiting, v.Grouped, v.More = groupWaiting(open.Data), len(open.Data), open.NextCursor != ""
 	v.Example = p.firstEvent()
 	return p.show(view{Template: "overview", Title: "Overview", Entry: "Overview", Live: true, Data: v})
 }
@@ -87,42 +87,12 @@ func groupWaiting(open []delivery) []waitingGroup {
 	return groups
 }
 
-// firstEvent is a command line that posts an event.
-func (p *page) firstEvent() string {
-	return "curl -X POST " + p.console.base(p) + "/v1/tenants/" + p.tenant + "/events \\\n" +
-		"  -H \"Authorization: Bearer $EVERPOST_KEY\" \\\n  -H 'Content-Type: application/json' \\\n" +
-		"  -d '{\"type\":\"order.paid\",\"payload\":{\"order\":17}}'"
-}
-
-// base is the address of this installation for a browser, and so for the API.
-func (s *Console) base(p *page) string {
-	if s.config.URL != "" {
-		return s.config.URL
+// home redirects to the start page of the session: the overview of its tenant, or all tenants.
+func home(p *page) error {
+	if p.session.TenantID != "" {
+		p.redirect(pagePath(p.session.TenantID))
+	} else {
+		p.redirect(Root + "/tenants")
 	}
-	if s.secure(p.r) {
-		return "https://" + p.r.Host
-	}
-	return "http://" + p.r.Host
-}
-
-// overviewOfAllView is the start page of an operator.
-type overviewOfAllView struct {
-	Stats   *charts
-	Tenants list[tenant]
-	Next    string
-}
-
-// overviewOfAll shows an operator all tenants, to choose one.
-func overviewOfAll(p *page) error {
-	v := overviewOfAllView{}
-	query := url.Values{"limit": {"100"}, "cursor": {p.r.URL.Query().Get("cursor")}}
-	err := p.api.get(p.r.Context(), &v.Tenants, query, apiPath("tenants"))
-	if err != nil {
-		return err
-	}
-	v.Next = v.Tenants.NextCursor
-	if v.Stats, err = p.statsOf(apiPath("stats"), "", overviewSpan, "1m"); err != nil {
-		return err
-	}
-	return p.show(view{Template: "overview-all", Title: "Tenants of this installation", Data: v})
+	return nil
 }

@@ -23,6 +23,7 @@ type page struct {
 	api     client     // as the session; unset on public pages
 	tenant  string     // of the path; "" on pages that are about none
 	typed   url.Values // the form that was sent
+	ages    url.Values // the times that ages in the filter stand for: a cursor is good for these only
 	live    *stream
 }
 
@@ -75,13 +76,13 @@ func (s *Console) enter(ctx context.Context) (leave func(), ok bool) {
 }
 
 func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
-	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant")}
+	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}}
 }
 
 // run runs a route's handler if the request may have it.
 func (p *page) run(r route) error {
 	if p.r.Method == http.MethodPost {
-		if !sameOrigin(p.r) {
+		if p.console.forms.Check(p.r) != nil {
 			return &problem{Status: http.StatusForbidden, Detail: "the form was not sent from a page of this console"}
 		}
 		if err := p.readForm(r); err != nil {
@@ -140,8 +141,9 @@ func (p *page) signIn() error {
 	return nil
 }
 
-// askToLogIn leads to the log-in page, and from there back. A browser that comes from another site did
-// not send the cookie (SameSite=Strict); it is asked to come again, which counts as from here.
+// askToLogIn redirects to the log-in page, and from there back. A browser that follows a link from another
+// site does not send the cookie (SameSite=Strict): it gets a page that loads the log-in page once more, now
+// from this site, with the cookie.
 func (p *page) askToLogIn() error {
 	if p.live != nil {
 		return &problem{Status: http.StatusUnauthorized, Detail: "the session has ended"}
@@ -243,7 +245,7 @@ func (p *page) fail(err error) {
 	}
 }
 
-// problemOf is what a reader is told of an error.
+// problemOf is the problem that a reader sees for an error.
 func problemOf(err error) *problem {
 	if known, ok := errors.AsType[*problem](err); ok {
 		return known

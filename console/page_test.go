@@ -58,7 +58,7 @@ func requireHeaders(t *testing.T, path string, w *http.Response) {
 	require.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "+
 		"base-uri 'none'; frame-ancestors 'none'", h.Get("Content-Security-Policy"), path)
 	for name, want := range map[string]string{
-		"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+		"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY",
 	} {
 		require.Equal(t, want, h.Get(name), "%s: %s", path, name)
 	}

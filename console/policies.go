@@ -20,12 +20,11 @@ func policyRoutes() []route {
 
 // policiesView is the page of retry policies: one of them, drawn, and the presets.
 type policiesView struct {
-	Form     form
-	JSON     string // of the policy in full
-	Presets  []presetFacts
-	Attempts int
-	Drawn    template.HTML
-	Outage   *chart.Outage
+	Form    form
+	JSON    string // of the policy in full
+	Presets []presetFacts
+	Drawn   template.HTML
+	Outage  *chart.Outage
 }
 
 // presetFacts is a preset in a line.
@@ -52,17 +51,13 @@ func showPolicies(p *page) error {
 	}
 	policy, text, err := p.chosenPolicy(typed.Get("preset"), typed.Get("policy"))
 	v.Form.Values.Set("policy", text)
-	status := http.StatusOK
 	if err == nil {
 		v.draw(policy)
 	} else if v.Form, err = v.Form.refused(v.Form.Values, err); err != nil {
 		return err
 	}
-	if v.Form.Failed() {
-		status = http.StatusBadRequest
-	}
 	v.Presets = presets(policy.Preset)
-	return p.show(view{Template: "policies", Title: policiesTitle, Entry: policiesTitle, Status: status, Data: v})
+	return p.show(view{Template: "policies", Title: policiesTitle, Entry: policiesTitle, Status: v.Form.status(), Data: v})
 }
 
 // chosenPolicy is a preset, what was typed, or else the policy that is in force for an endpoint of the tenant without one of
@@ -77,7 +72,7 @@ func (p *page) chosenPolicy(preset, typed string) (policy retry.Policy, text str
 		text = strings.TrimSpace(typed)
 	}
 	if len(text) > maxPolicyText {
-		return retry.Policy{}, text[:maxPolicyText], policyProblem("", "is too long")
+		return retry.Policy{}, text[:maxPolicyText], wrong("policy", "is too long")
 	}
 	raw := []byte(text)
 	if !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, `"`) { // a preset's name without quotes
@@ -87,12 +82,12 @@ func (p *page) chosenPolicy(preset, typed string) (policy retry.Policy, text str
 	if fields, ok := errors.AsType[retry.FieldErrors](err); ok {
 		bad := &problem{Status: http.StatusBadRequest}
 		for _, f := range fields {
-			bad.Fields = append(bad.Fields, policyField(f.Field, f.Message))
+			bad.Fields = append(bad.Fields, webhook.FieldError{Field: "policy." + f.Field, Message: strings.TrimSpace(f.Field + " " + f.Message)})
 		}
 		return retry.Policy{}, text, bad
 	}
 	if err != nil {
-		return retry.Policy{}, text, policyProblem("", "is not a policy: a preset's name, or a JSON object")
+		return retry.Policy{}, text, wrong("policy", "is not a policy: a preset's name, or a JSON object")
 	}
 	return policy, text, nil
 }
@@ -123,19 +118,6 @@ func (p *page) policyText(preset string) (string, error) {
 	return string(text), err
 }
 
-func policyField(field, message string) webhook.FieldError {
-	return webhook.FieldError{Field: strings.TrimSuffix("policy."+field, "."), Message: strings.TrimSpace(field + " " + message)}
-}
-
-func policyProblem(field, message string) error {
-	return &problem{Status: http.StatusBadRequest, Fields: []webhook.FieldError{policyField(field, message)}}
-}
-
-// fieldErrors is an error about one field.
-func fieldErrors(field, message string) []webhook.FieldError {
-	return []webhook.FieldError{{Field: field, Message: message}}
-}
-
 // maxDown is the longest outage that is asked about.
 const maxDown = 30 * 24 * time.Hour
 
@@ -145,7 +127,6 @@ func (v *policiesView) draw(policy retry.Policy) {
 	if err == nil {
 		v.JSON = string(text)
 	}
-	v.Attempts = len(retry.Preview(policy))
 	v.Drawn = chart.DrawPolicy(policy)
 	down, err := time.ParseDuration(strings.ReplaceAll(v.Form.Value("down"), " ", ""))
 	if err != nil || down < time.Second || down > maxDown {

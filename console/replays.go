@@ -4,7 +4,6 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/everpost/everpost/console/chart"
@@ -18,7 +17,7 @@ func replayRoutes() []route {
 		{pattern: "GET " + path + "/new", handle: showNewReplay},
 		{pattern: "POST " + path, handle: createReplay},
 		{pattern: "GET " + path + "/{id}", handle: showReplay},
-		{pattern: "POST " + path + "/{id}/{act}", handle: changeReplay},
+		{pattern: "POST " + path + "/{id}/{command}", handle: changeReplay},
 		{pattern: "GET " + path + "/{id}/cancel", handle: askCancelReplay},
 	}
 }
@@ -60,7 +59,7 @@ func (r *replay) drawn() chart.Replay {
 	return c
 }
 
-// Progress draws how far the replay has come, and RampDrawn its rate.
+// Progress draws how far the replay has come.
 func (r *replay) Progress() template.HTML { return chart.DrawProgress(r.drawn()) }
 
 // RampDrawn draws the replay's rate.
@@ -90,17 +89,19 @@ func (r *replay) TotalCount() int64 {
 	return *r.Total
 }
 
-// Takes says how long the rest takes at the current rate; "" if that is not known.
-func (r *replay) Takes() string {
+// RestTime is how long the rest takes at the current rate, in words; "" if that is not known.
+func (r *replay) RestTime() string {
 	if r.State != webhook.ReplayRunning.String() || r.Rest() <= 0 || r.CurrentRate <= 0 {
 		return ""
 	}
 	return chart.Span(time.Duration(float64(r.Rest()) / float64(r.CurrentRate) * float64(time.Minute)).Round(time.Second))
 }
 
-// Sends says what is sent again.
-func (r *replay) Sends() string {
-	switch r.Source {
+// SourceWords is what is sent again, in words.
+func (r *replay) SourceWords() string { return sourceWords(r.Source) }
+
+func sourceWords(source string) string {
+	switch source {
 	case webhook.ReplayHeld.String():
 		return "held deliveries"
 	case webhook.ReplayEvents.String():
@@ -146,26 +147,20 @@ func (p *page) showReplay(rate form) error {
 		return err
 	}
 	if v.EndpointID != "" {
-		var e foundEndpoint
-		if err := p.get(&e, nil, "endpoints", v.EndpointID); err == nil {
-			v.Endpoints.urls = map[string]string{e.ID: e.URL}
-		} else if !isStatus(err, http.StatusNotFound) { // deleted
+		var err error
+		if v.Endpoints, err = p.endpointName(v.EndpointID); err != nil {
 			return err
 		}
 	}
-	status := http.StatusOK
-	if rate.Failed() {
-		status = http.StatusBadRequest
-	}
-	return p.show(view{Template: "replay", Title: "Replay " + v.ID, Entry: replaysTitle, Status: status, Live: true, Data: v})
+	return p.show(view{Template: "replay", Title: "Replay " + v.ID, Entry: replaysTitle, Status: rate.status(), Live: true, Data: v})
 }
 
 // changeReplay pauses, resumes or cancels a replay, or changes its rate.
 func changeReplay(p *page) error {
-	id, act := p.r.PathValue("id"), p.r.PathValue("act")
-	said := map[string]string{"pause": "The replay is being paused.", "resume": "The replay goes on.", "cancel": "The replay is being cancelled."}
-	if act == "rate" {
-		body := map[string]any{"rate_per_minute": wholeNumber(p.typed.Get("rate_per_minute"))}
+	id, command := p.r.PathValue("id"), p.r.PathValue("command")
+	done := map[string]string{"pause": "The replay is being paused.", "resume": "The replay goes on.", "cancel": "The replay is being cancelled."}
+	if command == "rate" {
+		body := map[string]any{"rate_per_minute": number(p.typed.Get("rate_per_minute"))}
 		if err := p.send(nil, http.MethodPatch, body, "replays", id); err != nil {
 			rate, other := newForm("rate_per_minute", "").refused(p.typed, err)
 			if other != nil {
@@ -175,13 +170,13 @@ func changeReplay(p *page) error {
 		}
 		return p.done(p.to("replays", id), "The rate has been changed.")
 	}
-	if said[act] == "" {
+	if done[command] == "" {
 		return errNotFound()
 	}
-	if err := p.send(nil, http.MethodPost, nil, "replays", id, act); err != nil {
+	if err := p.send(nil, http.MethodPost, nil, "replays", id, command); err != nil {
 		return err
 	}
-	return p.done(p.to("replays", id), said[act])
+	return p.done(p.to("replays", id), done[command])
 }
 
 func askCancelReplay(p *page) error {
@@ -189,32 +184,33 @@ func askCancelReplay(p *page) error {
 	if err := p.get(&r, nil, "replays", p.r.PathValue("id")); err != nil {
 		return err
 	}
-	asks, detail := "Cancel the replay?", "What was released goes on as it is."
-	if rest := r.Rest(); rest >= 0 {
-		asks = "Cancel the replay? " + count(rest) + " " + r.Sends() + " are not sent then."
+	q := question{
+		Question: "Cancel the replay?", Detail: "What was released goes on as it is.", Button: "Cancel the replay", Back: p.to("replays", r.ID), Danger: true,
 	}
-	return p.ask("Replay "+r.ID, replaysTitle, question{Asks: asks, Detail: detail, Button: "Cancel the replay", Back: p.to("replays", r.ID), Danger: true})
+	if rest := r.Rest(); rest >= 0 {
+		q.Question += " " + count(rest) + " " + r.SourceWords() + " are not sent then."
+	}
+	return p.ask("Replay "+r.ID, replaysTitle, q)
 }
 
 // newReplayView is the form of a new replay, and the count of what it would send.
 type newReplayView struct {
 	Form      form
 	Endpoints endpointNames
-	Sources   []string
 	Counted   bool
 	Total     *int64 // nil: counting takes too long
 }
 
-// Said is what would be sent, in words.
-func (v newReplayView) Said() string {
-	what := words(v.Form.Value("source"))
-	if v.Form.Value("source") == webhook.ReplayHeld.String() {
-		what = "held deliveries"
+// Words is what would be sent, in words.
+func (v newReplayView) Words() string {
+	source := v.Form.Value("source")
+	switch {
+	case v.Total == nil:
+		return "more " + sourceWords(source) + " than can be counted in a few seconds"
+	case source == webhook.ReplayDeadLetters.String():
+		return letterWords(*v.Total, false)
 	}
-	if v.Total == nil {
-		return "more " + what + " than can be counted in a few seconds"
-	}
-	return count(*v.Total) + " " + what
+	return count(*v.Total) + " " + sourceWords(source)
 }
 
 // Nothing reports whether there is nothing to send.
@@ -258,23 +254,20 @@ func (p *page) showReplayForm(v newReplayView) error {
 		return err
 	}
 	v.Endpoints = names
-	for _, s := range webhook.ReplaySources() {
-		v.Sources = append(v.Sources, s.String())
-	}
-	status := http.StatusOK
-	if v.Form.Failed() {
-		status = http.StatusBadRequest
-	}
-	return p.show(view{Template: "new_replay", Title: "New replay", Entry: replaysTitle, Status: status, Data: v})
+	return p.show(view{Template: "new_replay", Title: "New replay", Entry: replaysTitle, Status: v.Form.status(), Data: v})
 }
 
 // replayBody is the body that a form stands for.
 func (p *page) replayBody(typed url.Values) map[string]any {
-	body := p.readLetterFilter(typed).replay()
-	body["source"] = typed.Get("source")
-	body["ramp"] = typed.Get("ramp") != ""
-	if rate := wholeNumber(typed.Get("rate_per_minute")); rate != nil {
-		body["rate_per_minute"] = rate
+	body := map[string]any{"source": typed.Get("source"), "ramp": typed.Get("ramp") != ""}
+	f := p.readFilter(typed, letterFields()...)
+	for name := range f.query {
+		body[name] = f.query.Get(name)
+	}
+	for _, name := range []string{"status", "rate_per_minute"} {
+		if n := number(typed.Get(name)); n != nil {
+			body[name] = n
+		}
 	}
 	if typed.Get("include_unmatched") != "" {
 		body["include_unmatched"] = true
@@ -298,7 +291,7 @@ func createReplay(p *page) error {
 // Hidden are the fields of the form as they were counted.
 func (v newReplayView) Hidden() map[string]string {
 	hidden := map[string]string{}
-	for _, name := range slices.Sorted(slices.Values(v.Form.known)) {
+	for _, name := range v.Form.known {
 		if value := v.Form.Value(name); value != "" {
 			hidden[name] = value
 		}

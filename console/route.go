@@ -36,9 +36,9 @@ func routes() []route {
 
 // entry is an entry of the navigation.
 type entry struct {
-	Label string
-	path  string // of the pattern
-	who   access
+	Label  string
+	path   string // of the pattern
+	access access
 }
 
 // navigation returns the entries whose pages exist, in their order.

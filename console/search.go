@@ -24,9 +24,8 @@ func searchRoutes() []route {
 const (
 	searchTitle = "Search"
 
-	shownFound   = 20             // results of a kind
-	searchedURLs = 4              // pages of 250 endpoints that are searched for a part of a URL
-	wordSpan     = 24 * time.Hour // in which deliveries are looked for by a word that may be their type
+	shownFound = 20             // results of a kind
+	wordSpan   = 24 * time.Hour // in which deliveries are looked for by a word that may be their type
 )
 
 // searchView is the page of a search.
@@ -35,7 +34,7 @@ type searchView struct {
 	Problems []searchProblem
 	Missing  string // the id that names nothing
 	Kind     string
-	Looked   int // tenants in which it was looked for
+	Searched int // tenants in which it was looked for
 
 	Deliveries *foundDeliveries
 	Events     *foundEvents
@@ -58,10 +57,10 @@ type foundEvents struct {
 	All  string
 }
 
-// foundEndpoints are endpoints with a part of their URL, or their description.
+// foundEndpoints are endpoints with a part of their URL, description or id.
 type foundEndpoints struct {
-	Data []foundEndpoint
-	More bool // not all endpoints were looked at, or not all that match are shown
+	Data []condition
+	More bool // not all that match are shown
 }
 
 // Nothing reports whether a search found nothing.
@@ -86,7 +85,7 @@ func showSearch(p *page) error {
 			p.redirect(pagePath(q.Tenant, "search") + "?" + url.Values{"q": {v.Text}}.Encode())
 			return nil
 		}
-		v.Problems = append(v.Problems, searchProblem{"tenant:" + q.Tenant, "is not a tenant that you see"})
+		v.Problems = append(v.Problems, searchProblem{"tenant:" + q.Tenant, "is not a tenant that you can see"})
 	}
 	if len(v.Problems) > 0 {
 		return p.showFound(v)
@@ -147,7 +146,7 @@ func resolve(v *searchView, q *query.Query) bool {
 			v.Problems = append(v.Problems, searchProblem{"url:" + q.URL, "does not name one endpoint; choose one below and write endpoint: with its id"})
 			return false
 		}
-		q.EndpointID, _ = webhook.ParseEndpointID(v.Endpoints.Data[0].ID)
+		q.EndpointID, _ = webhook.ParseEndpointID(v.Endpoints.Data[0].EndpointID)
 	}
 	if q.ExternalID != "" && q.EventID.IsZero() {
 		if len(v.Events.Data) != 1 {
@@ -219,35 +218,19 @@ func (p *page) findEvents(v *searchView, q query.Query, external string) error {
 	return err
 }
 
-// findEndpoints looks for a part of a URL or of a description among the tenant's newest endpoints.
+// findEndpoints finds endpoints by a part of their URL, description or id.
 func (p *page) findEndpoints(v *searchView, part string) error {
-	v.Endpoints = &foundEndpoints{}
-	part = strings.ToLower(part)
-	cursor := ""
-	for range searchedURLs {
-		var found list[foundEndpoint]
-		if err := p.get(&found, url.Values{"limit": {"250"}, "cursor": {cursor}}, "endpoints"); err != nil {
-			return err
-		}
-		for _, e := range found.Data {
-			if strings.Contains(strings.ToLower(e.URL), part) || strings.Contains(strings.ToLower(e.Description), part) {
-				v.Endpoints.Data = append(v.Endpoints.Data, e)
-			}
-		}
-		if cursor = found.NextCursor; cursor == "" {
-			break
-		}
-	}
-	v.Endpoints.More = cursor != "" || len(v.Endpoints.Data) > shownFound
-	v.Endpoints.Data = v.Endpoints.Data[:min(len(v.Endpoints.Data), shownFound)]
-	return nil
+	var found list[condition]
+	err := p.get(&found, url.Values{"text": {part}, "limit": {strconv.Itoa(shownFound)}}, "endpoint-conditions")
+	v.Endpoints = &foundEndpoints{found.Data, found.NextCursor != ""}
+	return err
 }
 
 // suggest answers the script with completions of what is being typed.
 func suggest(p *page) error {
 	vocabulary := query.Vocabulary{}
-	var endpoints list[foundEndpoint]
-	if err := p.get(&endpoints, url.Values{"limit": {"100"}}, "endpoints"); err != nil {
+	var endpoints list[condition]
+	if err := p.get(&endpoints, url.Values{"limit": {"100"}}, "endpoint-conditions"); err != nil {
 		return err
 	}
 	for _, e := range endpoints.Data {
@@ -258,16 +241,11 @@ func suggest(p *page) error {
 			vocabulary.Hosts = addNew(vocabulary.Hosts, u.Hostname())
 		}
 	}
-	if p.session.operator() {
-		var tenants list[tenantDetails]
-		if err := p.api.get(p.r.Context(), &tenants, url.Values{"limit": {"100"}}, apiPath("tenants")); err != nil {
-			return err
-		}
-		for _, t := range tenants.Data {
-			vocabulary.Tenants = append(vocabulary.Tenants, t.ID)
-		}
+	var err error
+	if vocabulary.Tenants, err = p.tenants(); err != nil {
+		return err
 	}
-	text, err := json.Marshal(orNone(query.Suggest(p.r.URL.Query().Get("q"), vocabulary)))
+	text, err := json.Marshal(query.Suggest(p.r.URL.Query().Get("q"), vocabulary))
 	if err != nil {
 		return err //nolint:wrapcheck // strings can always be encoded
 	}
@@ -281,11 +259,4 @@ func addNew(all []string, one string) []string {
 		return all
 	}
 	return append(all, one)
-}
-
-func orNone(all []string) []string {
-	if all == nil {
-		return []string{}
-	}
-	return all
 }

@@ -3,18 +3,17 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/everpost/everpost/console/query"
 )
 
-// maxTenantsLooked bounds the tenants in which an operator's search looks for an id.
-const maxTenantsLooked = 100
-
 // goTo leads to the page of an id. Tenants' keys see their tenant; an operator may not know whose the id is, so it is looked
 // for in other tenants, too.
 func (p *page) goTo(v searchView, q query.Query) error {
-	v.Kind = q.Kind.String()
-	if q.Kind == query.KindAudit {
+	v.Kind = q.Kind
+	resource := resourceOf(q.Kind)
+	if resource == "" { // an audit entry, which has no page of its own
 		if p.session.operator() {
 			p.redirect(Root + "/audit")
 			return nil
@@ -22,17 +21,21 @@ func (p *page) goTo(v searchView, q query.Query) error {
 		v.Missing = q.ID
 		return p.showFound(v)
 	}
-	tenants, err := p.searchedTenants()
+	others, err := p.tenants()
 	if err != nil {
 		return err
 	}
-	for _, tenant := range tenants {
-		v.Looked++
-		switch found, err := p.has(tenant, q); {
+	others = slices.DeleteFunc(others, func(id string) bool { return id == p.tenant })
+	for _, tenant := range append([]string{p.tenant}, others...) {
+		v.Searched++
+		switch found, err := p.has(tenant, resource, q.ID); {
 		case err != nil:
 			return err
+		case found && resource == "keys":
+			p.redirect(pagePath(tenant, resource))
+			return nil
 		case found:
-			p.redirect(pageOfID(tenant, q))
+			p.redirect(pagePath(tenant, resource, q.ID))
 			return nil
 		}
 	}
@@ -40,68 +43,49 @@ func (p *page) goTo(v searchView, q query.Query) error {
 	return p.showFound(v)
 }
 
-// searchedTenants are the tenant of the page, and for an operator the others.
-func (p *page) searchedTenants() ([]string, error) {
-	tenants := []string{p.tenant}
+// tenants are the ids of the newest tenants, for operators; none for others.
+func (p *page) tenants() (ids []string, err error) {
 	if !p.session.operator() {
-		return tenants, nil
+		return nil, nil
 	}
 	var all list[tenantDetails]
-	if err := p.api.get(p.r.Context(), &all, url.Values{"limit": {"100"}}, apiPath("tenants")); err != nil {
-		return nil, err
-	}
+	err = p.api.get(p.r.Context(), &all, url.Values{"limit": {"100"}}, apiPath("tenants"))
 	for _, t := range all.Data {
-		if t.ID != p.tenant && len(tenants) < maxTenantsLooked {
-			tenants = append(tenants, t.ID)
-		}
+		ids = append(ids, t.ID)
 	}
-	return tenants, nil
+	return ids, err
 }
 
 // has reports whether a tenant has what the id names.
-func (p *page) has(tenant string, q query.Query) (bool, error) {
-	if q.Kind == query.KindKey {
+func (p *page) has(tenant, resource, id string) (bool, error) {
+	if resource == "keys" { // the API only lists them
 		var keys list[apiKey]
 		err := p.api.get(p.r.Context(), &keys, url.Values{"limit": {"250"}}, apiPath("tenants", tenant, "keys"))
 		if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusForbidden) {
 			return false, nil
 		}
-		for _, k := range keys.Data {
-			if k.ID == q.ID {
-				return true, nil
-			}
-		}
-		return false, err
+		return slices.ContainsFunc(keys.Data, func(k apiKey) bool { return k.ID == id }), err
 	}
-	err := p.api.get(p.r.Context(), nil, nil, apiPath("tenants", tenant, resourceOf(q.Kind), q.ID))
+	err := p.api.get(p.r.Context(), nil, nil, apiPath("tenants", tenant, resource, id))
 	if isStatus(err, http.StatusNotFound) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// resourceOf is the name of a kind in paths of the API and of the console.
-func resourceOf(kind query.Kind) string {
+// resourceOf is the name of a kind of id in paths of the API and of the console; "" if there is no such path.
+func resourceOf(kind string) string {
 	switch kind {
-	case query.KindEvent:
+	case "event":
 		return "events"
-	case query.KindDelivery:
+	case "delivery":
 		return "deliveries"
-	case query.KindEndpoint:
+	case "endpoint":
 		return "endpoints"
-	case query.KindReplay:
+	case "replay":
 		return "replays"
-	case query.KindKey:
+	case "key":
 		return "keys"
-	case query.KindAudit, query.KindNone:
 	}
 	return ""
-}
-
-// pageOfID is the path of the page about an id.
-func pageOfID(tenant string, q query.Query) string {
-	if q.Kind == query.KindKey {
-		return pagePath(tenant, "keys")
-	}
-	return pagePath(tenant, resourceOf(q.Kind), q.ID)
 }

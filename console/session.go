@@ -88,13 +88,6 @@ func (s *Console) confirm(r *http.Request, token string) (session, error) {
 	return session{ConsoleSession: stored, key: key, token: token}, nil
 }
 
-// newToken returns a random token for a cookie.
-func newToken() string {
-	var secret [webhook.LinkTokenSize]byte
-	_, _ = rand.Read(secret[:]) // never fails: it crashes the process instead
-	return base64.RawURLEncoding.EncodeToString(secret[:])
-}
-
 // keep sets the cookie of a new session and removes that of an earlier one of the other kind.
 func (s *Console) keep(w http.ResponseWriter, r *http.Request, made session) {
 	mine, other := keyCookie, portalCookie
@@ -149,25 +142,10 @@ func csrfToken(cookie string) string {
 func (s *Console) formToken(w http.ResponseWriter, r *http.Request) string {
 	token := cookieOf(r, formCookie)
 	if token == "" {
-		token = newToken()
+		token = rand.Text()
 	}
 	s.setCookie(w, r, formCookie, token, formLife)
 	return csrfToken(token)
-}
-
-// sameOrigin reports whether a form was sent from a page of ours, as far as the browser says. Under our
-// Referrer-Policy it sends "Origin: null", so the token decides where Sec-Fetch-Site is missing, as over
-// plain http.
-func sameOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
-		return site == "same-origin"
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" || origin == "null" {
-		return true
-	}
-	u, err := url.Parse(origin)
-	return err == nil && u.Host == r.Host
 }
 
 // tokenFits compares the form's token with the cookie's.

@@ -125,13 +125,13 @@ func TestLogOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	u := b.loggedIn(t, "operator")
-	u.get(t, http.StatusOK, "/console/")
+	u.get(t, http.StatusOK, "/console/tenants")
 	stolen := *u
 	stolen.with = map[string]string{"Cookie": cookieHeader(t, u)}
 	stolen.jar = nil
-	require.Equal(t, http.StatusOK, statusOf(t, &stolen, "/console/"))
+	require.Equal(t, http.StatusOK, statusOf(t, &stolen, "/console/tenants"))
 	u.post(t, http.StatusSeeOther, "/console/logout")
-	require.Equal(t, http.StatusSeeOther, statusOf(t, &stolen, "/console/"), "the session is gone, not only the cookie")
+	require.Equal(t, http.StatusSeeOther, statusOf(t, &stolen, "/console/tenants"), "the session is gone, not only the cookie")
 }
 
 func statusOf(t *testing.T, u *browser, path string) int {
@@ -158,18 +158,36 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	path := "/console/t/acme/endpoints/" + id + "/pause"
 	u.get(t, http.StatusOK, path)
 	for _, with := range []map[string]string{
-		{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"},
-		{"Origin": "https://evil.example"}, {"Origin": "http://127.0.0.1:1"}, // browsers without Sec-Fetch-Site
+		{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site", "Origin": b.url},
+		{"Origin": "https://evil.example"}, {"Origin": "http://127.0.0.1:1"}, {"Origin": "null"}, // browsers without Sec-Fetch-Site, as over http
 	} {
 		u.with = with
 		u.post(t, http.StatusForbidden, path)
 	}
-	u.with = map[string]string{"Origin": "null"} // as browsers send it over http, under our Referrer-Policy
-	u.post(t, http.StatusForbidden, path, "csrf", "AAAA")
-	u.post(t, http.StatusForbidden, path, "csrf", "")
+	for _, with := range []map[string]string{{"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": b.url}, {}} {
+		u.with = with
+		u.post(t, http.StatusForbidden, path, "csrf", "AAAA")
+		u.post(t, http.StatusForbidden, path, "csrf", "")
+	}
 	require.Equal(t, "active", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")["state"])
+	u.with = map[string]string{"Origin": b.url}
 	u.post(t, http.StatusSeeOther, path)
 	require.Equal(t, "paused", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")["state"])
+}
+
+// Behind a proxy that changes the host, the console's own address counts as its own, and no other.
+func TestFormsOfTheConsoleBehindAProxy(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config.Config) { c.ConsoleURL = "http://hooks.example" })
+	id := b.endpoint(t, "acme", "")
+	u := b.loggedIn(t, "acme admin")
+	path := "/console/t/acme/endpoints/" + id + "/pause"
+	u.get(t, http.StatusOK, path)
+	u.with = map[string]string{"Origin": "http://hooks.example.evil.example"}
+	u.post(t, http.StatusForbidden, path)
+	u.with = map[string]string{"Origin": "http://hooks.example"}
+	u.post(t, http.StatusForbidden, path, "csrf", "AAAA")
+	u.post(t, http.StatusSeeOther, path)
 }
 
 func TestTenantSeesOnlyItsOwn(t *testing.T) {

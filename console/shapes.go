@@ -3,17 +3,17 @@ package console
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // What the pages read of the API's JSON. A time that is null is zero.
 
 // explanation says how something is doing; its first sentence is the summary beside it.
 type explanation struct {
-	Code   string    `json:"code"`
-	Cause  string    `json:"cause"`
-	Next   string    `json:"next"`
-	Remedy string    `json:"remedy"`
-	Until  time.Time `json:"until"`
+	Cause  string `json:"cause"`
+	Next   string `json:"next"`
+	Remedy string `json:"remedy"`
 }
 
 type delivery struct {
@@ -27,7 +27,6 @@ type delivery struct {
 	Run           int          `json:"run"`
 	Attempts      int          `json:"attempts"`
 	LastOutcome   *outcome     `json:"last_outcome"`
-	LastError     string       `json:"last_error"`
 	NextAttemptAt time.Time    `json:"next_attempt_at"`
 	GiveUpAt      time.Time    `json:"give_up_at"`
 	CreatedAt     time.Time    `json:"created_at"`
@@ -38,11 +37,8 @@ type delivery struct {
 }
 
 type outcome struct {
-	Decision  string    `json:"decision"`
-	Reason    string    `json:"reason"`
-	Status    int       `json:"status"`
-	LatencyMS int64     `json:"latency_ms"`
-	At        time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
 }
 
 // Open reports whether the delivery has not ended.
@@ -59,7 +55,6 @@ type attempt struct {
 	Decision          string            `json:"decision"`
 	Reason            string            `json:"reason"`
 	Error             string            `json:"error"`
-	RetryAfterMS      int64             `json:"retry_after_ms"`
 	DelayMS           *int64            `json:"delay_ms"`
 	DelaySource       string            `json:"delay_source"`
 	RequestHeaders    map[string]string `json:"request_headers"`
@@ -74,9 +69,7 @@ type event struct {
 	Type        string         `json:"type"`
 	CreatedAt   time.Time      `json:"created_at"`
 	DeliverAt   time.Time      `json:"deliver_at"`
-	EndpointIDs []string       `json:"endpoint_ids"`
 	PayloadSize int            `json:"payload_size"`
-	Reason      string         `json:"reason"`
 	Summary     string         `json:"summary"`
 	Matched     int            `json:"matched"`
 	Deliveries  []deliveryStub `json:"deliveries"`
@@ -92,15 +85,12 @@ type deliveryStub struct {
 
 // condition is an endpoint in a list.
 type condition struct {
-	EndpointID  string    `json:"endpoint_id"`
-	URL         string    `json:"url"`
-	Description string    `json:"description"`
-	EventTypes  []string  `json:"event_types"`
-	State       string    `json:"state"`
-	Code        string    `json:"code"`
-	Trouble     bool      `json:"trouble"`
-	Summary     string    `json:"summary"`
-	CreatedAt   time.Time `json:"created_at"`
+	EndpointID  string   `json:"endpoint_id"`
+	URL         string   `json:"url"`
+	Description string   `json:"description"`
+	EventTypes  []string `json:"event_types"`
+	State       string   `json:"state"`
+	Summary     string   `json:"summary"`
 }
 
 type endpoint struct {
@@ -108,7 +98,6 @@ type endpoint struct {
 	URL            string            `json:"url"`
 	EventTypes     []string          `json:"event_types"`
 	State          string            `json:"state"`
-	StateReason    string            `json:"state_reason"`
 	Signature      string            `json:"signature"`
 	PublicKey      string            `json:"public_key"`
 	PayloadFormat  string            `json:"payload_format"`
@@ -124,9 +113,7 @@ type endpoint struct {
 	Auth           *endpointAuth     `json:"auth"`
 	Certificate    json.RawMessage   `json:"client_certificate"`
 	Description    string            `json:"description"`
-	Metadata       map[string]string `json:"metadata"`
 	CreatedAt      time.Time         `json:"created_at"`
-	UpdatedAt      time.Time         `json:"updated_at"`
 	Secret         string            `json:"secret"` // of a new endpoint
 }
 
@@ -142,13 +129,16 @@ type breaker struct {
 	Cooldown     string  `json:"cooldown"`
 }
 
+// parsed is the breaker with its durations, which the API writes.
+func (b breaker) parsed() webhook.CircuitBreaker {
+	window, _ := time.ParseDuration(b.Window)
+	cooldown, _ := time.ParseDuration(b.Cooldown)
+	return webhook.CircuitBreaker{Enabled: b.Enabled, Window: window, MinRequests: b.MinRequests, FailureRatio: b.FailureRatio, Cooldown: cooldown}
+}
+
 type health struct {
 	Summary       string       `json:"summary"`
-	State         string       `json:"state"`
-	StateReason   string       `json:"state_reason"`
 	Circuit       circuit      `json:"circuit"`
-	NextProbeAt   time.Time    `json:"next_probe_at"`
-	DeferredUntil time.Time    `json:"deferred_until"`
 	RatePerSecond float64      `json:"rate_per_second"`
 	Timeout       string       `json:"timeout"`
 	LatencyMS     *int64       `json:"latency_ms"`
@@ -161,7 +151,6 @@ type health struct {
 	Scheduled     int          `json:"scheduled"`
 	Held          int          `json:"held"`
 	More          bool         `json:"more"`
-	NextAttemptAt time.Time    `json:"next_attempt_at"`
 	OldestWaiting time.Time    `json:"oldest_waiting_at"`
 	Explanation   *explanation `json:"explanation"`
 }
@@ -169,7 +158,6 @@ type health struct {
 type circuit struct {
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
-	Why   string    `json:"why"`
 }
 
 // statistics are counts per minute or hour; buckets without any are left out.
@@ -193,7 +181,6 @@ type bucket struct {
 type quantiles struct {
 	P50 *int64 `json:"p50"`
 	P95 *int64 `json:"p95"`
-	P99 *int64 `json:"p99"`
 }
 
 // attemptsMade is the number of all attempts of a bucket.
@@ -202,10 +189,4 @@ func (b bucket) attemptsMade() (n int64) {
 		n += of
 	}
 	return n
-}
-
-type tenant struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	CreatedAt time.Time `json:"created_at"`
 }

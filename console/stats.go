@@ -106,8 +106,8 @@ func (p *page) statsOf(path string, endpointID string, span time.Duration, step 
 	return c, nil
 }
 
-// place is a bucket's step; -1 outside.
-func (s *statistics) place(b bucket, unit time.Duration, steps int) int {
+// index is a bucket's step; -1 outside.
+func (s *statistics) index(b bucket, unit time.Duration, steps int) int {
 	if i := int(b.At.Sub(s.Since) / unit); i >= 0 && i < steps {
 		return i
 	}
@@ -130,7 +130,7 @@ func drawOutcomes(s statistics, unit time.Duration, steps int) template.HTML {
 	for _, k := range kinds {
 		values := make([]float64, steps)
 		for _, b := range s.Data {
-			i := s.place(b, unit, steps)
+			i := s.index(b, unit, steps)
 			if i < 0 {
 				continue
 			}
@@ -158,7 +158,7 @@ func drawLatencies(s statistics, unit time.Duration, steps int) template.HTML {
 			values[i] = -1 // a gap
 		}
 		for _, b := range s.Data {
-			if i, ms := s.place(b, unit, steps), q.of(b.LatencyMS); i >= 0 && ms != nil {
+			if i, ms := s.index(b, unit, steps), q.of(b.LatencyMS); i >= 0 && ms != nil {
 				values[i] = time.Duration(*ms) * time.Millisecond
 			}
 		}

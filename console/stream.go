@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -48,7 +49,7 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 	defer end.Stop()
 	tick := time.NewTimer(liveEvery)
 	defer tick.Stop()
-	for live.write(": hello\n\n") && !live.over {
+	for live.beat() {
 		select {
 		case <-end.C:
 			return
@@ -59,9 +60,6 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 		case <-tick.C:
 		}
 		s.look(live, r, of)
-		if live.over {
-			return
-		}
 		tick.Reset(liveEvery)
 	}
 }
@@ -104,20 +102,63 @@ func (l *stream) send(html []byte) {
 	l.write(b.String())
 }
 
-// write writes and flushes. It reports whether the browser is still there.
-func (l *stream) write(text string) bool {
-	if text[0] == ':' && time.Since(l.sent) < liveBeat {
-		return !l.over
+// beat writes a comment if nothing was sent for long. It reports whether the browser is still there.
+func (l *stream) beat() bool {
+	if !l.over && time.Since(l.sent) >= liveBeat {
+		l.write(": hello\n\n")
 	}
+	return !l.over
+}
+
+// write writes and flushes.
+func (l *stream) write(text string) {
 	control := http.NewResponseController(l.w)
 	_ = control.SetWriteDeadline(time.Now().Add(liveWrite)) // an error: there is no connection, as in tests
 	if _, err := l.w.Write([]byte(text)); err != nil {
 		l.over = true
-		return false
+		return
 	}
 	l.sent = time.Now()
-	if err := control.Flush(); err != nil {
+	if control.Flush() != nil {
 		l.over = true
 	}
-	return !l.over
 }
+
+// Streams under way at a time.
+const (
+	maxStreams        = 100
+	maxSessionStreams = 6
+)
+
+// streams bounds the streams of a process and of each session, and ends them all when it stops.
+type streams struct {
+	mu   sync.Mutex
+	of   map[string]int // by the session's token
+	all  int
+	done chan struct{}
+	once sync.Once
+}
+
+func newStreams() *streams { return &streams{of: map[string]int{}, done: make(chan struct{})} }
+
+// enter takes a slot for a stream, if one is free.
+func (s *streams) enter(token string) (leave func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= maxStreams || s.of[token] >= maxSessionStreams {
+		return nil, false
+	}
+	s.all++
+	s.of[token]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all--
+		s.of[token]--
+		if s.of[token] == 0 {
+			delete(s.of, token)
+		}
+	}, true
+}
+
+func (s *streams) close() { s.once.Do(func() { close(s.done) }) }

@@ -45,6 +45,7 @@ const tenantsTitle = "Tenants"
 
 // tenantsView is the list of tenants with the form of a new one.
 type tenantsView struct {
+	Stats   *charts // of the installation
 	Tenants []tenantDetails
 	Next    string
 	Form    form
@@ -60,11 +61,13 @@ func (p *page) listTenants(f form) error {
 	if err := p.api.get(p.r.Context(), &found, query, apiPath("tenants")); err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if f.Failed() {
-		status = http.StatusBadRequest
+	stats, err := p.statsOf(apiPath("stats"), "", overviewSpan, "1m")
+	if err != nil {
+		return err
 	}
-	return p.show(view{Template: "tenants", Title: tenantsTitle, Entry: tenantsTitle, Status: status, Data: tenantsView{found.Data, found.NextCursor, f}})
+	return p.show(view{
+		Template: "tenants", Title: tenantsTitle, Entry: tenantsTitle, Status: f.status(), Data: tenantsView{stats, found.Data, found.NextCursor, f},
+	})
 }
 
 // createTenant creates a tenant. One that exists is refused: the API's PUT would replace it.
@@ -94,11 +97,11 @@ func createTenant(p *page) error {
 // tenantIsNew returns an error if there is such a tenant.
 func (p *page) tenantIsNew(id string) error {
 	if id == "" {
-		return &problem{Status: http.StatusBadRequest, Fields: fieldErrors("id", "is required")}
+		return wrong("id", "is required")
 	}
 	switch err := p.api.get(p.r.Context(), nil, nil, apiPath("tenants", id)); {
 	case err == nil:
-		return &problem{Status: http.StatusConflict, Fields: fieldErrors("id", "is taken by another tenant")}
+		return wrong("id", "is taken by another tenant")
 	case isStatus(err, http.StatusNotFound):
 		return nil
 	default:
@@ -116,9 +119,7 @@ type tenantView struct {
 func (t *tenantDetails) form() form {
 	policy := ""
 	if len(t.RetryPolicy) > 0 && string(t.RetryPolicy) != "null" {
-		if policy, _ = pretty(string(t.RetryPolicy)); policy == "" {
-			policy = string(t.RetryPolicy)
-		}
+		policy, _ = pretty(string(t.RetryPolicy))
 	}
 	l := t.Limits
 	return newForm("name", t.Name, "contact", t.Contact, "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
@@ -153,12 +154,8 @@ func showTenant(p *page) error {
 func changeTenant(p *page) error {
 	typed := p.typed
 	limits := map[string]any{}
-	for _, name := range []string{"burst", "endpoints", "pending_deliveries", "endpoints_per_event"} {
-		limits[name] = wholeNumber(typed.Get(name))
-	}
-	limits["requests_per_second"] = nil
-	if text := typed.Get("requests_per_second"); text != "" {
-		limits["requests_per_second"] = number(text)
+	for _, name := range []string{"requests_per_second", "burst", "endpoints", "pending_deliveries", "endpoints_per_event"} {
+		limits[name] = number(typed.Get(name))
 	}
 	body := map[string]any{"name": typed.Get("name"), "contact": nil, "limits": limits, "retry_policy": policyValue(typed.Get("retry_policy"))}
 	if contact := typed.Get("contact"); contact != "" {
@@ -202,20 +199,27 @@ func limitPaths(err error) error {
 	return known
 }
 
-func askDeleteTenant(p *page) error {
+func askDeleteTenant(p *page) error { return p.askDeleteTenant("") }
+
+// askDeleteTenant asks before a tenant is deleted, and says why it was not.
+func (p *page) askDeleteTenant(refusal string) error {
 	var t tenantDetails
 	if err := p.get(&t, nil); err != nil {
 		return err
 	}
 	return p.ask("Tenant "+t.ID, tenantsTitle, question{
-		Asks:   "Delete the tenant " + t.ID + "?",
-		Detail: "Its keys stop working and its endpoints are deleted at once; what is on the way to them is cancelled. This cannot be undone.",
-		Button: "Delete the tenant", Back: Root + "/tenants/" + url.PathEscape(t.ID), Danger: true,
+		Question: "Delete the tenant " + t.ID + "?",
+		Detail:   "Its keys stop working at once. A tenant that still has endpoints cannot be deleted: delete them first. This cannot be undone.",
+		Button:   "Delete the tenant", Back: Root + "/tenants/" + url.PathEscape(t.ID), Danger: true, Problem: refusal,
 	})
 }
 
 func deleteTenant(p *page) error {
-	if err := p.send(nil, http.MethodDelete, nil); err != nil {
+	err := p.send(nil, http.MethodDelete, nil)
+	if isStatus(err, http.StatusConflict) {
+		return p.askDeleteTenant(sentence(problemOf(err).Detail))
+	}
+	if err != nil {
 		return err
 	}
 	return p.done(Root+"/tenants", "The tenant has been deleted.")

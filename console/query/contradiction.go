@@ -32,21 +32,21 @@ func (p *parser) place(i int, id identified) {
 	switch {
 	case alone:
 		q.ID, q.Kind = id.value, id.kind
-	case id.kind == KindEvent && q.EventID.IsZero():
+	case id.kind == "event" && q.EventID.IsZero():
 		q.EventID, _ = webhook.ParseEventID(id.value)
-	case id.kind == KindEndpoint && q.EndpointID.IsZero():
+	case id.kind == "endpoint" && q.EndpointID.IsZero():
 		q.EndpointID, _ = webhook.ParseEndpointID(id.value)
-	case i > 0 || id.kind == KindEvent || id.kind == KindEndpoint:
+	case i > 0 || id.kind == "event" || id.kind == "endpoint":
 		p.problem(id.term, "is a second id; look for one at a time")
 	default:
-		p.problem(id.term, "names one "+id.kind.String()+" by itself: leave the other words out")
+		p.problem(id.term, "already identifies one "+id.kind+"; remove the other terms")
 	}
 }
 
 // narrowed reports whether there is any term but ids and the tenant.
 func (p *parser) narrowed() bool {
 	q := p.query
-	q.ID, q.Kind = "", KindNone
+	q.ID, q.Kind = "", ""
 	return !q.Empty()
 }
 

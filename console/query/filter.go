@@ -10,23 +10,23 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Names returns the names of the filters, in the order in which they are suggested.
-func Names() []string {
+// names are the names of the filters, in the order in which they are suggested.
+func names() []string {
 	return []string{"state", "type", "endpoint", "event", "external_id", "url", "reason", "status", "since", "until", "tenant"}
 }
 
 // stateOpen stands for the states of a delivery that has not ended.
 const stateOpen = "open"
 
-func known(name string) bool { return slices.Contains(Names(), name) }
+func known(name string) bool { return slices.Contains(names(), name) }
 
-// States returns the names that the filter "state" takes.
-func States() []string {
-	names := []string{stateOpen}
+// states are the names that the filter "state" takes.
+func states() []string {
+	all := []string{stateOpen}
 	for _, s := range webhook.States() {
-		names = append(names, s.String())
+		all = append(all, s.String())
 	}
-	return names
+	return all
 }
 
 // parser collects what a search asks for.
@@ -41,7 +41,7 @@ type parser struct {
 // identified is a term that is an id.
 type identified struct {
 	term
-	kind Kind
+	kind string
 }
 
 func (p *parser) problem(t term, message string) {
@@ -64,14 +64,14 @@ func (p *parser) term(t term) {
 
 // word reads a word without a name: an id, a state, a reason, a filter of types with a wildcard, or text.
 func (p *parser) word(t term) {
-	switch kind := kindOf(t.value); {
+	switch kind, err := webhook.KindOf(t.value); {
 	case t.quoted:
 		p.text(t)
-	case kind != KindNone:
+	case err == nil:
 		p.ids = append(p.ids, identified{t, kind})
-	case badID(t.value):
+	case kind != "" && likeID(t.value):
 		p.problem(t, `is not a complete id, which has 26 letters and digits after the _; put it in "quotes" if it is something else`)
-	case slices.Contains(States(), t.value):
+	case slices.Contains(states(), t.value):
 		p.filter(t.as("state"))
 	case isReason(t.value):
 		p.filter(t.as("reason"))
@@ -156,7 +156,7 @@ func (p *parser) states(t term) {
 		}
 		s, ok := webhook.ParseState(name)
 		if !ok {
-			p.problem(t, "is not a state: "+strings.Join(States(), ", "))
+			p.problem(t, "is not a state: "+strings.Join(states(), ", "))
 			return
 		}
 		p.addStates(s)

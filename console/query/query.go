@@ -17,8 +17,8 @@ const MaxLength = 512
 type Query struct {
 	// ID is an id that names one thing by itself. The other fields are zero then, except Tenant.
 	ID string
-	// Kind is what the ID is of; KindNone without an ID.
-	Kind Kind
+	// Kind is what the ID names, as in webhook.KindOf; "" without an ID.
+	Kind string
 
 	Tenant     string
 	Type       string // a filter of event types, as in an endpoint's event_types
@@ -34,40 +34,6 @@ type Query struct {
 
 	// Text is a word without a name: an external id, a part of a URL, or an event type.
 	Text string
-}
-
-// Kind is what an id is of.
-type Kind uint8
-
-// The kinds of ids.
-const (
-	KindNone Kind = iota
-	KindEvent
-	KindDelivery
-	KindEndpoint
-	KindReplay
-	KindKey
-	KindAudit
-)
-
-// String is the kind as a noun.
-func (k Kind) String() string {
-	switch k {
-	case KindEvent:
-		return "event"
-	case KindDelivery:
-		return "delivery"
-	case KindEndpoint:
-		return "endpoint"
-	case KindReplay:
-		return "replay"
-	case KindKey:
-		return "key"
-	case KindAudit:
-		return "audit entry"
-	case KindNone:
-	}
-	return ""
 }
 
 // Problem is a term that cannot be used. From and To are the bytes of the search that it is about.

@@ -30,13 +30,13 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]query.Query{
 		"":                                       {},
 		" \t ":                                   {},
-		event.String():                           {ID: event.String(), Kind: query.KindEvent},
-		" " + delivery.String() + " ":            {ID: delivery.String(), Kind: query.KindDelivery},
-		endpoint.String():                        {ID: endpoint.String(), Kind: query.KindEndpoint},
-		replay.String():                          {ID: replay.String(), Kind: query.KindReplay},
-		key.String():                             {ID: key.String(), Kind: query.KindKey},
-		entry.String():                           {ID: entry.String(), Kind: query.KindAudit},
-		"tenant:acme " + key.String():            {ID: key.String(), Kind: query.KindKey, Tenant: "acme"},
+		event.String():                           {ID: event.String(), Kind: "event"},
+		" " + delivery.String() + " ":            {ID: delivery.String(), Kind: "delivery"},
+		endpoint.String():                        {ID: endpoint.String(), Kind: "endpoint"},
+		replay.String():                          {ID: replay.String(), Kind: "replay"},
+		key.String():                             {ID: key.String(), Kind: "key"},
+		entry.String():                           {ID: entry.String(), Kind: "audit entry"},
+		"tenant:acme " + key.String():            {ID: key.String(), Kind: "key", Tenant: "acme"},
 		"order-1001":                             {Text: "order-1001"},
 		"https://example.com/hook?a=b":           {Text: "https://example.com/hook?a=b"},
 		"order:paid":                             {Text: "order:paid"},
@@ -104,7 +104,7 @@ func TestProblems(t *testing.T) {
 		"tenat:acme":                           {"tenat:acme", "did you mean tenant:?"},
 		"evt_0123456789":                       {"evt_0123456789", "is not a complete id"},
 		"event:evt_1":                          {"event:evt_1", "is not an id of the form evt_…"},
-		delivery.String() + " held":            {delivery.String(), "names one delivery by itself"},
+		delivery.String() + " held":            {delivery.String(), "already identifies one delivery"},
 		event.String() + " " + event.String():  {event.String(), "is a second id"},
 		endpoint.String() + " " + key.String(): {key.String(), "is a second id"},
 		strings.Repeat("a", query.MaxLength) + "b": {"b", "too long"},
@@ -134,7 +134,7 @@ func TestSuggest(t *testing.T) {
 		"tenant:":                {"tenant:acme", "tenant:globex"},
 		"since:2":                {"since:2h", "since:24h"},
 		"zzz":                    {},
-		`"or`:                    nil,
+		`"or`:                    {},
 		"event:":                 {},
 	} {
 		got := query.Suggest(text, v)
@@ -145,7 +145,7 @@ func TestSuggest(t *testing.T) {
 	require.Equal(t, "state:open", begin[0])
 	after := query.Suggest("type:order.paid ", v)
 	require.Equal(t, "type:order.paid state:open", after[0])
-	require.Nil(t, query.Suggest(strings.Repeat("a", query.MaxLength+1), v))
+	require.Equal(t, []string{}, query.Suggest(strings.Repeat("a", query.MaxLength+1), v))
 }
 
 func FuzzParse(f *testing.F) {
@@ -163,7 +163,7 @@ func FuzzParse(f *testing.F) {
 		}
 		if q.ID != "" {
 			rest := q
-			rest.ID, rest.Kind = "", query.KindNone
+			rest.ID, rest.Kind = "", ""
 			require.True(t, rest.Empty(), "an id stands alone")
 		}
 		if len(problems) == 0 && !q.Since.IsZero() && !q.Until.IsZero() {
@@ -171,8 +171,8 @@ func FuzzParse(f *testing.F) {
 		}
 		suggested := query.Suggest(text, query.Vocabulary{Types: []string{"order.paid"}})
 		require.LessOrEqual(t, len(suggested), query.MaxSuggestions)
+		require.Equal(t, suggested, query.Suggest(text, query.Vocabulary{Types: []string{"order.paid"}}))
 		for _, s := range suggested {
-			require.Equal(t, suggested, query.Suggest(text, query.Vocabulary{Types: []string{"order.paid"}}))
 			require.NotEmpty(t, s)
 		}
 	})

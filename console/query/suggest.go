@@ -20,15 +20,15 @@ type Vocabulary struct {
 // complete term is suggested too, so that a list shows what it is about; nothing is suggested after a quote.
 func Suggest(text string, v Vocabulary) []string {
 	if len(text) > MaxLength {
-		return nil
+		return []string{}
 	}
 	last, before := term{}, text
-	if terms := split(text); len(terms) > 0 && !isSpace(text[len(text)-1]) {
+	if terms := split(text); len(terms) > 0 && !isSpace(rune(text[len(text)-1])) {
 		last = terms[len(terms)-1]
 		before = text[:last.from]
 	}
 	if last.quoted {
-		return nil
+		return []string{}
 	}
 	given := strings.ToLower(last.value)
 	suggested := make([]string, 0, MaxSuggestions)
@@ -43,8 +43,8 @@ func Suggest(text string, v Vocabulary) []string {
 		add(values(last.name, v), last.name+":")
 		return suggested
 	}
-	add(States(), "state:")
-	for _, name := range Names() {
+	add(states(), "state:")
+	for _, name := range names() {
 		if len(suggested) < MaxSuggestions && strings.HasPrefix(name, given) {
 			suggested = append(suggested, before+name+":")
 		}
@@ -61,7 +61,7 @@ func Suggest(text string, v Vocabulary) []string {
 func values(name string, v Vocabulary) []string {
 	switch name {
 	case "state":
-		return States()
+		return states()
 	case "type":
 		return v.Types
 	case "url":
@@ -80,18 +80,18 @@ func values(name string, v Vocabulary) []string {
 
 // reasons are those that a dead letter can have.
 func reasons() []string {
-	var names []string
+	var all []string
 	for _, r := range retry.Reasons() {
 		if r != retry.ReasonDelivered {
-			names = append(names, string(r))
+			all = append(all, string(r))
 		}
 	}
-	return names
+	return all
 }
 
 // quote quotes a value that would otherwise be more than one term.
 func quote(value string) string {
-	if strings.ContainsFunc(value, func(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }) {
+	if strings.ContainsFunc(value, isSpace) {
 		return `"` + value + `"`
 	}
 	return value

@@ -22,7 +22,7 @@ func (t term) as(name string) term {
 func split(text string) []term {
 	var terms []term
 	for i := 0; i < len(text); {
-		if isSpace(text[i]) {
+		if isSpace(rune(text[i])) {
 			i++
 			continue
 		}
@@ -52,7 +52,7 @@ func read(text string, from int) term {
 		return t
 	}
 	t.to = len(text)
-	if end := strings.IndexFunc(text[i:], func(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }); end >= 0 {
+	if end := strings.IndexFunc(text[i:], isSpace); end >= 0 {
 		t.to = i + end
 	}
 	t.value = text[i:t.to]
@@ -80,4 +80,4 @@ func nameAt(text string) string {
 	return ""
 }
 
-func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
+func isSpace(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }

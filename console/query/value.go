@@ -4,47 +4,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/everpost/everpost/internal/webhook"
 )
 
-// kindOf tells what a complete id is of; KindNone for any other text.
-func kindOf(text string) Kind {
-	is := func(err error) bool { return err == nil }
-	_, event := webhook.ParseEventID(text)
-	_, delivery := webhook.ParseDeliveryID(text)
-	_, endpoint := webhook.ParseEndpointID(text)
-	_, replay := webhook.ParseReplayID(text)
-	_, key := webhook.ParseKeyID(text)
-	var audit webhook.AuditID
-	switch {
-	case is(event):
-		return KindEvent
-	case is(delivery):
-		return KindDelivery
-	case is(endpoint):
-		return KindEndpoint
-	case is(replay):
-		return KindReplay
-	case is(key):
-		return KindKey
-	case text != "" && is(audit.UnmarshalText([]byte(text))):
-		return KindAudit
-	}
-	return KindNone
-}
-
-// badID reports whether the text begins like an id of Everpost without being one.
-func badID(text string) bool {
-	prefix, rest, found := strings.Cut(text, "_")
-	if !found || len(rest) < 8 || strings.ContainsAny(rest, "_-.:/") {
-		return false
-	}
-	switch prefix {
-	case "evt", "dlv", "ep", "rpl", "key", "aud":
-		return true
-	}
-	return false
+// likeID reports whether a text that begins like an id is meant as one.
+func likeID(text string) bool {
+	_, rest, _ := strings.Cut(text, "_")
+	return len(rest) >= 8 && !strings.ContainsAny(rest, "_-.:/")
 }
 
 // maxAge bounds a time that is counted back from now.
@@ -84,7 +49,7 @@ func nearName(text string) string {
 		return ""
 	}
 	given = strings.ToLower(given)
-	for _, name := range Names() {
+	for _, name := range names() {
 		if len(given) >= 3 && strings.HasPrefix(name, given) || distance(given, name) == 1 {
 			return name
 		}

@@ -30,7 +30,11 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 	c := a.options.Config.Console
 	pages, err := console.New(console.Config{
 		API: server, Sessions: a.store.Sessions, URL: c.ConsoleURL, Name: c.ConsoleName, Color: c.ConsoleColor, FrameAncestors: c.ConsoleFrameAncestors,
-		Version: a.options.Version, Logger: a.log, Now: a.store.Now, Doctor: doctor{a},
+		Version: a.options.Version, Logger: a.log, Now: a.store.Now,
+		Doctor: func(ctx context.Context) []console.Finding {
+			o := a.options
+			return Diagnose(ctx, Installation{Config: o.Config, DataDir: o.DataDir, Temporal: o.Temporal, Logger: a.log})
+		},
 	})
 	if err != nil { // a template is wrong: tests would have seen it
 		a.log.Error("the console cannot be shown", "error", err)

@@ -9,6 +9,7 @@ import (
 
 	"go.temporal.io/sdk/client"
 
+	"github.com/everpost/everpost/console"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/stores"
@@ -17,24 +18,11 @@ import (
 // checkTimeout bounds one check. Temporal gets half of it: the SDK repeats a call that fails.
 const checkTimeout = 10 * time.Second
 
-// Verdict is the result of a check.
-type Verdict string
-
-// The verdicts. A problem keeps deliveries from being made or events from being accepted, or will soon; a warning does not.
-const (
-	VerdictOK      Verdict = "ok"
-	VerdictWarning Verdict = "warning"
-	VerdictProblem Verdict = "problem"
-	VerdictSkipped Verdict = "skipped" // cannot be checked; Detail says why
-)
-
 // Finding is what a check found.
-type Finding struct {
-	Check   string  `json:"check"`
-	Verdict Verdict `json:"verdict"`
-	Detail  string  `json:"detail"`
-	Remedy  string  `json:"remedy,omitempty"` // what to do; "" if nothing is wrong
-}
+type Finding = console.Finding
+
+// VerdictProblem is the verdict of a check that failed.
+const VerdictProblem = console.VerdictProblem
 
 // Installation is what Diagnose checks.
 type Installation struct {
@@ -92,17 +80,17 @@ func (c *diagnosis) close() {
 }
 
 func ok(format string, args ...any) Finding {
-	return Finding{Verdict: VerdictOK, Detail: fmt.Sprintf(format, args...)}
+	return Finding{Verdict: console.VerdictOK, Detail: fmt.Sprintf(format, args...)}
 }
 
-func skipped(why string) Finding { return Finding{Verdict: VerdictSkipped, Detail: why} }
+func skipped(why string) Finding { return Finding{Verdict: console.VerdictSkipped, Detail: why} }
 
 func problem(detail, remedy string) Finding {
 	return Finding{Verdict: VerdictProblem, Detail: detail, Remedy: remedy}
 }
 
 func warning(detail, remedy string) Finding {
-	return Finding{Verdict: VerdictWarning, Detail: detail, Remedy: remedy}
+	return Finding{Verdict: console.VerdictWarning, Detail: detail, Remedy: remedy}
 }
 
 // withoutDatabase is the finding of a check that needs the database.

@@ -163,19 +163,6 @@ func (i instant) text(counted time.Time) string {
 	return counted.UTC().Format(time.RFC3339Nano)
 }
 
-// replayID is a replay's id, rpl_….
-type replayID string
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (id *replayID) UnmarshalText(text []byte) error {
-	rest, ok := strings.CutPrefix(string(text), "rpl_")
-	if !ok || rest == "" || strings.ContainsFunc(rest, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'z') }) {
-		return errors.New("is not an id of the form rpl_…")
-	}
-	*id = replayID(text)
-	return nil
-}
-
 // object returns the fields of a JSON object; an empty map when none was given.
 func (s *source) object(p Process, name string) (map[string]json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}

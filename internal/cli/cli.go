@@ -96,7 +96,7 @@ func Main(p Process, args []string, grammar any) int {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(flagHelp),
 		kong.Vars{"version": "everpost " + p.Version},
 		textMapper[webhook.EventID](), textMapper[webhook.EndpointID](), textMapper[webhook.DeliveryID](), textMapper[webhook.KeyID](),
-		textMapper[replayID](), textMapper[instant](), textMapper[netip.Prefix](),
+		textMapper[webhook.ReplayID](), textMapper[instant](), textMapper[netip.Prefix](),
 	)
 	if err != nil {
 		return fail(p, err)

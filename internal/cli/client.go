@@ -6,12 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 
-	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // access holds the flags that say where the API is, and with which key it is called.
@@ -55,12 +54,6 @@ type request struct {
 	body   []byte // JSON; nil for none
 	ofAll  bool   // the path is below /v1 and not below a tenant
 	header map[string]string
-}
-
-// answer is a 2xx response of the API.
-type answer struct {
-	body   []byte
-	header http.Header
 }
 
 // open checks the settings and finds the key. It sends nothing.
@@ -125,26 +118,20 @@ func (s *session) close() { s.api.Close() }
 
 // do makes a request. A response that is not 2xx is an *apiError; any other error means
 // that there was no response.
-func (s *session) do(ctx context.Context, r request) (answer, error) {
+func (s *session) do(ctx context.Context, r request) (client.Answer, error) {
 	path := r.path
 	if !r.ofAll {
 		path = append([]string{"tenants", s.tenant}, path...)
 	}
-	got, err := s.api.Do(ctx, client.Request{Method: r.method, Path: path, Query: r.query, Body: r.body, Header: r.header})
+	a, err := s.api.Do(ctx, client.Request{Method: r.method, Path: path, Query: r.query, Body: r.body, Header: r.header})
 	if refused, ok := errors.AsType[*client.APIError](err); ok {
-		return answer{}, s.newAPIError(r, refused)
+		return a, s.newAPIError(r, refused)
 	}
-	if silent, ok := errors.AsType[*noResponseError](err); ok {
-		return answer{}, &noResponseError{Text: printable.Text(silent.Text), NotSent: silent.NotSent}
+	if silent, ok := errors.AsType[*client.NoResponseError](err); ok {
+		return a, &client.NoResponseError{Text: printable.Text(silent.Text), NotSent: silent.NotSent}
 	}
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{body: got.Body, header: got.Header}, nil
+	return a, err
 }
-
-// decode decodes a response. The error is client.ErrNotEverpost.
-func decode[T any](a answer) (T, error) { return client.Decode[T](client.Answer{Body: a.body}) }
 
 // marshal encodes maps and structs of plain values, which cannot fail.
 func marshal(v any) []byte {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -178,11 +178,11 @@ func (c *DeliveriesGetCommand) Run(ctx context.Context, p Process) error {
 	if s.json {
 		return s.show(a)
 	}
-	about, err := decode[explained](a)
+	about, err := client.Decode[explained](a)
 	if err != nil {
 		return err
 	}
-	fields, err := printable.Fields(a.body)
+	fields, err := printable.Fields(a.Body)
 	if err != nil {
 		return client.ErrNotEverpost
 	}
@@ -301,11 +301,11 @@ func (r *remote) command(ctx context.Context, p Process, list string, ids []webh
 }
 
 // printAccepted prints that a command is stored; the workflow executes it later.
-func (s *session) printAccepted(a answer, verb string) error {
+func (s *session) printAccepted(a client.Answer, verb string) error {
 	if s.json {
 		return s.show(a)
 	}
-	d, err := decode[delivery](a)
+	d, err := client.Decode[delivery](a)
 	if err != nil {
 		return err
 	}

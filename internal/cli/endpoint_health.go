@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
 	"github.com/everpost/everpost/internal/explain"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // health is the part of the API's endpoint health that a table shows.
@@ -116,7 +117,7 @@ func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
 	if s.json {
 		return s.show(a)
 	}
-	h, err := decode[health](a)
+	h, err := client.Decode[health](a)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	made, err := decode[struct {
+	made, err := client.Decode[struct {
 		attempt
 
 		Decision string `json:"decision"`

@@ -3,10 +3,10 @@ package cli
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strings"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -35,16 +35,6 @@ type endpoint struct {
 	Why        *string  `json:"state_reason"`
 }
 
-// address is the URL without its query, which may contain a token.
-func (e endpoint) address() string {
-	u, err := url.Parse(e.URL)
-	if err != nil || u.RawQuery == "" {
-		return e.URL
-	}
-	u.RawQuery = ""
-	return u.String() + "?…"
-}
-
 // EndpointsListCommand lists endpoints.
 type EndpointsListCommand struct {
 	remote `embed:""`
@@ -56,7 +46,7 @@ func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
 	return listOf(ctx, p, c, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
 		{"ID", func(e endpoint) string { return e.ID }},
 		{"STATE", func(e endpoint) string { return e.State }},
-		{"URL", endpoint.address},
+		{"URL", func(e endpoint) string { return webhook.PlainURL(e.URL) }},
 		{"EVENT TYPES", func(e endpoint) string { return strings.Join(e.EventTypes, ", ") }},
 		{"REASON", func(e endpoint) string { return text(e.Why) }},
 	})
@@ -163,7 +153,7 @@ func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
 	if s.json {
 		return s.show(a)
 	}
-	shown, err := decode[struct {
+	shown, err := client.Decode[struct {
 		Secret string `json:"secret"`
 	}](a)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // apiError is an error response of the API, in one line for people.
@@ -24,9 +24,6 @@ func (r *apiError) Error() string { return r.text }
 func (r *apiError) temporary() bool {
 	return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
 }
-
-// noResponseError is the error of a request without a response.
-type noResponseError = client.NoResponseError
 
 // newAPIError describes a response that is not 2xx, with a remedy.
 func (s *session) newAPIError(r request, e *client.APIError) error {
@@ -116,6 +113,6 @@ func isTemporary(err error) bool {
 	if refused, ok := errors.AsType[*apiError](err); ok {
 		return refused.temporary()
 	}
-	_, ok := errors.AsType[*noResponseError](err)
+	_, ok := errors.AsType[*client.NoResponseError](err)
 	return ok
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -88,10 +88,10 @@ func (c *EventsPayloadCommand) Run(ctx context.Context, p Process) error {
 	}
 	if file, ok := p.Stdout.(*os.File); ok {
 		if about, err := file.Stat(); err == nil && about.Mode()&os.ModeCharDevice != 0 {
-			a.body = append(a.body, '\n')
+			a.Body = append(a.Body, '\n')
 		}
 	}
-	if _, err := p.Stdout.Write(a.body); err != nil {
+	if _, err := p.Stdout.Write(a.Body); err != nil {
 		return fmt.Errorf("write the payload: %w", err)
 	}
 	return nil

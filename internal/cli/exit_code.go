@@ -8,6 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/everpost/everpost/internal/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -70,7 +71,7 @@ func ownCode(err error) (code int, ok bool) {
 		return exitUsage, true
 	case *apiError:
 		return e.exitCode(), true
-	case *noResponseError, *net.OpError:
+	case *client.NoResponseError, *net.OpError:
 		return exitUnreachable, true
 	case *webhook.Error:
 		return codeOfDomain(e.Code), true

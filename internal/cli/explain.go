@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -45,13 +45,9 @@ func (e *explanation) rows() [][2]string {
 
 // explained is an object of the API that explains itself.
 type explained struct {
-	Summary     string       `json:"summary"`
-	Explanation *explanation `json:"explanation"`
-	Deliveries  []struct {
-		ID         string `json:"id"`
-		EndpointID string `json:"endpoint_id"`
-		Summary    string `json:"summary"`
-	} `json:"deliveries"` // of an event
+	Summary     string                `json:"summary"`
+	Explanation *explanation          `json:"explanation"`
+	Deliveries  []client.DeliveryStub `json:"deliveries"` // of an event
 }
 
 // ExplainCommand explains a delivery, an event or an endpoint.
@@ -63,18 +59,15 @@ type ExplainCommand struct {
 
 // path returns where the API explains the object. The prefix of an id says what it is.
 func (c *ExplainCommand) path() ([]string, error) {
-	kind, _, _ := strings.Cut(c.ID, "_")
-	var err error
-	path := []string{"deliveries", c.ID}
+	kind, err := webhook.KindOf(c.ID)
+	var path []string
 	switch kind {
-	case "dlv":
-		_, err = webhook.ParseDeliveryID(c.ID)
-	case "evt":
+	case "delivery":
+		path = []string{"deliveries", c.ID}
+	case "event":
 		path = []string{"events", c.ID}
-		_, err = webhook.ParseEventID(c.ID)
-	case "ep":
+	case "endpoint":
 		path = []string{"endpoints", c.ID, "health"}
-		_, err = webhook.ParseEndpointID(c.ID)
 	default:
 		return nil, usagef("explain: %q is not the id of a delivery (dlv_…), an event (evt_…) or an endpoint (ep_…)", c.ID)
 	}
@@ -102,7 +95,7 @@ func (c *ExplainCommand) Run(ctx context.Context, p Process) error {
 	if s.json {
 		return s.show(a)
 	}
-	about, err := decode[explained](a)
+	about, err := client.Decode[explained](a)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 const (
@@ -69,7 +70,7 @@ func printList[T any](ctx context.Context, s *session, noun string, r request, p
 		rows[0] = append(rows[0], c.title)
 	}
 	for i, raw := range entries {
-		entry, err := decode[T](answer{body: raw})
+		entry, err := client.Decode[T](client.Answer{Body: raw})
 		if err != nil {
 			return err
 		}
@@ -106,10 +107,7 @@ func (s *session) collect(ctx context.Context, r request, p paging) (entries []j
 		if err != nil {
 			return nil, "", err
 		}
-		page, err := decode[struct {
-			Data       []json.RawMessage `json:"data"`
-			NextCursor string            `json:"next_cursor"`
-		}](a)
+		page, err := client.Decode[client.Page[json.RawMessage]](a)
 		if err != nil {
 			return nil, "", err
 		}

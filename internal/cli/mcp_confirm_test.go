@@ -117,7 +117,8 @@ func TestMCPReplays(t *testing.T) {
 	require.Contains(t, a.fails("replay_dead_letters", map[string]any{"status": 404}), "no dead letters match")
 	require.Empty(t, asked)
 	text, out := a.ok("replay_dead_letters", map[string]any{"reason": "max_attempts", "rate_per_minute": 30})
-	require.Regexp(t, `^Send 12 dead letters of tenant acme again, at 30 per minute at first \(12 to ep_\w+ after http_503\)\?`, asked)
+	require.Regexp(t, `^Send 12 dead letters of tenant acme again, at 30 per minute at first `+
+		`\(12 to ep_\w+, given up for max_attempts, last answer 503\)\?`, asked)
 	require.Contains(t, text, "Started: rpl_")
 	require.InDelta(t, 12, out["total"], 1, "the clock of the API may be a little behind the test's")
 	progress := fmt.Sprintf("0 of %.0f released", out["total"])
@@ -150,7 +151,7 @@ func TestMCPReplayOfMoreThanWasConfirmed(t *testing.T) {
 	add(1)
 	later := 11
 	a := b.writingAgent(func(string) string { add(later); return "accept" })
-	require.Contains(t, a.fails("replay_dead_letters", map[string]any{"all": true}), "Not done: 1 deliveries were confirmed, and it is 12 now.")
+	require.Contains(t, a.fails("replay_dead_letters", map[string]any{"all": true}), "Not done: 1 delivery was confirmed, and there are 12 now.")
 	require.Empty(t, b.json("replays", "list")["data"])
 	later = 1
 	a.ok("replay_dead_letters", map[string]any{"all": true})

@@ -8,8 +8,8 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // record makes a request and prints the response.
@@ -22,15 +22,15 @@ func (s *session) record(ctx context.Context, r request) error {
 }
 
 // show prints a response: unchanged with --json, else one line for each field.
-func (s *session) show(a answer) error {
-	if len(a.body) == 0 { // nothing to print
+func (s *session) show(a client.Answer) error {
+	if len(a.Body) == 0 { // nothing to print
 		return nil
 	}
 	if s.json {
-		return s.line(string(bytes.TrimSpace(a.body)))
+		return s.line(string(bytes.TrimSpace(a.Body)))
 	}
 	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
-	if err := writeFields(table, a.body); err != nil {
+	if err := writeFields(table, a.Body); err != nil {
 		return err
 	}
 	return table.Flush() //nolint:wrapcheck // standard output

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // Any text is printed on one line, without control characters.

@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // ReplaysCommand manages replays of many deliveries.
@@ -138,12 +139,12 @@ func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
 type oneReplay struct {
 	remote `embed:""`
 
-	ID replayID `arg:"" help:"The replay's id, rpl_..."`
+	ID webhook.ReplayID `arg:"" help:"The replay's id, rpl_..."`
 }
 
 // act makes a request about the replay. verb is the rest of its path, "" for none.
 func (c *oneReplay) act(ctx context.Context, p Process, method, verb string, body []byte) error {
-	path := []string{"replays", string(c.ID)}
+	path := []string{"replays", c.ID.String()}
 	if verb != "" {
 		path = append(path, verb)
 	}
@@ -165,7 +166,7 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) e
 		return err
 	}
 	defer s.close()
-	path := []string{"replays", string(c.ID)}
+	path := []string{"replays", c.ID.String()}
 	a, err := s.do(ctx, request{method: http.MethodPost, path: append(path, verb)})
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) e
 	defer patience.Stop()
 	defer poll.Stop()
 	for {
-		r, err := decode[replay](a)
+		r, err := client.Decode[replay](a)
 		if err != nil {
 			return err
 		}

@@ -37,5 +37,6 @@ func TestReplays(t *testing.T) {
 	require.Contains(t, b.fails("replays", "create", "--all", "--include-unmatched"), "everpost: include_unmatched: ")
 	wide := b.json("replays", "create", "--source=events", "--endpoint="+ep, "--since=1h", "--event-type=order.*", "--include-unmatched")
 	require.Equal(t, []any{true, "order.*"}, []any{wide["include_unmatched"], wide["event_type"]})
-	require.Contains(t, b.fails("replays", "get", id+"x"), "no such replay of tenant acme")
+	require.Contains(t, b.fails("replays", "get", webhook.NewReplayID().String()), "no such replay of tenant acme")
+	require.Contains(t, b.fails("replays", "get", id+"x"), "is not an id of the form rpl_…")
 }

@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/everpost/everpost/internal/app"
-	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // KeysRewrapCommand rotates the key-encryption key.

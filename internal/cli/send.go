@@ -7,7 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -60,7 +61,7 @@ func (c *SendCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return c.withConsequence(err)
 	}
-	event, err := decode[accepted](posted)
+	event, err := client.Decode[accepted](posted)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (c *SendCommand) body(payload []byte) []byte {
 
 // withConsequence adds to an error what it means for the event.
 func (c *SendCommand) withConsequence(err error) error {
-	silent, ok := errors.AsType[*noResponseError](err)
+	silent, ok := errors.AsType[*client.NoResponseError](err)
 	switch {
 	case !ok || silent.NotSent:
 		return err
@@ -95,8 +96,8 @@ func (c *SendCommand) withConsequence(err error) error {
 }
 
 // printStored prints what was stored.
-func (s *session) printStored(event accepted, posted answer) error {
-	if posted.header.Get("Idempotent-Replayed") != "" {
+func (s *session) printStored(event accepted, posted client.Answer) error {
+	if posted.Header.Get("Idempotent-Replayed") != "" {
 		_, _ = fmt.Fprintln(s.Stderr, "this was sent before: below is the first answer, and nothing new is sent")
 	}
 	if len(event.Deliveries) == 0 {

@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
-	"github.com/everpost/everpost/internal/cli/stats"
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -43,9 +41,9 @@ func (c *StatsCommand) Run(ctx context.Context, p Process) error {
 	if s.json {
 		return s.show(a)
 	}
-	rows, err := stats.Table(a.body)
+	rows, err := statsTable(a)
 	if err != nil {
-		return client.ErrNotEverpost
+		return err
 	}
 	return printable.Table(s.Stdout, rows)
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // TenantsCommand manages tenants. It needs an operator's key.

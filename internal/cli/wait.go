@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -33,7 +34,7 @@ type waiter struct {
 
 // await waits until every delivery of the event has ended, and prints its attempts and its
 // end. The error names the deliveries that were not delivered or have not ended in time.
-func (s *session) await(ctx context.Context, event accepted, posted answer, patience time.Duration) error {
+func (s *session) await(ctx context.Context, event accepted, posted client.Answer, patience time.Duration) error {
 	if !s.json {
 		if err := s.printStored(event, posted); err != nil {
 			return err
@@ -90,7 +91,7 @@ func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 		return false, err
 	}
 	for _, raw := range slices.Backward(entries) { // oldest first
-		d, err := decode[delivery](answer{body: raw})
+		d, err := client.Decode[delivery](client.Answer{Body: raw})
 		if err != nil {
 			return news, err
 		}
@@ -116,7 +117,7 @@ func (w *waiter) attempts(ctx context.Context, d delivery) error {
 		return err
 	}
 	for _, raw := range slices.Backward(entries) {
-		a, err := decode[attempt](answer{body: raw})
+		a, err := client.Decode[attempt](client.Answer{Body: raw})
 		if err != nil {
 			return err
 		}

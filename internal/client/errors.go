@@ -10,22 +10,15 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Problem is Everpost's problem document (RFC 9457).
+// Problem is what is read of Everpost's problem document (RFC 9457).
 type Problem struct {
-	Type      string       `json:"type"`
-	Title     string       `json:"title"`
-	Detail    string       `json:"detail"`
-	RequestID string       `json:"request_id"`
-	State     string       `json:"state"`
-	Errors    []FieldError `json:"errors"`
-}
-
-// FieldError is a mistake in one field of a request.
-type FieldError struct {
-	Field   string `json:"field"`
-	Message string `json:"message"`
+	Detail    string               `json:"detail"`
+	RequestID string               `json:"request_id"`
+	Errors    []webhook.FieldError `json:"errors"`
 }
 
 // APIError is a response that is not 2xx.

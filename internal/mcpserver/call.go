@@ -86,20 +86,31 @@ func request[T any](ctx context.Context, c *call, r client.Request) (T, error) {
 	return client.Decode[T](a)
 }
 
-// answerPage is a page of the API.
-type answerPage[T any] struct {
-	Data       []T    `json:"data"`
-	NextCursor string `json:"next_cursor"`
-}
-
 // list reads a page of at most n entries.
-func list[T any](ctx context.Context, c *call, query url.Values, cursor string, n int, path ...string) (answerPage[T], error) {
+func list[T any](ctx context.Context, c *call, query url.Values, cursor string, n int, path ...string) (client.Page[T], error) {
 	all := url.Values{"limit": {strconv.Itoa(n)}}
 	maps.Copy(all, query)
 	if cursor != "" {
 		all.Set("cursor", cursor)
 	}
-	return get[answerPage[T]](ctx, c, all, path...)
+	return get[client.Page[T]](ctx, c, all, path...)
+}
+
+// listPage reads a page of at most n entries, and describes it: text has a line for each, which show returns with the entry as the
+// tool shows it.
+func listPage[T, V any](
+	ctx context.Context, c *call, query url.Values, cursor string, n int, path, none string, show func(T) (line string, v V),
+) (text string, shown []V, next string, err error) {
+	page, err := list[T](ctx, c, query, cursor, n, path)
+	if err != nil {
+		return "", nil, "", err
+	}
+	lines := make([]string, len(page.Data))
+	shown = make([]V, len(page.Data))
+	for i, entry := range page.Data {
+		lines[i], shown[i] = show(entry)
+	}
+	return listText(lines, none, page.NextCursor), shown, page.NextCursor, nil
 }
 
 // argumentError is a mistake in an argument of a call.

@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -27,10 +26,7 @@ type confirmation struct {
 func (c confirmation) given() confirmation { return c }
 
 // confirmed is the arguments of a tool that changes something.
-type confirmed interface {
-	scoped
-	given() confirmation
-}
+type confirmed interface{ given() confirmation }
 
 // intent is what a call would do.
 type intent struct {
@@ -40,45 +36,9 @@ type intent struct {
 	count  int // deliveries of a replay; expect is this number, or nearly. 0 for anything else
 }
 
-// change is a tool that changes something, in two halves. plan says what a call would do, and changes nothing.
-type change[In confirmed, Out any] struct {
-	plan func(context.Context, *call, In) (intent, error)
-	do   func(context.Context, *call, In) (string, Out, error)
-}
-
-// addChange adds a tool that changes something. A client that can ask its user (elicitation) is made to. Any
-// other has to call twice: the first call is refused, and names what expect has to be.
-func addChange[In confirmed, Out any](s *Server, t tool, ch change[In, Out]) {
-	t.hints.writes = true
-	mcp.AddTool(s.mcp, t.definition(schemaOf[In](s.tenant != "")),
-		func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
-			var none Out
-			ctx, cancel := context.WithTimeout(ctx, callTimeout)
-			defer cancel()
-			c, end, err := s.begin(ctx, req, in.tenantID())
-			if err != nil {
-				return nil, none, err
-			}
-			defer end()
-			plan, err := ch.plan(ctx, c, in)
-			if err != nil {
-				return nil, none, c.toolError(ctx, err)
-			}
-			ask, err := s.confirm(req, c, in, plan)
-			if err != nil || ask != nil {
-				return ask, none, err
-			}
-			text, out, err := ch.do(ctx, c, in)
-			if err != nil {
-				return nil, none, c.toolError(ctx, err)
-			}
-			return bounded(text, out)
-		})
-}
-
 // confirm returns nil and nil if the call is confirmed, a result that asks, or an error that says what is
 // missing.
-func (s *Server) confirm(req *mcp.CallToolRequest, c *call, in confirmed, plan intent) (*mcp.CallToolResult, error) {
+func (s *Server) confirm(req *mcp.CallToolRequest, c *call, in any, plan intent) (*mcp.CallToolResult, error) {
 	about, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("encode the arguments: %w", err)
@@ -93,7 +53,8 @@ func (s *Server) confirm(req *mcp.CallToolRequest, c *call, in confirmed, plan i
 		case reply.Action != "accept":
 			return nil, notDoneError("the user did not agree.\nRemedy: Do not repeat the call unless the user asks for it.")
 		case !plan.near(count):
-			return nil, notDoneError(fmt.Sprintf("%d deliveries were confirmed, and it is %d now.\nRemedy: Call the tool again.", count, plan.count))
+			return nil, notDoneError(fmt.Sprintf("%s confirmed, and there are %d now.\nRemedy: Call the tool again.",
+				plural(count, "delivery was", "deliveries were"), plan.count))
 		}
 		return nil, nil //nolint:nilnil // nothing to ask and nothing wrong: it is confirmed
 	}
@@ -105,7 +66,7 @@ func (s *Server) confirm(req *mcp.CallToolRequest, c *call, in confirmed, plan i
 			RequestState: s.seal.close(subject, plan.count, time.Now()),
 		}, nil
 	}
-	if given := in.given(); given.Confirm && plan.matches(given.Expect) {
+	if in, can := in.(confirmed); can && in.given().Confirm && plan.matches(in.given().Expect) {
 		return nil, nil //nolint:nilnil // as above
 	}
 	return nil, notDoneError(fmt.Sprintf("this needs a confirmation.\n%s\nRemedy: Ask the user. If they agree, call the tool again with "+

@@ -1,24 +1,16 @@
 package mcpserver
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-const (
-	// maxCounted is how many dead letters are counted; that takes about a second.
-	maxCounted = 5_000
-	countPage  = 250 // the API's largest page
-
-	maxGroups = 15
-)
+// maxGroups is how many groups of dead letters are shown.
+const maxGroups = 15
 
 // deadLetterFilters select dead letters.
 type deadLetterFilters struct {
@@ -58,31 +50,33 @@ type deadLetterList struct {
 
 // deadLetterCount is how many dead letters match.
 type deadLetterCount struct {
-	Count  int               `json:"count"`
+	Count  int               `json:"counted"`
 	More   bool              `json:"more" jsonschema:"More match than were counted."`
 	Groups []deadLetterGroup `json:"groups" jsonschema:"The 15 largest groups."`
 }
 
 // deadLetterGroup is the dead letters of one endpoint with one cause.
 type deadLetterGroup struct {
-	deadLetterCause
-
-	Count   int    `json:"count"`
-	Example string `json:"example" jsonschema:"The newest of them."`
+	EndpointID string `json:"endpoint_id"`
+	Reason     string `json:"reason" jsonschema:"Why they were given up."`
+	Status     *int   `json:"status" jsonschema:"The HTTP status of their last answers; null if the last attempt got none."`
+	Count      int    `json:"count"`
+	Example    string `json:"example_id" jsonschema:"The newest of them."`
 }
 
-// deadLetterCause is what the dead letters of a group have in common.
-type deadLetterCause struct {
-	EndpointID  string `json:"endpoint_id"`
-	Reason      string `json:"reason" jsonschema:"Why they were given up."`
-	LastOutcome string `json:"last_outcome" jsonschema:"What their last attempts came to."`
+// answered is the last answer of a group in words, after a comma; "" for none.
+func (g deadLetterGroup) answered() string {
+	if g.Status == nil {
+		return ""
+	}
+	return fmt.Sprintf(", last answer %d", *g.Status)
 }
 
 func (s *Server) addDeadLetterTools() {
-	addRead(s, tool{
+	add(s, tool{
 		name: "list_dead_letters", title: "List dead letters",
 		description: "Counts the dead letters (deliveries that were given up) that match, by endpoint and cause, and lists the newest.",
-	}, listDeadLetters)
+	}, nil, listDeadLetters)
 }
 
 func listDeadLetters(ctx context.Context, c *call, in listDeadLettersInput) (string, deadLetterList, error) {
@@ -105,39 +99,14 @@ func listDeadLetters(ctx context.Context, c *call, in listDeadLettersInput) (str
 	})
 }
 
-// countDeadLetters counts the dead letters that match, up to maxCounted.
+// countDeadLetters counts the dead letters that match, up to the API's bound.
 func countDeadLetters(ctx context.Context, c *call, query url.Values) (deadLetterCount, error) {
-	groups := map[deadLetterCause]*deadLetterGroup{}
-	total, cursor := 0, ""
-	for {
-		page, err := list[delivery](ctx, c, query, cursor, countPage, "dead-letters")
-		if err != nil {
-			return deadLetterCount{}, err
-		}
-		for _, d := range page.Data {
-			cause := deadLetterCause{EndpointID: d.EndpointID, Reason: clip(value(d.Reason), maxWord), LastOutcome: d.last()}
-			if groups[cause] == nil {
-				groups[cause] = &deadLetterGroup{deadLetterCause: cause, Example: d.ID}
-			}
-			groups[cause].Count++
-		}
-		total, cursor = total+len(page.Data), page.NextCursor
-		if cursor == "" || total >= maxCounted {
-			break
-		}
-		if len(page.Data) == 0 {
-			return deadLetterCount{}, errors.New("the API answered with an empty page that is not the last")
-		}
+	count, err := get[deadLetterCount](ctx, c, query, "dead-letters", "groups")
+	count.Groups = count.Groups[:min(len(count.Groups), maxGroups)]
+	for i, g := range count.Groups {
+		count.Groups[i].Reason = clip(g.Reason, maxWord)
 	}
-	out := deadLetterCount{Count: total, More: cursor != "", Groups: []deadLetterGroup{}}
-	for _, g := range groups {
-		out.Groups = append(out.Groups, *g)
-	}
-	slices.SortFunc(out.Groups, func(a, b deadLetterGroup) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.EndpointID, b.EndpointID), cmp.Compare(a.Example, b.Example))
-	})
-	out.Groups = out.Groups[:min(len(out.Groups), maxGroups)]
-	return out, nil
+	return count, err
 }
 
 // number is the count in words.
@@ -155,8 +124,7 @@ func (c deadLetterCount) text() string {
 	}
 	lines, shown := []string{"In all " + c.number() + ":"}, 0
 	for _, g := range c.Groups {
-		lines = append(lines, fmt.Sprintf("%d to %s, given up for %s, last outcome %s, for example %s",
-			g.Count, g.EndpointID, g.Reason, g.LastOutcome, g.Example))
+		lines = append(lines, fmt.Sprintf("%d to %s, given up for %s%s, for example %s", g.Count, g.EndpointID, g.Reason, g.answered(), g.Example))
 		shown += g.Count
 	}
 	if rest := c.Count - shown; rest > 0 {

@@ -35,14 +35,6 @@ type outcome struct {
 	Status *int   `json:"status"`
 }
 
-// last is the outcome of the last attempt in a word.
-func (d delivery) last() string {
-	if d.LastOutcome == nil {
-		return "-"
-	}
-	return clip(d.LastOutcome.Reason, maxWord)
-}
-
 // bound cuts the texts of the delivery, which is then fit for a result.
 func (d delivery) bound() delivery {
 	d.EventType, d.Summary = clip(d.EventType, maxWord), clip(d.Summary, maxSentence)
@@ -118,14 +110,14 @@ type deliveryList struct {
 }
 
 func (s *Server) addDeliveryTools() {
-	addRead(s, tool{
+	add(s, tool{
 		name: "list_deliveries", title: "List deliveries",
 		description: "Lists deliveries, newest first, each with a sentence that says what happened to it and what happens next.",
-	}, listDeliveries)
-	addRead(s, tool{
+	}, nil, listDeliveries)
+	add(s, tool{
 		name: "get_delivery", title: "Show a delivery",
 		description: "Shows a delivery with its explanation and its latest attempts. The beginning of each answer of the receiver is marked as data.",
-	}, getDelivery)
+	}, nil, getDelivery)
 }
 
 func listDeliveries(ctx context.Context, c *call, in listDeliveriesInput) (string, deliveryList, error) {
@@ -146,17 +138,11 @@ func listDeliveries(ctx context.Context, c *call, in listDeliveriesInput) (strin
 
 // pageOfDeliveries reads a page and describes it.
 func pageOfDeliveries(ctx context.Context, c *call, query url.Values, cursor string, n int, path string) (string, deliveryList, error) {
-	page, err := list[delivery](ctx, c, query, cursor, n, path)
-	if err != nil {
-		return "", deliveryList{}, err
-	}
-	out := deliveryList{Deliveries: make([]delivery, len(page.Data)), NextCursor: page.NextCursor}
-	lines := make([]string, len(page.Data))
-	for i, d := range page.Data {
-		out.Deliveries[i] = d.bound()
-		lines[i] = out.Deliveries[i].line()
-	}
-	return listText(lines, "No deliveries match.", page.NextCursor), out, nil
+	text, shown, next, err := listPage(ctx, c, query, cursor, n, path, "No deliveries match.", func(d delivery) (string, delivery) {
+		d = d.bound()
+		return d.line(), d
+	})
+	return text, deliveryList{Deliveries: shown, NextCursor: next}, err
 }
 
 // listText joins the lines of a list, and says that there are more.

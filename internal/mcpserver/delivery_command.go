@@ -28,38 +28,29 @@ type accepted struct {
 }
 
 func (s *Server) addDeliveryCommands() {
-	addChange(s, tool{
+	add(s, tool{
 		name: "retry_delivery", title: "Retry a delivery now", hints: hints{sends: true},
 		description: "Makes the next attempt of an open delivery now, also while the endpoint's circuit is open.",
-	}, change[deliveryCommandInput, accepted]{
-		plan: func(ctx context.Context, c *call, in deliveryCommandInput) (intent, error) {
-			return planCommand(ctx, c, in, "Make the next attempt of %s now? Its receiver gets a request.")
-		},
-		do: func(ctx context.Context, c *call, in deliveryCommandInput) (string, accepted, error) {
-			return command(ctx, c, in.ID, "retry", "")
-		},
+	}, func(ctx context.Context, c *call, in deliveryCommandInput) (intent, error) {
+		return planCommand(ctx, c, in, "Make the next attempt of %s now? Its receiver gets a request.")
+	}, func(ctx context.Context, c *call, in deliveryCommandInput) (string, accepted, error) {
+		return command(ctx, c, in.ID, "retry", "")
 	})
-	addChange(s, tool{
+	add(s, tool{
 		name: "replay_delivery", title: "Replay a delivery", hints: hints{sends: true},
 		description: "Sends a delivery that has ended (delivered, dead_lettered, cancelled or discarded) again, with new limits on attempts and time.",
-	}, change[reasonedCommandInput, accepted]{
-		plan: func(ctx context.Context, c *call, in reasonedCommandInput) (intent, error) {
-			return planCommand(ctx, c, in.deliveryCommandInput, "Send %s again? Its receiver gets the event once more.")
-		},
-		do: func(ctx context.Context, c *call, in reasonedCommandInput) (string, accepted, error) {
-			return command(ctx, c, in.ID, "replay", in.Reason)
-		},
+	}, func(ctx context.Context, c *call, in reasonedCommandInput) (intent, error) {
+		return planCommand(ctx, c, in.deliveryCommandInput, "Send %s again? Its receiver gets the event once more.")
+	}, func(ctx context.Context, c *call, in reasonedCommandInput) (string, accepted, error) {
+		return command(ctx, c, in.ID, "replay", in.Reason)
 	})
-	addChange(s, tool{
+	add(s, tool{
 		name: "cancel_delivery", title: "Cancel a delivery", hints: hints{destructive: true, idempotent: true},
 		description: "Cancels an open delivery: nothing more is sent, unless it is replayed.",
-	}, change[reasonedCommandInput, accepted]{
-		plan: func(ctx context.Context, c *call, in reasonedCommandInput) (intent, error) {
-			return planCommand(ctx, c, in.deliveryCommandInput, "Cancel %s? Nothing more is sent, unless it is replayed.")
-		},
-		do: func(ctx context.Context, c *call, in reasonedCommandInput) (string, accepted, error) {
-			return command(ctx, c, in.ID, "cancel", in.Reason)
-		},
+	}, func(ctx context.Context, c *call, in reasonedCommandInput) (intent, error) {
+		return planCommand(ctx, c, in.deliveryCommandInput, "Cancel %s? Nothing more is sent, unless it is replayed.")
+	}, func(ctx context.Context, c *call, in reasonedCommandInput) (string, accepted, error) {
+		return command(ctx, c, in.ID, "cancel", in.Reason)
 	})
 }
 

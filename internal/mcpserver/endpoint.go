@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -50,7 +49,7 @@ type endpointTexts struct {
 func (e endpoint) view() endpointView {
 	v := endpointView{
 		ID: e.ID, State: e.State, StateReason: clip(value(e.StateReason), maxURL), EventTypes: []string{},
-		Untrusted: endpointTexts{URL: clip(withoutQuery(e.URL), maxURL), Description: clip(e.Description, maxURL)},
+		Untrusted: endpointTexts{URL: clip(webhook.PlainURL(e.URL), maxURL), Description: clip(e.Description, maxURL)},
 	}
 	for _, name := range e.EventTypes[:min(len(e.EventTypes), maxEventTypes)] {
 		v.EventTypes = append(v.EventTypes, clip(name, maxWord))
@@ -65,7 +64,7 @@ func (e endpoint) line() string {
 	if v.StateReason != "" {
 		text += " (" + v.StateReason + ")"
 	}
-	text += "  " + quote(withoutQuery(e.URL), maxURL) + "  gets " + strings.Join(v.EventTypes, ", ")
+	text += "  " + quote(webhook.PlainURL(e.URL), maxURL) + "  gets " + strings.Join(v.EventTypes, ", ")
 	if more := len(e.EventTypes) - len(v.EventTypes); more > 0 {
 		text += fmt.Sprintf(" and %d more types", more)
 	}
@@ -163,29 +162,22 @@ type endpointDetails struct {
 }
 
 func (s *Server) addEndpointTools() {
-	addRead(s, tool{
+	add(s, tool{
 		name: "list_endpoints", title: "List endpoints",
 		description: "Lists endpoints, newest first, with their state. The key needs the scope admin.",
-	}, listEndpoints)
-	addRead(s, tool{
+	}, nil, listEndpoints)
+	add(s, tool{
 		name: "get_endpoint", title: "Show an endpoint",
 		description: "Shows an endpoint with its health: how it is doing, why deliveries wait, what happens next, and its limits and " +
 			"retry policy. The key needs the scope admin.",
-	}, getEndpoint)
+	}, nil, getEndpoint)
 }
 
 func listEndpoints(ctx context.Context, c *call, in listEndpointsInput) (string, endpointList, error) {
 	return fit(in.entries(), func(n int) (string, endpointList, error) {
-		page, err := list[endpoint](ctx, c, url.Values{}, in.Cursor, n, "endpoints")
-		if err != nil {
-			return "", endpointList{}, err
-		}
-		out := endpointList{Endpoints: make([]endpointView, len(page.Data)), NextCursor: page.NextCursor}
-		lines := make([]string, len(page.Data))
-		for i, e := range page.Data {
-			out.Endpoints[i], lines[i] = e.view(), e.line()
-		}
-		return listText(lines, "There are no endpoints.", page.NextCursor), out, nil
+		text, shown, next, err := listPage(ctx, c, nil, in.Cursor, n, "endpoints", "There are no endpoints.",
+			func(e endpoint) (string, endpointView) { return e.line(), e.view() })
+		return text, endpointList{Endpoints: shown, NextCursor: next}, err
 	})
 }
 

@@ -27,44 +27,35 @@ type switched struct {
 }
 
 func (s *Server) addEndpointCommands() {
-	addChange(s, tool{
+	add(s, tool{
 		name: "pause_endpoint", title: "Pause an endpoint", hints: hints{destructive: true, idempotent: true},
 		description: "Pauses an endpoint: nothing is sent to it, and its deliveries are held until it is resumed or they expire. " +
 			"The key needs the scope admin.",
-	}, change[endpointCommandInput, switched]{
-		plan: func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
-			return planSwitch(ctx, c, in, "Pause %s? Its deliveries are held until it is resumed, at the longest until their give-up time.")
-		},
-		do: func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
-			return switchEndpoint(ctx, c, in.ID, "pause", nil)
-		},
+	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
+		return planSwitch(ctx, c, in, "Pause %s? Its deliveries are held until it is resumed, at the longest until their give-up time.")
+	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
+		return switchEndpoint(ctx, c, in.ID, "pause", nil)
 	})
-	addChange(s, tool{
+	add(s, tool{
 		name: "resume_endpoint", title: "Resume an endpoint", hints: hints{idempotent: true, sends: true},
 		description: "Resumes a paused or disabled endpoint: its held deliveries are released at a rate. The key needs the scope admin.",
-	}, change[resumeInput, switched]{
-		plan: func(ctx context.Context, c *call, in resumeInput) (intent, error) {
-			return planSwitch(ctx, c, in.endpointCommandInput, "Resume %s? Its held deliveries are sent, at a rate.")
-		},
-		do: func(ctx context.Context, c *call, in resumeInput) (string, switched, error) {
-			body := map[string]any{}
-			if in.Rate != 0 {
-				body["rate_per_minute"] = in.Rate
-			}
-			return switchEndpoint(ctx, c, in.ID, "resume", body)
-		},
+	}, func(ctx context.Context, c *call, in resumeInput) (intent, error) {
+		return planSwitch(ctx, c, in.endpointCommandInput, "Resume %s? Its held deliveries are sent, at a rate.")
+	}, func(ctx context.Context, c *call, in resumeInput) (string, switched, error) {
+		body := map[string]any{}
+		if in.Rate != 0 {
+			body["rate_per_minute"] = in.Rate
+		}
+		return switchEndpoint(ctx, c, in.ID, "resume", body)
 	})
-	addChange(s, tool{
+	add(s, tool{
 		name: "close_circuit", title: "Close a circuit", hints: hints{sends: true},
 		description: "Tries an endpoint whose circuit is open at once: the oldest waiting delivery is sent as the probe. " +
 			"For a receiver that works again. The key needs the scope admin.",
-	}, change[endpointCommandInput, switched]{
-		plan: func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
-			return planSwitch(ctx, c, in, "Close the circuit of %s? One delivery is sent now; if it succeeds, the others follow.")
-		},
-		do: func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
-			return switchEndpoint(ctx, c, in.ID, "close-circuit", nil)
-		},
+	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
+		return planSwitch(ctx, c, in, "Close the circuit of %s? One delivery is sent now; if it succeeds, the others follow.")
+	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
+		return switchEndpoint(ctx, c, in.ID, "close-circuit", nil)
 	})
 }
 

@@ -116,7 +116,7 @@ func getDelivery(ctx context.Context, c *call, in getDeliveryInput) (string, del
 	if in.Attempts < 1 || in.Attempts > maxAttempts {
 		return "", deliveryDetails{}, badArgument("attempts", fmt.Sprintf("must be between 1 and %d", maxAttempts))
 	}
-	known, err := get[struct {
+	read, err := get[struct {
 		delivery
 
 		Explanation *explanation `json:"explanation"`
@@ -128,7 +128,7 @@ func getDelivery(ctx context.Context, c *call, in getDeliveryInput) (string, del
 	if err != nil {
 		return "", deliveryDetails{}, err
 	}
-	out := deliveryDetails{delivery: known.bound(), Explanation: known.Explanation.bound(), MoreAttempts: page.NextCursor != ""}
+	out := deliveryDetails{delivery: read.bound(), Explanation: read.Explanation.bound(), MoreAttempts: page.NextCursor != ""}
 	return fit(maxExcerpt, func(excerpt int) (string, deliveryDetails, error) {
 		out.Latest = make([]attemptView, len(page.Data))
 		for i, a := range page.Data {

@@ -74,16 +74,16 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener) error {
 // handler answers at Path. Requests of web pages of other origins, and those to a loopback address under
 // another host name, get 403.
 func (s *Server) handler() http.Handler {
-	streamable := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.mcp }, &mcp.StreamableHTTPOptions{
-		SessionTimeout: sessionTimeout, MaxRequestBodyBytes: maxBody,
-	})
+	streamable := mcp.NewStreamableHTTPHandler(
+		func(*http.Request) *mcp.Server { return s.mcp }, &mcp.StreamableHTTPOptions{SessionTimeout: sessionTimeout})
 	authenticated := auth.RequireBearerToken(tokenOf, nil)(s.checkNewSessions(streamable))
 	mux := http.NewServeMux()
 	mux.Handle(Path, http.NewCrossOriginProtection().Handler(requireKey(readBody(authenticated))))
 	return mux
 }
 
-// requireKey refuses requests without a bearer token.
+// requireKey refuses requests without a bearer token, before their body is read and with the challenge that the
+// SDK's refusal lacks.
 func requireKey(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if kind, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); !strings.EqualFold(kind, "bearer") {

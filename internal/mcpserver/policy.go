@@ -36,10 +36,10 @@ type policyAttempt struct {
 const maxPolicyAttempts = 100
 
 func (s *Server) addPolicyTool() {
-	addRead(s, tool{
+	add(s, tool{
 		name: "retry_policy_preview", title: "Preview a retry policy",
 		description: "Shows when a retry policy makes its attempts, for a receiver that fails all the time. It changes nothing.",
-	}, previewPolicy)
+	}, nil, previewPolicy)
 }
 
 func previewPolicy(ctx context.Context, c *call, in policyInput) (string, policyPreview, error) {
@@ -47,15 +47,15 @@ func previewPolicy(ctx context.Context, c *call, in policyInput) (string, policy
 	if err != nil {
 		return "", policyPreview{}, badArgument("retry_policy", "is not JSON")
 	}
-	known, err := request[policyPreview](ctx, c, client.Request{
+	read, err := request[policyPreview](ctx, c, client.Request{
 		Method: http.MethodPost, Path: []string{"retry-policies", "preview"}, Body: body,
 	})
 	if err != nil {
 		return "", policyPreview{}, err
 	}
 	return fit(maxPolicyAttempts, func(n int) (string, policyPreview, error) {
-		out := policyPreview{Policy: known.Policy, Attempts: known.Attempts[:min(len(known.Attempts), n)], More: len(known.Attempts) > n}
-		lines := []string{plural(len(known.Attempts), "attempt", "attempts") + ", counted from the first:"}
+		out := policyPreview{Policy: read.Policy, Attempts: read.Attempts[:min(len(read.Attempts), n)], More: len(read.Attempts) > n}
+		lines := []string{plural(len(read.Attempts), "attempt", "attempts") + ", counted from the first:"}
 		for _, a := range out.Attempts {
 			lines = append(lines, fmt.Sprintf("%d after %s (between %s and %s)", a.Number, a.Nominal, a.Earliest, a.Latest))
 		}

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 )
 
@@ -64,24 +63,18 @@ type replayList struct {
 }
 
 func (s *Server) addReplayTools() {
-	addRead(s, tool{
+	add(s, tool{
 		name: "list_replays", title: "List replays",
 		description: "Lists replays (many deliveries that are sent again at a rate), newest first, with their progress.",
-	}, listReplays)
+	}, nil, listReplays)
 }
 
 func listReplays(ctx context.Context, c *call, in listReplaysInput) (string, replayList, error) {
 	return fit(in.entries(), func(n int) (string, replayList, error) {
-		page, err := list[replay](ctx, c, url.Values{}, in.Cursor, n, "replays")
-		if err != nil {
-			return "", replayList{}, err
-		}
-		out := replayList{Replays: make([]replay, len(page.Data)), NextCursor: page.NextCursor}
-		lines := make([]string, len(page.Data))
-		for i, r := range page.Data {
-			out.Replays[i] = r.bound()
-			lines[i] = out.Replays[i].line()
-		}
-		return listText(lines, "There are no replays.", page.NextCursor), out, nil
+		text, shown, next, err := listPage(ctx, c, nil, in.Cursor, n, "replays", "There are no replays.", func(r replay) (string, replay) {
+			r = r.bound()
+			return r.line(), r
+		})
+		return text, replayList{Replays: shown, NextCursor: next}, err
 	})
 }

@@ -20,11 +20,11 @@ type replayInput struct {
 }
 
 func (s *Server) addReplayCommand() {
-	addChange(s, tool{
+	add(s, tool{
 		name: "replay_dead_letters", title: "Replay dead letters", hints: hints{destructive: true, sends: true},
 		description: "Starts a replay of the dead letters that match, at a rate. It counts them first, and names the count in the confirmation. " +
 			"list_replays shows the progress.",
-	}, change[replayInput, replay]{plan: planReplay, do: startReplay})
+	}, planReplay, startReplay)
 }
 
 // planReplay counts what would be sent.
@@ -47,16 +47,16 @@ func planReplay(ctx context.Context, c *call, in replayInput) (intent, error) {
 	}
 	groups := make([]string, 0, len(count.Groups))
 	for _, g := range count.Groups {
-		groups = append(groups, fmt.Sprintf("%d to %s after %s", g.Count, g.EndpointID, g.LastOutcome))
+		groups = append(groups, fmt.Sprintf("%d to %s, given up for %s%s", g.Count, g.EndpointID, g.Reason, g.answered()))
 	}
 	const mostGroups = 5
 	more := ""
 	if len(groups) > mostGroups {
-		groups, more = groups[:mostGroups], ", and others"
+		groups, more = groups[:mostGroups], "; and others"
 	}
 	return intent{
 		text: fmt.Sprintf("Send %s of tenant %s again, at %d per minute at first (%s%s)? Each receiver gets its events once more.",
-			count.number(), c.tenant, in.perMinute(), strings.Join(groups, ", "), more),
+			count.number(), c.tenant, in.perMinute(), strings.Join(groups, "; "), more),
 		what: "the number of dead letters", expect: strconv.Itoa(count.Count), count: count.Count,
 	}, nil
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -60,8 +59,8 @@ type Server struct {
 	slots  chan struct{} // one for each call that works
 	seal   sealer
 
-	stopping chan struct{} // closed by endCalls
-	endCalls func()        // ends all calls, also those that wait for a person
+	stop     context.Context //nolint:containedctx // of the server's life: it ends all calls, also those that wait for a person
+	endCalls context.CancelFunc
 }
 
 // New returns a server.
@@ -69,16 +68,15 @@ func New(c Config) (*Server, error) {
 	if c.Tenant != "" && !webhook.ValidTenantID(c.Tenant) {
 		return nil, fmt.Errorf("tenant: %q is not the id of a tenant", c.Tenant)
 	}
-	stopping := make(chan struct{})
 	s := &Server{
 		api: c.Client, tenant: c.Tenant, slots: make(chan struct{}, maxCalls), seal: newSealer(),
-		stopping: stopping, endCalls: sync.OnceFunc(func() { close(stopping) }),
 		mcp: mcp.NewServer(
 			&mcp.Implementation{Name: "everpost", Title: "Everpost", Version: c.Version},
 			&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}},
 		),
 	}
-	s.mcp.AddReceivingMiddleware(s.limitTime)
+	s.stop, s.endCalls = context.WithCancel(context.Background())
+	s.mcp.AddReceivingMiddleware(s.prepareCall)
 	s.addEndpointTools()
 	s.addDeliveryTools()
 	s.addDeadLetterTools()
@@ -93,9 +91,9 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// limitTime ends a call whose confirmation does not come, and all calls when the server stops. It also makes
+// prepareCall ends a call whose confirmation does not come, and all calls when the server stops. It also makes
 // arguments that are null absent.
-func (s *Server) limitTime(next mcp.MethodHandler) mcp.MethodHandler {
+func (s *Server) prepareCall(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		params, ok := req.GetParams().(*mcp.CallToolParamsRaw)
 		if !ok {
@@ -106,13 +104,7 @@ func (s *Server) limitTime(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 		defer cancel()
-		go func() {
-			select {
-			case <-s.stopping:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
+		defer context.AfterFunc(s.stop, cancel)() //nolint:contextcheck // of the server, whose end is the call's, too
 		return next(ctx, method, req)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/printable"
 )
 
 // Bounds of texts in a result, in bytes.
@@ -82,20 +82,6 @@ func value(text *string) string {
 		return ""
 	}
 	return *text
-}
-
-// withoutQuery is a URL without user and query, which may contain a token.
-func withoutQuery(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "?"
-	}
-	u.User, u.Fragment = nil, ""
-	if u.RawQuery != "" {
-		u.RawQuery = ""
-		return u.String() + "?…"
-	}
-	return u.String()
 }
 
 // hostOf is the host of a URL.

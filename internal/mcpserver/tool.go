@@ -45,8 +45,14 @@ func (t tool) definition(schema *jsonschema.Schema) *mcp.Tool {
 	}
 }
 
-// addRead adds a tool that changes nothing. run returns the result in words and as an object.
-func addRead[In scoped, Out any](s *Server, t tool, run func(context.Context, *call, In) (string, Out, error)) {
+// add adds a tool. run returns the result in words and as an object.
+//
+// A tool that changes something has a plan, which says what a call would do and changes nothing. A client that can ask its
+// user (elicitation) is made to. Any other has to call twice: the first call is refused, and names what expect has to be.
+func add[In scoped, Out any](
+	s *Server, t tool, plan func(context.Context, *call, In) (intent, error), run func(context.Context, *call, In) (string, Out, error),
+) {
+	t.hints.writes = plan != nil
 	mcp.AddTool(s.mcp, t.definition(schemaOf[In](s.tenant != "")),
 		func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 			var none Out
@@ -57,6 +63,16 @@ func addRead[In scoped, Out any](s *Server, t tool, run func(context.Context, *c
 				return nil, none, err
 			}
 			defer end()
+			if plan != nil {
+				planned, err := plan(ctx, c, in)
+				if err != nil {
+					return nil, none, c.toolError(ctx, err)
+				}
+				ask, err := s.confirm(req, c, in, planned)
+				if err != nil || ask != nil {
+					return ask, none, err
+				}
+			}
 			text, out, err := run(ctx, c, in)
 			if err != nil {
 				return nil, none, c.toolError(ctx, err)

@@ -22,12 +22,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// DefaultRetention is how long a namespace keeps closed workflows if nothing else is set. MinRetention is the least
-// that Temporal accepts.
-const (
-	DefaultRetention = 24 * time.Hour
-	MinRetention     = time.Hour
-)
+// DefaultRetention is how long a namespace keeps closed workflows if nothing else is set.
+const DefaultRetention = 24 * time.Hour
 
 // Attributes are search attributes by name.
 type Attributes map[string]enumspb.IndexedValueType

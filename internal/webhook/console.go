@@ -37,11 +37,10 @@ const (
 	MinLinkLife     = time.Minute
 	MaxLinkLife     = time.Hour
 
-	SessionIdle   = 12 * time.Hour     // a session ends when it is not used for this long
-	SessionLife   = 7 * 24 * time.Hour // and at the latest after this
-	PortalLife    = 12 * time.Hour     // the latest end of a portal's session
-	MaxReturnURL  = 2048               // bytes
-	LinkTokenSize = 32                 // random bytes of a link's or a session's token
+	SessionIdle  = 12 * time.Hour     // a session ends when it is not used for this long
+	SessionLife  = 7 * 24 * time.Hour // and at the latest after this
+	PortalLife   = 12 * time.Hour     // the latest end of a portal's session
+	MaxReturnURL = 2048               // bytes
 )
 
 // ConsoleLink opens a session of the console, once. Only the hash of its token is stored.

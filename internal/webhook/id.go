@@ -3,6 +3,7 @@ package webhook
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -172,6 +173,33 @@ func decode(dst *[16]byte, text string) bool {
 	binary.BigEndian.PutUint64(dst[:8], hi)
 	binary.BigEndian.PutUint64(dst[8:], lo)
 	return true
+}
+
+// KindOf is what an id names: "event", "delivery", "endpoint", "replay", "key" or "audit entry"; "" without a prefix of
+// these. The error is that of parseID: the kind is then only what the prefix says.
+func KindOf(id string) (kind string, err error) {
+	switch prefix, _, _ := strings.Cut(id, "_"); prefix {
+	case "evt":
+		kind, err = "event", parseError[eventKind](id)
+	case "dlv":
+		kind, err = "delivery", parseError[deliveryKind](id)
+	case "ep":
+		kind, err = "endpoint", parseError[endpointKind](id)
+	case "rpl":
+		kind, err = "replay", parseError[replayKind](id)
+	case "key":
+		kind, err = "key", parseError[keyKind](id)
+	case "aud":
+		kind, err = "audit entry", parseError[auditKind](id)
+	default:
+		err = errors.New("is not an id")
+	}
+	return kind, err
+}
+
+func parseError[K kind](id string) error {
+	_, err := parseID[K](id)
+	return err
 }
 
 // IsZero reports whether the id is "none".

@@ -74,3 +74,25 @@ func TestIDInJSON(t *testing.T) {
 	require.Equal(t, ref, back)
 	require.Error(t, json.Unmarshal([]byte(`{"event_id":"ep_1"}`), &back))
 }
+
+func TestKindOf(t *testing.T) {
+	t.Parallel()
+	event := webhook.NewEventID()
+	for id, want := range map[string]string{
+		event.String(): "event", webhook.NewEndpointID().String(): "endpoint", webhook.NewReplayID().String(): "replay",
+		webhook.DeliveryIDOf(event, webhook.NewEndpointID()).String(): "delivery", webhook.NewKeyID().String(): "key",
+		webhook.NewAuditID().String(): "audit entry",
+	} {
+		kind, err := webhook.KindOf(id)
+		require.NoError(t, err)
+		require.Equal(t, want, kind)
+		kind, err = webhook.KindOf(id[:len(id)-1])
+		require.Error(t, err)
+		require.Equal(t, want, kind, "by its prefix")
+	}
+	for _, id := range []string{"", "order-1001", webhook.NewLinkID().String(), "EVT_1"} {
+		kind, err := webhook.KindOf(id)
+		require.Error(t, err, id)
+		require.Empty(t, kind, id)
+	}
+}

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/signature"
 )
 

@@ -1,15 +1,14 @@
-// Package stats makes the table of 'everpost stats' from the API's answer.
-package stats
+package cli
 
 import (
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/everpost/everpost/internal/client"
 )
 
-// point is a line of the table.
-type point struct {
+// statsPoint is a line of the table of 'everpost stats'.
+type statsPoint struct {
 	At       *time.Time     `json:"at"` // nil for the totals
 	Attempts map[string]int `json:"attempts"`
 	First    int            `json:"first_attempts"`
@@ -21,24 +20,24 @@ type point struct {
 	} `json:"latency_ms"`
 }
 
-// titles are those of the columns.
-func titles() []string {
+// statsTitles are those of the columns.
+func statsTitles() []string {
 	return []string{
 		"AT", "DELIVERED", "4XX", "5XX", "TIMEOUT", "CONNECTION", "DNS", "TLS", "OTHER", "FIRST",
 		"ENDED", "DEAD", "CANCELLED", "DISCARDED", "P50", "P95", "P99",
 	}
 }
 
-// Table returns the rows of the table: the titles, a row for each point, and one for the totals.
-func Table(answer []byte) ([][]string, error) {
-	var stats struct {
-		Totals *point  `json:"totals"`
-		Data   []point `json:"data"`
+// statsTable returns the rows of the table: the titles, a row for each point, and one for the totals.
+func statsTable(a client.Answer) ([][]string, error) {
+	stats, err := client.Decode[struct {
+		Totals *statsPoint  `json:"totals"`
+		Data   []statsPoint `json:"data"`
+	}](a)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(answer, &stats); err != nil {
-		return nil, fmt.Errorf("read statistics: %w", err)
-	}
-	rows := [][]string{titles()}
+	rows := [][]string{statsTitles()}
 	for i := range stats.Data {
 		rows = append(rows, stats.Data[i].cells())
 	}
@@ -48,7 +47,7 @@ func Table(answer []byte) ([][]string, error) {
 	return rows, nil
 }
 
-func (p *point) cells() []string {
+func (p *statsPoint) cells() []string {
 	at := "total"
 	if p.At != nil {
 		at = p.At.UTC().Format(time.DateTime)

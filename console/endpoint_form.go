@@ -20,8 +20,6 @@ func endpointFormRoutes() []route {
 		{pattern: "POST " + one + "/edit", handle: updateEndpoint},
 		{pattern: "GET " + one + "/rotate-secret", handle: askRotate},
 		{pattern: "POST " + one + "/rotate-secret", handle: rotateSecret},
-		{pattern: "GET " + one + "/replay", handle: askReplaySince},
-		{pattern: "POST " + one + "/replay", handle: replaySince},
 	}
 }
 
@@ -120,12 +118,12 @@ type endpointFormView struct {
 	Back string
 }
 
-func (p *page) showEndpointForm(f form, id string, status int) error {
+func (p *page) showEndpointForm(f form, id string) error {
 	v, title := endpointFormView{f, id, p.to("endpoints")}, "Create an endpoint"
 	if id != "" {
 		v.Back, title = p.to("endpoints", id), "Edit the endpoint"
 	}
-	return p.show(view{Template: "endpoint-form", Title: title, Entry: "Endpoints", Status: status, Data: v})
+	return p.show(view{Template: "endpoint-form", Title: title, Entry: "Endpoints", Status: f.status(), Data: v})
 }
 
 // newValues are those of a form for a new endpoint: nothing but what its choices show.
@@ -134,7 +132,7 @@ func newValues() map[string]string {
 }
 
 func newEndpoint(p *page) error {
-	return p.showEndpointForm(endpointForm(newValues()), "", http.StatusOK)
+	return p.showEndpointForm(endpointForm(newValues()), "")
 }
 
 // createdView shows the secret of a new endpoint, or a new secret, once.
@@ -151,7 +149,7 @@ func createEndpoint(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEndpointForm(f, "", http.StatusBadRequest)
+		return p.showEndpointForm(f, "")
 	}
 	return p.show(view{
 		Template: "secret", Title: "The endpoint is created", Entry: "Endpoints", Status: http.StatusCreated,
@@ -164,7 +162,7 @@ func editEndpoint(p *page) error {
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
-	return p.showEndpointForm(endpointForm(endpointValues(e)), e.ID, http.StatusOK)
+	return p.showEndpointForm(endpointForm(endpointValues(e)), e.ID)
 }
 
 // updateEndpoint sends what differs from the endpoint as it is now.
@@ -184,33 +182,31 @@ func updateEndpoint(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEndpointForm(f, id, http.StatusBadRequest)
+		return p.showEndpointForm(f, id)
 	}
 	return p.done(p.to("endpoints", id), "The endpoint is changed.")
 }
 
-// endpointQuestionView is a form about an endpoint.
-type endpointQuestionView struct {
+// rotateView is the form of a new secret.
+type rotateView struct {
 	Form form
-	ID   string
 	Name string
 	Back string
 }
 
-func (p *page) showEndpointQuestion(template, title string, f form, status int) error {
+func (p *page) showRotate(f form) error {
 	var e endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
 	return p.show(view{
-		Template: template, Title: title, Entry: "Endpoints", Status: status,
-		Data: endpointQuestionView{f, e.ID, nameOf(e), p.to("endpoints", e.ID)},
+		Template: "rotate", Title: "Rotate the secret", Entry: "Endpoints", Status: f.status(), Data: rotateView{f, nameOf(e), p.to("endpoints", e.ID)},
 	})
 }
 
-func askRotate(p *page) error {
-	return p.showEndpointQuestion("rotate", "Rotate the secret", newForm("grace", "24h"), http.StatusOK)
-}
+func rotateForm() form { return newForm("grace", "24h") }
+
+func askRotate(p *page) error { return p.showRotate(rotateForm()) }
 
 func rotateSecret(p *page) error {
 	id := p.r.PathValue("id")
@@ -220,50 +216,14 @@ func rotateSecret(p *page) error {
 		OldUntil  time.Time `json:"old_secrets_until"`
 	}
 	if err := p.send(&made, http.MethodPost, map[string]any{"grace": p.typed.Get("grace")}, "endpoints", id, "rotate-secret"); err != nil {
-		f, err := newForm("grace", "24h").refused(p.typed, err)
+		f, err := rotateForm().refused(p.typed, err)
 		if err != nil {
 			return err
 		}
-		return p.showEndpointQuestion("rotate", "Rotate the secret", f, http.StatusBadRequest)
+		return p.showRotate(f)
 	}
 	return p.show(view{
 		Template: "secret", Title: "The new secret", Entry: "Endpoints",
 		Data: createdView{ID: id, Secret: made.Secret, PublicKey: made.PublicKey, OldUntil: made.OldUntil},
 	})
-}
-
-func replayForm(p *page) form {
-	since := p.console.config.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04:05Z")
-	return newForm("source", "dead_letters", "since", since, "until", "", "rate_per_minute", "100")
-}
-
-func askReplaySince(p *page) error {
-	return p.showEndpointQuestion("replay-since", "Replay to the endpoint", replayForm(p), http.StatusOK)
-}
-
-// replaySince starts a replay to one endpoint.
-func replaySince(p *page) error {
-	body := map[string]any{"endpoint_id": p.r.PathValue("id")}
-	for _, name := range []string{"source", "since", "until", "rate_per_minute"} {
-		text := strings.TrimSpace(p.typed.Get(name))
-		switch {
-		case text == "":
-		case name == "rate_per_minute":
-			body[name] = number(text)
-		default:
-			body[name] = text
-		}
-	}
-	var made struct {
-		ID    string `json:"id"`
-		Total int64  `json:"total"`
-	}
-	if err := p.send(&made, http.MethodPost, body, "replays"); err != nil {
-		f, err := replayForm(p).refused(p.typed, err)
-		if err != nil {
-			return err
-		}
-		return p.showEndpointQuestion("replay-since", "Replay to the endpoint", f, http.StatusBadRequest)
-	}
-	return p.done(p.to("endpoints", p.r.PathValue("id")), "The replay "+made.ID+" has begun.")
 }

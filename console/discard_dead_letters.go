@@ -1,0 +1,80 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Bounds of discarding all dead letters that match: each is a command of its own. What is left over is said, and
+// discarded by repeating it.
+const (
+	maxDiscarded = 2000
+	discardTime  = 30 * time.Second
+)
+
+// askDiscardLetters asks before all dead letters that match are discarded, with their count.
+func askDiscardLetters(p *page) error {
+	f := p.readFilter(p.r.URL.Query(), letterFields()...)
+	var groups letterGroups
+	if err := p.get(&groups, f.query, "dead-letters", "groups"); err != nil {
+		return err
+	}
+	detail := f.describe() + " " + detailOf(commandDiscard)
+	if groups.More || groups.Counted > maxDiscarded {
+		detail += fmt.Sprintf(" The newest %s are discarded at once; repeat it for the rest.", count(maxDiscarded))
+	}
+	return p.ask(deadLettersTitle, deadLettersTitle, question{
+		Question: questionOf(commandDiscard, groups.Words()), Button: buttonOf(commandDiscard), Back: p.lettersPath(f), Hidden: f.Form.Values,
+		Detail: detail, Danger: true, Reason: true,
+	})
+}
+
+// describe says which dead letters a filter finds.
+func (f filter) describe() string {
+	if !f.Any() {
+		return "These are all dead letters of the tenant."
+	}
+	var parts []string
+	for _, name := range f.Form.known {
+		if value := f.Form.Value(name); value != "" {
+			parts = append(parts, words(name)+" "+visible(value))
+		}
+	}
+	return "These are the dead letters with " + strings.Join(parts, ", ") + "."
+}
+
+// discardLetters discards what matches, within its bounds.
+func discardLetters(p *page) error {
+	f := p.readFilter(p.typed, letterFields()...)
+	ctx, cancel := context.WithTimeout(p.r.Context(), discardTime)
+	defer cancel()
+	done, skipped, cursor, more := 0, 0, "", true
+	for more && done+skipped < maxDiscarded && ctx.Err() == nil {
+		var found list[deadLetter]
+		err := p.api.get(ctx, &found, f.page("100", cursor), p.path("dead-letters"))
+		if err == nil {
+			ids := make([]string, len(found.Data))
+			for i, letter := range found.Data {
+				ids[i] = letter.ID
+			}
+			var discarded, changed int
+			discarded, changed, err = p.commandLetters(ctx, ids, commandDiscard)
+			done, skipped = done+discarded, skipped+changed
+		}
+		if err != nil {
+			if done == 0 || ctx.Err() == nil {
+				return err
+			}
+			break // the time is over
+		}
+		cursor = found.NextCursor
+		more = cursor != ""
+	}
+	sentence := doneSentence(commandDiscard, done, skipped)
+	if more {
+		sentence += " There are more; repeat it for the rest."
+	}
+	return p.done(p.lettersPath(f), sentence)
+}

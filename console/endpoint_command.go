@@ -1,0 +1,139 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+)
+
+// ofEndpoint reads the endpoint of the path and its health, for a question about it.
+func (p *page) ofEndpoint() (e endpoint, h health, err error) {
+	id := p.r.PathValue("id")
+	if err := p.get(&e, nil, "endpoints", id); err != nil {
+		return e, h, err
+	}
+	err = p.get(&h, nil, "endpoints", id, "health")
+	return e, h, err
+}
+
+// waitingWords is how many deliveries wait for an endpoint.
+func waitingWords(h health) string {
+	n := count(int64(h.Waiting + h.Scheduled))
+	if h.More {
+		n = "more than " + n
+	}
+	return n
+}
+
+func askPause(p *page) error {
+	e, h, err := p.ofEndpoint()
+	if err != nil {
+		return err
+	}
+	return p.ask("Pause the endpoint", "Endpoints", question{
+		Question: "No more requests go to " + visible(nameOf(e)) + ".",
+		Detail:   waitingWords(h) + " deliveries wait for it now. They and new ones are held, and sent after you resume it.",
+		Button:   "Pause", Back: p.to("endpoints", e.ID), Danger: true,
+	})
+}
+
+func pauseEndpoint(p *page) error {
+	return p.commandEndpoint("Pause the endpoint", "The endpoint is paused.", "pause")
+}
+
+// commandEndpoint sends a command to the endpoint of the path and goes back to it. A refusal is shown with the question.
+func (p *page) commandEndpoint(title, done, command string) error {
+	id := p.r.PathValue("id")
+	back := p.to("endpoints", id)
+	err := p.send(nil, http.MethodPost, nil, "endpoints", id, command)
+	if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusBadRequest) {
+		return p.ask(title, "Endpoints", question{Question: "Nothing was changed.", Problem: sentence(problemOf(err).Detail), Button: "Try again", Back: back})
+	}
+	if err != nil {
+		return err
+	}
+	return p.done(back, done)
+}
+
+// resumeView asks for the rate of the release.
+type resumeView struct {
+	Form form
+	Name string
+	Held string
+	Back string
+}
+
+func (p *page) showResume(f form) error {
+	e, h, err := p.ofEndpoint()
+	if err != nil {
+		return err
+	}
+	held := count(int64(h.Held))
+	if h.More {
+		held = "more than " + held
+	}
+	return p.show(view{
+		Template: "resume", Title: "Resume the endpoint", Entry: "Endpoints", Status: f.status(),
+		Data: resumeView{f, nameOf(e), held, p.to("endpoints", e.ID)},
+	})
+}
+
+func askResume(p *page) error { return p.showResume(newForm("rate_per_minute", "")) }
+
+func resumeEndpoint(p *page) error {
+	id := p.r.PathValue("id")
+	body := map[string]any{}
+	if rate := number(strings.TrimSpace(p.typed.Get("rate_per_minute"))); rate != nil {
+		body["rate_per_minute"] = rate
+	}
+	var resumed struct {
+		ReplayID string `json:"replay_id"`
+	}
+	if err := p.send(&resumed, http.MethodPost, body, "endpoints", id, "resume"); err != nil {
+		f, err := newForm("rate_per_minute", "").refused(p.typed, err)
+		if err != nil {
+			return err
+		}
+		return p.showResume(f)
+	}
+	done := "The endpoint is active."
+	if resumed.ReplayID != "" {
+		done = "The endpoint is active. Its held deliveries are being released by the replay " + resumed.ReplayID + "."
+	}
+	return p.done(p.to("endpoints", id), done)
+}
+
+func askCloseCircuit(p *page) error {
+	e, h, err := p.ofEndpoint()
+	if err != nil {
+		return err
+	}
+	return p.ask("Close the circuit", "Endpoints", question{
+		Question: "The oldest of " + waitingWords(h) + " waiting deliveries is sent to " + visible(nameOf(e)) + " at once, as a probe.",
+		Detail:   "If it succeeds, the circuit closes and the rate rises step by step. If it fails, the circuit stays open.",
+		Button:   "Try now", Back: p.to("endpoints", e.ID),
+	})
+}
+
+func closeCircuit(p *page) error {
+	return p.commandEndpoint("Close the circuit", "A probe is on its way.", "close-circuit")
+}
+
+func askDeleteEndpoint(p *page) error {
+	e, h, err := p.ofEndpoint()
+	if err != nil {
+		return err
+	}
+	held := count(int64(h.Held))
+	return p.ask("Delete the endpoint", "Endpoints", question{
+		Question: "Delete " + visible(nameOf(e)) + " and cancel its open deliveries: " + waitingWords(h) + " waiting, " + held + " held.",
+		Detail:   "This cannot be undone. Its dead letters stay readable, but cannot be replayed any more.",
+		Button:   "Delete for good", Back: p.to("endpoints", e.ID), Danger: true,
+	})
+}
+
+func deleteEndpoint(p *page) error {
+	if err := p.send(nil, http.MethodDelete, nil, "endpoints", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	return p.done(p.to("endpoints"), "The endpoint is deleted; its open deliveries are being cancelled.")
+}
