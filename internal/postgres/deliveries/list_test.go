@@ -44,7 +44,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		{"of an endpoint", webhook.DeliveryFilter{EndpointID: one}, "(endpoint_id, id DESC)"},
 		{"failed ones of an endpoint", webhook.DeliveryFilter{EndpointID: one, States: []webhook.State{webhook.StateRetrying, webhook.StateDeadLettered}}, "(endpoint_id, id DESC) WHERE (state <> 3)"},
 		{"open", webhook.DeliveryFilter{States: []webhook.State{webhook.StatePending, webhook.StateRetrying, webhook.StateHeld}}, "(tenant_id, id DESC) WHERE (state < 3)"},
-		{"dead", webhook.DeliveryFilter{States: []webhook.State{webhook.StateDeadLettered}}, "(tenant_id, id DESC) WHERE (state = 4)"},
+		{"dead", webhook.DeliveryFilter{States: []webhook.State{webhook.StateDeadLettered}}, "(tenant_id, id DESC) INCLUDE (endpoint_id, reason, last_status, event_type, created_at) WHERE (state = 4)"},
 		{"cancelled", webhook.DeliveryFilter{States: []webhook.State{webhook.StateCancelled}}, "(tenant_id, id DESC) WHERE (state > 4)"},
 	} {
 		var index string
