@@ -95,18 +95,16 @@ func (b *browser) follow(ctx context.Context, path string) error {
 		return err
 	}
 	defer response.Body.Close()
-	parts := 0
+	read := 0
 	for lines := bufio.NewReader(response.Body); ; {
 		line, err := lines.ReadString('\n')
-		if strings.HasPrefix(line, "event: live") {
-			parts++
-		}
+		read += len(line)
 		switch {
 		case err == nil:
 		case ctx.Err() == nil:
 			return fmt.Errorf("GET %s: the live page ended: %w", path, err)
-		case parts == 0:
-			return fmt.Errorf("GET %s: the page was not renewed", path)
+		case read == 0:
+			return fmt.Errorf("GET %s: the live page did not begin", path)
 		default:
 			return nil
 		}
