@@ -25,7 +25,7 @@ type Bars struct {
 
 // Bounds of charts over time.
 const (
-	maxColumns  = 60 // more are added up, so that a column is wide enough to see and the page stays small
+	maxColumns  = 60 // of more steps, several share a column, so that a column is wide enough to see and the page stays small
 	maxSeries   = 6
 	plotTop     = 24.0
 	plotBottom  = 124.0
@@ -66,7 +66,7 @@ func DrawBars(b Bars) template.HTML {
 	return d.html()
 }
 
-// columns merges steps so that there are at most maxColumns, from the end: the newest column is complete.
+// columns merges steps so that there are at most maxColumns. The newest column may have fewer steps than the others.
 func (b *Bars) columns() ([][]float64, time.Duration) {
 	n := 0
 	for _, s := range b.Series {
