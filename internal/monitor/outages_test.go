@@ -128,10 +128,10 @@ func TestForgottenEndpointsHaveNoOutage(t *testing.T) {
 		b.send(t, m, 1, 503)
 	}
 	forgotten := webhook.NewEndpointID()
-	m.CircuitChanged(CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
+	m.CircuitChanged(webhook.CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
 	m.pruneOutages()
 	require.Len(t, m.outages.open, 2, "the gate may be about to report it")
-	m.CircuitChanged(CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
+	m.CircuitChanged(webhook.CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
 	m.pruneOutages()
 	require.Len(t, m.outages.open, 2, "it has opened since")
 	m.pruneOutages()

@@ -114,11 +114,7 @@ func (b *bundle) process(t *testing.T) *process {
 	m := &process{store: b.store(t), metrics: telemetry.NewMetrics("test")}
 	m.starter = starter.New(starter.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(m.starter.Stop)
-	m.gate = admission.New(admission.Config{OnCircuitChange: func(c admission.CircuitChange) {
-		m.CircuitChanged(CircuitChange{
-			EndpointID: c.Endpoint, From: webhook.CircuitState(c.From.String()), To: webhook.CircuitState(c.To.String()), At: c.At, Why: c.Why,
-		})
-	}})
+	m.gate = admission.New(admission.Config{OnCircuitChange: func(c webhook.CircuitChange) { m.CircuitChanged(c) }})
 	m.Monitor = New(Config{
 		Admission: endpointStates{m.gate}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
 		Starter: m.starter,
@@ -139,23 +135,12 @@ func closedPort(t *testing.T) string {
 type endpointStates struct{ *admission.Controller }
 
 func (s endpointStates) State(id webhook.EndpointID) (webhook.Observation, bool) {
-	h := s.Health(id)
-	return seenOf(h), h != (admission.Health{})
-}
-
-func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation)) {
-	s.Controller.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h)) })
+	o := s.Health(id)
+	return o, o != (webhook.Observation{Circuit: webhook.CircuitClosed})
 }
 
 func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 	s.Controller.CloseCircuit(id, at)
-}
-
-func seenOf(h admission.Health) webhook.Observation {
-	return webhook.Observation{
-		Circuit: webhook.CircuitState(h.Circuit.String()), BlockedUntil: h.BlockedUntil, BlockReason: h.BlockedFor,
-		DeferReason: h.WaitsFor, Rate: h.Rate, Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
-	}
 }
 
 func (m *process) circuit(id webhook.EndpointID) webhook.CircuitState {
