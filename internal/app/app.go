@@ -332,6 +332,7 @@ func (a *App) startAPI() {
 		func() float64 { return float64(server.BodyBytes()) })
 	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
 		func() float64 { return float64(server.InFlight()) })
+	a.push(phaseAPI, func(context.Context) { server.Close() })
 	handler, end := a.withConsole(server)
 	a.api = server.HTTPServer(handler)
 	a.api.RegisterOnShutdown(end)
