@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,6 +219,40 @@ func TestPolicyGolden(t *testing.T) {
 	for _, preset := range retry.Presets() {
 		golden(t, "policy-"+preset.Name, DrawPolicy(preset.Policy))
 	}
+}
+
+// A bar goes from the earliest to the latest time of each attempt, with a dot at the time without jitter.
+func TestPolicyShowsThePreview(t *testing.T) {
+	t.Parallel()
+	bars := regexp.MustCompile(`<rect class="(window[^"]*)" x="([\d.]+)%" y="[\d.]+" width="([\d.]+)%"`)
+	dots := regexp.MustCompile(`<circle class="nominal" cx="([\d.]+)%"`)
+	for _, preset := range retry.Presets() {
+		require.LessOrEqual(t, preset.Policy.GiveUpAfter, policyEnd)
+		axis := policyAxis{policyEnd}
+		drawn := string(DrawPolicy(preset.Policy))
+		bar, dot := bars.FindAllStringSubmatch(drawn, -1)[1:], dots.FindAllStringSubmatch(drawn, -1)[1:] // without the legend's
+		for i, a := range retry.Preview(preset.Policy) {
+			require.InDelta(t, axis.at(a.Earliest), number(t, bar[i][2]), 0.01)
+			require.InDelta(t, max(axis.at(a.Latest)-axis.at(a.Earliest), 0.6), number(t, bar[i][3]), 0.01)
+			require.Equal(t, a.Expected, bar[i][1] == "window")
+			if a.Expected {
+				require.InDelta(t, axis.at(a.Nominal), number(t, dot[i][1]), 0.01)
+			} else {
+				require.LessOrEqual(t, len(dot), i)
+			}
+		}
+		require.Len(t, bar, len(retry.Preview(preset.Policy)))
+	}
+}
+
+func TestPolicyAxis(t *testing.T) {
+	t.Parallel()
+	axis := policyAxis{policyEnd}
+	require.InDelta(t, policyLeft, axis.at(0), 0)
+	require.InDelta(t, policyLeft, axis.at(policyBegin), 0)
+	require.InDelta(t, right, axis.at(policyEnd), 1e-9)
+	// Logarithmic: a factor of ten is the same distance everywhere.
+	require.InDelta(t, axis.at(10*time.Second)-axis.at(time.Second), axis.at(100*time.Minute)-axis.at(10*time.Minute), 1e-9)
 }
 
 func TestReplayGolden(t *testing.T) {
