@@ -25,8 +25,8 @@ type conditionView struct {
 	CreatedAt   timestamp             `json:"created_at"`
 }
 
-// troubled reports whether a condition of an endpoint needs a person's look.
-func troubled(code explain.Code) bool {
+// unhealthy reports whether a condition needs attention.
+func unhealthy(code explain.Code) bool {
 	return code != explain.EndpointOK && code != explain.EndpointIdle && code != explain.EndpointRises
 }
 
@@ -100,7 +100,7 @@ func (s *Server) readConditions(ctx context.Context, tenantID string) (read cach
 		explained := explain.Condition(&webhook.Health{Endpoint: e, Observed: seen, Known: known}, now)
 		read.Value = append(read.Value, conditionView{
 			EndpointID: e.ID, URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: e.State,
-			Code: explained.Code, Trouble: troubled(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+			Code: explained.Code, Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
 		})
 	}
 	return read, nil

@@ -31,7 +31,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		outcome := retry.Classify(retry.Answer{Fault: fault}, retry.Default())
 		r := ResultOf(outcome, 3, time.Second)
 		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
-		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.Trouble, TimedOut: late}, r)
+		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.BreakerFailure, TimedOut: late}, r)
 		require.Equal(t, want[outcome.Reason], told(r), outcome.Reason)
 		seen[outcome.Reason] = true
 	}

@@ -56,7 +56,7 @@ func (o observer) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progres
 		o.Ended(p)
 		o.monitor.Ended(ref, p)
 	}
-	o.statistics.Counted(ref, a, p, ended)
+	o.statistics.Counted(ref, a, p.State, ended)
 }
 
 // circuitChanged is called when the circuit of an endpoint opens, is probed or closes.
