@@ -286,7 +286,8 @@ func TestChartsOfAnything(t *testing.T) {
 	}), 0, 300)
 	rapid.Check(t, func(t *rapid.T) {
 		requireSound(t, DrawTimeline(Timeline{
-			Now: instants.Draw(t, "now"), Accepted: instants.Draw(t, "accepted"), Attempts: attempts.Draw(t, "attempts"), Held: Held{instants.Draw(t, "since"), texts.Draw(t, "why")},
+			Now: instants.Draw(t, "now"), Accepted: instants.Draw(t, "accepted"), Attempts: attempts.Draw(t, "attempts"),
+			Held: Held{instants.Draw(t, "since"), texts.Draw(t, "why")},
 			Next: instants.Draw(t, "next"), GiveUp: instants.Draw(t, "give up"), Ended: instants.Draw(t, "ended"), End: texts.Draw(t, "end"),
 		}))
 		values := rapid.SliceOfN(rapid.Int64(), 0, 500)

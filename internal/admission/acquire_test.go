@@ -605,7 +605,8 @@ func TestNames(t *testing.T) {
 	} {
 		require.Equal(t, name, reason)
 	}
-	require.Equal(t, []webhook.CircuitState{"closed", "open", "half_open"}, []webhook.CircuitState{webhook.CircuitClosed, webhook.CircuitOpen, webhook.CircuitHalfOpen})
+	require.Equal(t, []webhook.CircuitState{"closed", "open", "half_open"},
+		[]webhook.CircuitState{webhook.CircuitClosed, webhook.CircuitOpen, webhook.CircuitHalfOpen})
 }
 
 // When this process stalls for a moment, a quick endpoint looks slow: its deliveries wait until it

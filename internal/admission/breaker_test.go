@@ -188,8 +188,8 @@ func TestOneProbe(t *testing.T) {
 		require.Len(t, changes, 3)
 		for i, c := range changes {
 			require.Equal(t, req.Endpoint, c.EndpointID)
-			want := [][2]webhook.CircuitState{{webhook.CircuitClosed, webhook.CircuitOpen}, {webhook.CircuitOpen, webhook.CircuitHalfOpen}, {webhook.CircuitHalfOpen, webhook.CircuitClosed}}[i]
-			require.Equal(t, want, [2]webhook.CircuitState{c.From, c.To})
+			states := []webhook.CircuitState{webhook.CircuitClosed, webhook.CircuitOpen, webhook.CircuitHalfOpen, webhook.CircuitClosed}
+			require.Equal(t, states[i:i+2], []webhook.CircuitState{c.From, c.To})
 		}
 		require.Equal(t, begun, changes[0].At)
 		require.Equal(t, "20 of 20 requests failed, the last with http_503", changes[0].Why)

@@ -63,7 +63,8 @@ func TestCloseCircuit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var changes []webhook.CircuitState
-		ctl, req := New(Config{Random: func() float64 { return 0 }, OnCircuitChange: func(c webhook.CircuitChange) { changes = append(changes, c.To) }}), guarded()
+		changed := func(c webhook.CircuitChange) { changes = append(changes, c.To) }
+		ctl, req := New(Config{Random: func() float64 { return 0 }, OnCircuitChange: changed}), guarded()
 		require.False(t, ctl.CloseCircuit(req.Endpoint, time.Now()), "nothing is known of it")
 		other := guarded()
 		admit(t, ctl, other).Done(delivered(time.Millisecond))

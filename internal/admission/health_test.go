@@ -144,12 +144,18 @@ func TestEachUnhealthy(t *testing.T) {
 			elapse(31 * time.Second)
 			results(t, ctl, req, 1, 6*time.Minute, delivered(time.Millisecond))
 		}},
-		"asked for a pause": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, asked) }, func(t *testing.T, h webhook.Observation) {
+		"asked for a pause": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			results(t, ctl, req, 1, 0, asked)
+		}, func(t *testing.T, h webhook.Observation) {
 			t.Helper()
 			require.Equal(t, webhook.ReasonRetryAfter, h.BlockReason)
 			require.Equal(t, webhook.ReasonRetryAfter, h.DeferReason)
 		}},
-		"hinted": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, hinted) }, func(t *testing.T, h webhook.Observation) {
+		"hinted": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			results(t, ctl, req, 1, 0, hinted)
+		}, func(t *testing.T, h webhook.Observation) {
 			t.Helper()
 			require.Equal(t, webhook.ReasonRateLimitHint, h.DeferReason)
 		}},

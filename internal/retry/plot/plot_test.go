@@ -190,7 +190,7 @@ func TestPicturesAreAccessible(t *testing.T) {
 		for _, e := range all {
 			require.NotContains(t, e.attrs, "href")
 			require.NotContains(t, e.attrs, "style")
-			for _, class := range strings.Fields(e.attrs["class"]) {
+			for class := range strings.FieldsSeq(e.attrs["class"]) {
 				if !slices.Contains([]string{"chart", "policy", "label", "tick"}, class) {
 					require.Contains(t, style, "."+class+"{")
 				}
