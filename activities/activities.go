@@ -82,9 +82,6 @@ type Config struct {
 	Tracer    *tracing.Tracer // makes a span of each attempt; may be nil
 	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
 	OnBacklog func(webhook.EndpointID)
-	// OnEndWithoutAttempt is called when a delivery ends without an attempt, sometimes twice. It
-	// must be quick. May be nil.
-	OnEndWithoutAttempt func(ref webhook.Ref, p webhook.Progress)
 
 	Logger *slog.Logger
 	Owner  string // of this process's claims; unique among processes
@@ -115,7 +112,6 @@ type Activities struct {
 	observer  Observer
 	tracer    *tracing.Tracer
 	onBacklog func(webhook.EndpointID)
-	onEnd     func(webhook.Ref, webhook.Progress)
 	log       *slog.Logger
 	owner     string
 
@@ -149,9 +145,6 @@ func New(c Config) *Activities {
 	if c.OnBacklog == nil {
 		c.OnBacklog = func(webhook.EndpointID) {}
 	}
-	if c.OnEndWithoutAttempt == nil {
-		c.OnEndWithoutAttempt = func(webhook.Ref, webhook.Progress) {}
-	}
 	if c.FastWait == 0 {
 		c.FastWait = time.Second
 	}
@@ -166,7 +159,7 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, audit: c.Audit, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog, onEnd: c.OnEndWithoutAttempt,
+		replays: c.Replays, audit: c.Audit, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
 		log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),

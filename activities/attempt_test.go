@@ -354,6 +354,7 @@ type metrics struct {
 	mu                sync.Mutex
 	attempted, faults int
 	counted           []string
+	ended             []string // the reasons of the ends without an attempt
 }
 
 func (m *metrics) Deferred(string) {}
@@ -373,6 +374,9 @@ func (m *metrics) Counted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progress,
 	}
 	if ended {
 		text += ", " + p.State.String()
+	}
+	if ended && a == nil {
+		m.ended = append(m.ended, p.Reason)
 	}
 	m.counted = append(m.counted, text)
 }

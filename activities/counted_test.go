@@ -11,6 +11,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -74,6 +75,7 @@ func TestAnEndWithoutAnAttemptCountsOnce(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"no attempt, dead_lettered", "no attempt, discarded"}, seen.counted)
+	require.Equal(t, []string{string(retry.ReasonGiveUpTime), ""}, seen.ended)
 
 	step.Seq, step.State = 3, webhook.StateCancelled
 	_, err = p.RecordStep(t.Context(), step)

@@ -1,7 +1,6 @@
 package activities_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -32,15 +31,7 @@ func TestPayloadIntegrity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			var mu sync.Mutex
-			var told []webhook.Progress
-			p := b.process(t, func(c *activities.Config) {
-				c.OnEndWithoutAttempt = func(_ webhook.Ref, p webhook.Progress) {
-					mu.Lock()
-					defer mu.Unlock()
-					told = append(told, p)
-				}
-			})
+			p, seen := b.counting(t, nil)
 			in := b.stored(t)
 			b.Script("/hook", receivertest.Step{Status: 503})
 			first, err := p.attempt(in)
@@ -61,10 +52,8 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Contains(t, p.log.String(), "does not match its SHA-256")
 			require.Contains(t, p.log.String(), in.DeliveryID.String())
 			require.NotContains(t, p.log.String(), "canary")
-			mu.Lock()
-			require.NotEmpty(t, told)
-			require.Equal(t, string(retry.ReasonPayloadCorrupt), told[0].Reason)
-			mu.Unlock()
+			require.Equal(t, []string{"attempt 1", "no attempt, dead_lettered"}, seen.counted)
+			require.Equal(t, []string{string(retry.ReasonPayloadCorrupt)}, seen.ended)
 
 			status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "mended"})
 			require.NoError(t, err)

@@ -67,7 +67,6 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 		return webhook.DeliveryStatus{}, gone(a.internalFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
 	}
 	a.forget(&step)
-	a.notifyEnded(&step, status)
 	a.count(&step, status, false)
 	return status, nil
 }

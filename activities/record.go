@@ -48,7 +48,6 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 		a.observer.Attempted(in.Ref, step.Attempt, status.Progress)
 	}
 	a.forget(&step)
-	a.notifyEnded(&step, status)
 	a.count(&step, status, again)
 	result := resultOf(in, status)
 	if step.Attempt != nil {
@@ -57,17 +56,8 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 	return result, nil
 }
 
-// notifyEnded reports a delivery that a step without an attempt has ended.
-func (a *Activities) notifyEnded(step *webhook.Step, status webhook.DeliveryStatus) {
-	applied := status.Run == step.Run && status.Seq == step.Seq && status.State == step.State
-	if step.Attempt == nil && !step.State.Open() && applied {
-		a.onEnd(step.Ref, status.Progress)
-	}
-}
-
-// count counts what the write of a step has added. A step that is written again adds nothing, nor
-// does the attempt of a step that another process has written. Only if the outcome of an earlier
-// write of this process is unknown, it may have added the step, and has not counted it.
+// count counts what the write of a step has added: nothing if the store had it before. If an earlier
+// write of this process had an unknown outcome, that write may have added the step; then it counts now.
 func (a *Activities) count(step *webhook.Step, status webhook.DeliveryStatus, again bool) {
 	current := status.Run == step.Run && status.Attempts >= step.Attempts
 	attempt := step.Attempt

@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
@@ -140,14 +141,14 @@ type Server struct {
 	byPath   map[string]route // by method and path of Echo
 	inFlight atomic.Int64     // requests
 
-	conditions conditions
+	conditions *cache.Cache[string, []conditionView] // by tenant
 	presetHash func() [sha256.Size]byte
 }
 
-// New returns a Server with all routes.
+// New returns a Server with all routes. The caller closes it.
 func New(c Config) *Server {
 	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(), byPath: map[string]route{}}
-	s.conditions.of, s.presetHash = map[string]*tenantConditions{}, presetHash(s.config.OperatorKey)
+	s.conditions, s.presetHash = s.newConditions(), presetHash(s.config.OperatorKey)
 	s.openAPI = openAPIDocument(s.config.Version)
 	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true
@@ -159,6 +160,9 @@ func New(c Config) *Server {
 	}
 	return s
 }
+
+// Close ends what runs in the background. Call it when the server takes no more requests.
+func (s *Server) Close() { s.conditions.Close() }
 
 // Handler returns the API as an http.Handler.
 func (s *Server) Handler() http.Handler { return s.echo }

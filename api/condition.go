@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -25,23 +25,9 @@ type conditionView struct {
 	CreatedAt   timestamp             `json:"created_at"`
 }
 
-// troubled reports whether a condition of an endpoint needs a person's look.
-func troubled(code explain.Code) bool {
+// unhealthy reports whether a condition needs attention.
+func unhealthy(code explain.Code) bool {
 	return code != explain.EndpointOK && code != explain.EndpointIdle && code != explain.EndpointRises
-}
-
-// conditions keeps the conditions of the tenants whose lists were read last, so that many readers cost
-// as much as one.
-type conditions struct {
-	mu sync.Mutex
-	of map[string]*tenantConditions
-}
-
-// tenantConditions are read by one caller at a time.
-type tenantConditions struct {
-	mu   sync.Mutex
-	at   time.Time
-	list []conditionView // newest first
 }
 
 const (
@@ -62,7 +48,7 @@ func (s *Server) listEndpointConditions(c call) error {
 	if err := s.requireTenant(c); err != nil {
 		return err
 	}
-	all, err := s.conditionsOf(c.Request().Context(), c.tenant)
+	all, err := s.conditions.Get(c.Request().Context(), c.tenant)
 	if err != nil {
 		return err
 	}
@@ -84,18 +70,20 @@ func (s *Server) listEndpointConditions(c call) error {
 	return list(c, q, fetch, func(v conditionView) string { return idPosition(v.EndpointID) }, func(v conditionView) conditionView { return v })
 }
 
-// conditionsOf returns the conditions of all endpoints of a tenant, at most conditionsFor old.
-func (s *Server) conditionsOf(ctx context.Context, tenantID string) ([]conditionView, error) {
-	entry := s.conditions.entry(tenantID)
-	entry.mu.Lock()
-	defer entry.mu.Unlock()
-	now := s.config.Now()
-	if !entry.at.IsZero() && now.Sub(entry.at) < conditionsFor {
-		return entry.list, nil
-	}
+// newConditions makes the cache of conditions, by tenant and newest endpoint first, so that many readers
+// cost as much as one.
+func (s *Server) newConditions() *cache.Cache[string, []conditionView] {
+	return cache.New(cache.Config[string, []conditionView]{
+		Limit: maxConditionLists, Life: func() time.Duration { return conditionsFor }, Fill: s.readConditions,
+		Translate: func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} },
+	})
+}
+
+// readConditions reads the conditions of all endpoints of a tenant.
+func (s *Server) readConditions(ctx context.Context, tenantID string) (read cache.Filled[[]conditionView], err error) {
 	endpoints, err := s.config.Situations.TenantEndpoints(ctx, tenantID)
 	if err != nil {
-		return nil, err
+		return read, err
 	}
 	ids := make([]webhook.EndpointID, len(endpoints))
 	for i := range endpoints {
@@ -103,32 +91,17 @@ func (s *Server) conditionsOf(ctx context.Context, tenantID string) ([]condition
 	}
 	observed, err := s.config.Situations.Observed(ctx, tenantID, ids)
 	if err != nil {
-		return nil, err
+		return read, err
 	}
-	fresh := make([]conditionView, 0, len(endpoints))
+	now := s.config.Now()
+	read.Value = make([]conditionView, 0, len(endpoints))
 	for _, e := range slices.Backward(endpoints) {
 		seen, known := observed[e.ID]
 		explained := explain.Condition(&webhook.Health{Endpoint: e, Observed: seen, Known: known}, now)
-		fresh = append(fresh, conditionView{
+		read.Value = append(read.Value, conditionView{
 			EndpointID: e.ID, URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: e.State,
-			Code: explained.Code, Trouble: troubled(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+			Code: explained.Code, Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
 		})
 	}
-	entry.list, entry.at = fresh, now
-	return fresh, nil
-}
-
-// entry returns the tenant's entry. Beyond a bound all entries are forgotten, and read again when they are wanted.
-func (c *conditions) entry(tenantID string) *tenantConditions {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if entry := c.of[tenantID]; entry != nil {
-		return entry
-	}
-	if len(c.of) >= maxConditionLists {
-		clear(c.of)
-	}
-	entry := &tenantConditions{}
-	c.of[tenantID] = entry
-	return entry
+	return read, nil
 }

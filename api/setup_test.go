@@ -42,6 +42,7 @@ func setup(t *testing.T) *bundle {
 		WorkflowURL: func(id string) string { return "http://ui.example/" + url.PathEscape(id) },
 		Now:         testNow,
 	})
+	t.Cleanup(b.server.Close)
 	for _, id := range []string{"acme", "other"} {
 		b.tenants[id] = webhook.Tenant{ID: id, CreatedAt: testNow(), UpdatedAt: testNow()}
 	}

@@ -38,29 +38,11 @@ type pointView struct {
 }
 
 type countsView struct {
-	Attempts       attemptsView `json:"attempts"`
-	FirstAttempts  int64        `json:"first_attempts"`
-	FirstDelivered int64        `json:"first_delivered"`
-	Ended          endedView    `json:"ended"`
-	LatencyMS      latencyView  `json:"latency_ms"`
-}
-
-type attemptsView struct {
-	Delivered  int64 `json:"delivered"`
-	HTTP4xx    int64 `json:"http_4xx"`
-	HTTP5xx    int64 `json:"http_5xx"`
-	Timeout    int64 `json:"timeout"`
-	Connection int64 `json:"connection"`
-	DNS        int64 `json:"dns"`
-	TLS        int64 `json:"tls"`
-	Other      int64 `json:"other"`
-}
-
-type endedView struct {
-	Delivered    int64 `json:"delivered"`
-	DeadLettered int64 `json:"dead_lettered"`
-	Cancelled    int64 `json:"cancelled"`
-	Discarded    int64 `json:"discarded"`
+	Attempts       map[string]int64 `json:"attempts"` // by webhook.OutcomeClass
+	FirstAttempts  int64            `json:"first_attempts"`
+	FirstDelivered int64            `json:"first_delivered"`
+	Ended          map[string]int64 `json:"ended"` // by webhook.EndStates
+	LatencyMS      latencyView      `json:"latency_ms"`
 }
 
 // latencyView has quantiles; null without an attempt that was answered or timed out.
@@ -78,23 +60,17 @@ func showCounts(c *webhook.Counts) countsView {
 		}
 		return &ms
 	}
-	ended := map[webhook.State]int64{}
-	for i, state := range webhook.EndStates() {
-		ended[state] = c.Ended[i]
-	}
-	return countsView{
-		Attempts: attemptsView{
-			Delivered: c.Attempts[webhook.ClassDelivered], HTTP4xx: c.Attempts[webhook.ClassHTTP4xx], HTTP5xx: c.Attempts[webhook.ClassHTTP5xx],
-			Timeout: c.Attempts[webhook.ClassTimeout], Connection: c.Attempts[webhook.ClassConnection], DNS: c.Attempts[webhook.ClassDNS],
-			TLS: c.Attempts[webhook.ClassTLS], Other: c.Attempts[webhook.ClassOther],
-		},
-		FirstAttempts: c.FirstAttempts, FirstDelivered: c.FirstDelivered,
-		Ended: endedView{
-			Delivered: ended[webhook.StateDelivered], DeadLettered: ended[webhook.StateDeadLettered],
-			Cancelled: ended[webhook.StateCancelled], Discarded: ended[webhook.StateDiscarded],
-		},
+	view := countsView{
+		Attempts: map[string]int64{}, FirstAttempts: c.FirstAttempts, FirstDelivered: c.FirstDelivered, Ended: map[string]int64{},
 		LatencyMS: latencyView{P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99)},
 	}
+	for _, class := range webhook.OutcomeClasses() {
+		view.Attempts[class.String()] = c.Attempts[class]
+	}
+	for i, state := range webhook.EndStates() {
+		view.Ended[state.String()] = c.Ended[i]
+	}
+	return view
 }
 
 func showStats(q webhook.StatisticsQuery, points []webhook.StatisticsPoint) statsView {

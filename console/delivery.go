@@ -123,7 +123,7 @@ func drawDelivery(d delivery, newest []attempt, now time.Time) template.HTML {
 		last = a.StartedAt.Add(drawn.Took)
 	}
 	if d.Open() && d.Reason != "" {
-		t.Waits = []chart.Wait{{From: last, Why: words(d.Reason)}}
+		t.Held = chart.Held{Since: last, Why: words(d.Reason)}
 	}
 	return chart.DrawTimeline(t)
 }

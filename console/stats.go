@@ -128,14 +128,14 @@ func drawOutcomes(s statistics, unit time.Duration, steps int) template.HTML {
 	}
 	bars := chart.Bars{Title: "Attempts by outcome", Unit: "attempts", Begin: s.Since, Step: unit}
 	for _, k := range kinds {
-		values := make([]float64, steps)
+		values := make([]int64, steps)
 		for _, b := range s.Data {
 			i := s.index(b, unit, steps)
 			if i < 0 {
 				continue
 			}
 			for _, class := range k.classes {
-				values[i] += float64(b.Attempts[class])
+				values[i] += b.Attempts[class]
 			}
 		}
 		bars.Series = append(bars.Series, chart.Series{Name: k.name, Tone: k.tone, Values: values})

@@ -70,7 +70,7 @@ create index deliveries_by_tenant on deliveries (tenant_id, id desc);
 create index deliveries_open on deliveries (endpoint_id, due_at) where state < 3;
 create index deliveries_dead on deliveries (tenant_id, id desc) where state = 4;
 -- The time by which an open delivery should have made progress: see
--- internal/postgres/overdue.go.
+-- internal/postgres/deliveries/overdue.go.
 create index deliveries_overdue on deliveries ((case when state = 2 then give_up_at else coalesce(due_at, owner_until, give_up_at) end)) where state < 3;
 create index deliveries_expired on deliveries (completed_at) where state = 4;
 create index deliveries_commanded on deliveries (commanded_at) where command <> 0;

@@ -10,6 +10,6 @@ create unlogged table endpoint_health (
     endpoint_id uuid        not null,
     worker      text        not null, -- the process, by its name in claims
     seen_at     timestamptz not null,
-    seen        jsonb       not null, -- webhook.Seen
+    seen        jsonb       not null, -- webhook.Observation
     primary key (endpoint_id, worker)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000); -- it changes in place, every few seconds

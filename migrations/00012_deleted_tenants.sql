@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- Ids of deleted tenants, as long as any of their data exists: a new tenant with such an id
--- could read and replay the old tenant's data (internal/postgres/deleted_tenants.go). The
+-- could read and replay the old tenant's data (internal/postgres/tenants/deleted.go). The
 -- collation is that of events.tenant_id.
 create table deleted_tenants (
     id         text        not null primary key,

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Statistics per endpoint: minutes, which workers add to every few seconds, and hours, which
+-- Statistics per endpoint: minutes, to which workers add every few seconds, and hours, which
 -- retention sums up from them (internal/postgres/statistics). A row without an endpoint (all zeros)
 -- has the total of a tenant, one without a tenant ('') that of the installation. Most counters of a
 -- row are 0, which is stored as null. Both tables are partitioned by time, so that retention drops

@@ -19,7 +19,7 @@ create index console_links_tenant on console_links (tenant_id);
 
 create table console_sessions (
     sha256       bytea       not null primary key check (octet_length(sha256) = 32),
-    link_id      uuid, -- the link that it was opened by
+    link_id      uuid, -- the link that opened it
     tenant_id    text        references tenants on delete cascade, -- null for an operator
     key_id       uuid        not null,
     key_sha256   bytea       not null check (octet_length(key_sha256) = 32),

@@ -15,8 +15,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// setupGate is setup with a gate, for an endpoint that takes so many requests in a second.
-func setupGate(t *testing.T, perSecond float64, config admission.Config) *bundle {
+// setupAdmission is setup with an admission, for an endpoint that takes so many requests in a second.
+func setupAdmission(t *testing.T, perSecond float64, config admission.Config) *bundle {
 	t.Helper()
 	b := setupReplay(t, perSecond)
 	b.guarded = &config
@@ -26,7 +26,7 @@ func setupGate(t *testing.T, perSecond float64, config admission.Config) *bundle
 // Deliveries that are not admitted at once each get a reservation, in the same workflow. A deferral is no attempt.
 func TestSharedDeferrals(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.5, admission.Config{})
+	b := setupAdmission(t, 0.5, admission.Config{})
 	starts := b.acceptSome(t, 5)
 	l := b.share(t, time.Hour, starts...)
 	var waiting []webhook.Delivery
@@ -51,8 +51,8 @@ func TestSharedDeferrals(t *testing.T) {
 		l.stayed(start, webhook.StateDelivered, 1)
 	}
 	apart(t, b, starts, 1500*time.Millisecond)
-	require.Zero(t, l.gate.Totals().InFlight)
-	require.Zero(t, l.gate.Totals().Reserved)
+	require.Zero(t, l.controller.Totals().InFlight)
+	require.Zero(t, l.controller.Totals().Reserved)
 }
 
 // deferring defers a number of requests before it admits any.
@@ -73,10 +73,10 @@ func (d *deferring) Acquire(ctx context.Context, r admission.Request) admission.
 func TestSharedStaysHoweverOftenItIsDeferred(t *testing.T) {
 	t.Parallel()
 	const times, width = 10, 3
-	b := setupGate(t, 100, admission.Config{})
+	b := setupAdmission(t, 100, admission.Config{})
 	starts := b.acceptSome(t, width)
 	b.change = func(l *life, c *activities.Config) {
-		g := &deferring{Controller: l.gate}
+		g := &deferring{Controller: l.controller}
 		g.left.Store(times * width)
 		c.Admission = g
 	}
@@ -106,7 +106,7 @@ func apart(t *testing.T, b *bundle, starts []webhook.Start, least time.Duration)
 // workflow in which they continue, and every delivery is made once.
 func TestBacklogIsHeldAsRows(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.5, admission.Config{MaxReserved: 1}) // so that four may have a time, and no more
+	b := setupAdmission(t, 0.5, admission.Config{MaxReserved: 1}) // so that four may have a time, and no more
 	starts := b.acceptSome(t, 8)
 	l := b.share(t, time.Hour, starts...)
 	l.run()
@@ -148,7 +148,7 @@ func TestBacklogIsHeldAsRows(t *testing.T) {
 // In a workflow of its own a delivery waits for its turn by one timer, and tells why.
 func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.1, admission.Config{})
+	b := setupAdmission(t, 0.1, admission.Config{})
 	l := b.deliver(t)
 	occupy(t, l)
 	var shown string
@@ -158,7 +158,7 @@ func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	require.Len(t, l.timers, 1)
 	require.Contains(t, shown, "**pending**")
 	require.Contains(t, shown, "\n\nWaits for its turn; attempt 1 follows at ")
-	require.Zero(t, l.gate.Totals().Reserved)
+	require.Zero(t, l.controller.Totals().Reserved)
 }
 
 // other is a delivery of another endpoint.
@@ -169,7 +169,7 @@ func other(b *bundle) webhook.DeliveryID {
 // occupy takes the endpoint's next turn.
 func occupy(t *testing.T, l *life) {
 	t.Helper()
-	pass := l.gate.Acquire(context.Background(), admission.Request{
+	pass := l.controller.Acquire(context.Background(), admission.Request{
 		Endpoint: l.b.endpoint.ID, Delivery: other(l.b), Limits: admission.Limits{Rate: 0.1},
 	}).Permit
 	require.NotNil(t, pass)
@@ -179,7 +179,7 @@ func occupy(t *testing.T, l *life) {
 // A turn that would come after the give-up time does not come.
 func TestDeferredExpires(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.1, admission.Config{})
+	b := setupAdmission(t, 0.1, admission.Config{})
 	start := b.accept(t, time.Time{})
 	start.GiveUpAt = time.Now().Add(5 * time.Second).UTC().Truncate(time.Microsecond)
 	l := b.begin(t, start, time.Hour)
@@ -187,17 +187,17 @@ func TestDeferredExpires(t *testing.T) {
 	l.run()
 	l.deadLettered(webhook.ReasonDeferredExpired)
 	require.Zero(t, b.receiver.Count())
-	require.Zero(t, l.gate.Totals().Reserved)
+	require.Zero(t, l.controller.Totals().Reserved)
 }
 
 // A delivery with a workflow of its own that is held over a backlog is a row like the others.
 func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.1, admission.Config{MaxReserved: 1})
+	b := setupAdmission(t, 0.1, admission.Config{MaxReserved: 1})
 	l := b.deliver(t)
 	occupy(t, l)
 	for range 5 { // later ones get no reservation
-		l.gate.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: other(b), Limits: admission.Limits{Rate: 0.1}})
+		l.controller.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: other(b), Limits: admission.Limits{Rate: 0.1}})
 	}
 	l.run()
 	require.Equal(t, webhook.ReasonBacklog, l.isHeld().Reason)

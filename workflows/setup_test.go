@@ -39,15 +39,15 @@ type life struct {
 	start      webhook.Start
 	activities *activities.Activities
 
-	next   string // the type of the run to come; "" when the last one has ended
-	input  any
-	id     string // of a shared workflow; a delivery's own does not ask for its own
-	handed handed // what a shared workflow has handed over
-	gate   *admission.Controller
-	now    time.Time
-	env    atomic.Pointer[testsuite.TestWorkflowEnvironment] // of the run under way, or the last one
-	states []string                                          // what the search attribute was set to
-	timers []time.Duration                                   // of the latest run
+	next       string // the type of the run to come; "" when the last one has ended
+	input      any
+	id         string // of a shared workflow; a delivery's own does not ask for its own
+	handed     handed // what a shared workflow has handed over
+	controller *admission.Controller
+	now        time.Time
+	env        atomic.Pointer[testsuite.TestWorkflowEnvironment] // of the run under way, or the last one
+	states     []string                                          // what the search attribute was set to
+	timers     []time.Duration                                   // of the latest run
 }
 
 // stopper is a test or a rapid check.
@@ -80,8 +80,8 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 	if b.guarded != nil {
 		running := runningClock{skipped: l.clock}
 		b.guarded.Now, config.Now = running.now, running.now
-		l.gate = admission.New(*b.guarded)
-		config.Admission = withoutEager{l.gate}
+		l.controller = admission.New(*b.guarded)
+		config.Admission = withoutEager{l.controller}
 	}
 	if b.change != nil {
 		b.change(l, &config)

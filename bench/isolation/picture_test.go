@@ -18,10 +18,10 @@ func TestPicture(t *testing.T) {
 	t.Parallel()
 	p := picture{
 		from: 2 * time.Second, until: 4 * time.Second, usual: 50,
-		curves: []curve{{"with the gate", []int{50, 50, 7, 1, 0, 60, 75}}, {"without", []int{50, 50, 250, 240, 180, 900}}},
+		curves: []curve{{"with admission", []int{50, 50, 7, 1, 0, 60, 75}}, {"without", []int{50, 50, 250, 240, 180, 900}}},
 	}
 	text := p.draw()
-	require.Contains(t, text, "with the gate: at most 7 requests in a second while it fails, at most 75 after its return")
+	require.Contains(t, text, "with admission: at most 7 requests in a second while it fails, at most 75 after its return")
 	require.Contains(t, text, "without: at most 250 requests in a second while it fails, at most 900 after its return")
 	var curves []string
 	decoder := xml.NewDecoder(strings.NewReader(text))

@@ -37,16 +37,19 @@ func tickSteps() []time.Duration {
 	}
 }
 
-// ticks are the times that are labelled, and how.
-func (a timeAxis) ticks() (times []time.Time, layout string) {
-	span := a.end.Sub(a.begin)
-	step := span/(maxTicks-1) + day // of an axis of years
+// tickStep is the distance of the ticks of an axis.
+func tickStep(span time.Duration) time.Duration {
 	for _, s := range tickSteps() {
 		if span/s < maxTicks {
-			step = s
-			break
+			return s
 		}
 	}
+	return span/(maxTicks-1) + day // of an axis of years
+}
+
+// ticks are the times that are labelled, and how.
+func (a timeAxis) ticks() (times []time.Time, layout string) {
+	step := tickStep(a.end.Sub(a.begin))
 	switch {
 	case step < time.Minute:
 		layout = "15:04:05"

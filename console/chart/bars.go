@@ -11,7 +11,7 @@ import (
 type Series struct {
 	Name   string
 	Tone   Tone
-	Values []float64 // one for each step; what is not a number counts as none
+	Values []int64 // one for each step
 }
 
 // Bars are counts over time, stacked.
@@ -25,8 +25,7 @@ type Bars struct {
 
 // Bounds of charts over time.
 const (
-	maxColumns  = 60 // more are added up, so that a column is wide enough to see and the page stays small
-	maxSeries   = 6
+	maxColumns  = 60 // of more steps, several share a column, so that a column is wide enough to see and the page stays small
 	plotTop     = 24.0
 	plotBottom  = 124.0
 	plotHeight  = plotBottom - plotTop
@@ -35,7 +34,6 @@ const (
 
 // DrawBars draws a column for each step, or for several steps if there are more than 60: then a column is their mean.
 func DrawBars(b Bars) template.HTML {
-	b.Series = b.Series[:min(len(b.Series), maxSeries)]
 	columns, step := b.columns()
 	top := 0.0
 	for i := range columns {
@@ -66,7 +64,7 @@ func DrawBars(b Bars) template.HTML {
 	return d.html()
 }
 
-// columns merges steps so that there are at most maxColumns, from the end: the newest column is complete.
+// columns merges steps so that there are at most maxColumns. The newest column may have fewer steps than the others.
 func (b *Bars) columns() ([][]float64, time.Duration) {
 	n := 0
 	for _, s := range b.Series {
@@ -79,7 +77,7 @@ func (b *Bars) columns() ([][]float64, time.Duration) {
 		for s, series := range b.Series {
 			part := series.Values[min(i*merge, len(series.Values)):min((i+1)*merge, len(series.Values))]
 			for _, value := range part {
-				columns[i][s] += max(finite(value), 0)
+				columns[i][s] += float64(max(value, 0))
 			}
 			columns[i][s] /= float64(max(len(part), 1))
 		}
@@ -118,8 +116,8 @@ func (b *Bars) words(step time.Duration) string {
 	said := make([]string, 0, len(b.Series))
 	for _, s := range b.Series {
 		sum, peak, at := 0.0, 0.0, 0
-		for i, value := range s.Values {
-			value = max(finite(value), 0)
+		for i, n := range s.Values {
+			value := float64(max(n, 0))
 			sum += value
 			if value > peak {
 				peak, at = value, i

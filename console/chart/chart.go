@@ -100,15 +100,7 @@ func (d *drawing) end(element, hint string) {
 
 // text writes a text at a position: after it at the left end, before it at the right end, and else around it.
 func (d *drawing) text(class string, x, y float64, text string) {
-	x = upTo(x, 100)
-	half := charWidth * float64(len([]rune(text))) / 2
-	anchor := "middle"
-	switch {
-	case x-half < 0:
-		anchor = "start"
-	case x+half > 100:
-		anchor = "end"
-	}
+	anchor, _, _ := place(x, text)
 	d.textFrom(class, anchor, x, y, text)
 }
 
@@ -118,16 +110,17 @@ func (d *drawing) textFrom(class, anchor string, x, y float64, text string) {
 		html.EscapeString(clean(text)) + "</text>")
 }
 
-// spread is the part of the width that a text takes at a position, by the rule of text.
-func spread(x float64, text string) (from, to float64) {
+// place is how a text stands at a position, and the part of the width that it takes.
+func place(x float64, text string) (anchor string, from, to float64) {
+	x = upTo(x, 100)
 	width := charWidth * float64(len([]rune(text)))
 	switch {
 	case x-width/2 < 0:
-		return x, x + width
+		return "start", x, x + width
 	case x+width/2 > 100:
-		return x - width, x
+		return "end", x - width, x
 	}
-	return x - width/2, x + width/2
+	return "middle", x - width/2, x + width/2
 }
 
 // row remembers which part of a row of labels is taken.
@@ -137,7 +130,7 @@ type row struct {
 
 // take reports whether a text has room at a position, and takes it.
 func (r *row) take(x float64, text string) bool {
-	from, to := spread(x, text)
+	_, from, to := place(x, text)
 	for _, t := range r.taken {
 		if from < t[1]+charWidth && t[0] < to+charWidth {
 			return false

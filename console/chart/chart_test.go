@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,7 +165,7 @@ func TestTimelineGolden(t *testing.T) {
 
 	held := Timeline{
 		Accepted: noon, Now: noon.Add(time.Hour), GiveUp: noon.Add(3 * time.Hour),
-		Waits: []Wait{{From: noon.Add(time.Second), Why: "endpoint <paused>"}},
+		Held: Held{Since: noon.Add(time.Second), Why: "endpoint <paused>"},
 	}
 	golden(t, "timeline-held", DrawTimeline(held))
 }
@@ -185,15 +186,15 @@ func TestBarsGolden(t *testing.T) {
 	bars := Bars{
 		Title: "Deliveries per minute", Unit: "deliveries per minute", Begin: noon, Step: time.Minute,
 		Series: []Series{
-			{Name: "delivered", Tone: ToneGood, Values: []float64{3, 5, 8, 0, 13}},
-			{Name: "retried", Tone: ToneRetry, Values: []float64{0, 1, 2}},
-			{Name: "dead letters", Tone: ToneBad, Values: []float64{0, 0, 1, math.NaN(), -4}},
+			{Name: "delivered", Tone: ToneGood, Values: []int64{3, 5, 8, 0, 13}},
+			{Name: "retried", Tone: ToneRetry, Values: []int64{0, 1, 2}},
+			{Name: "dead letters", Tone: ToneBad, Values: []int64{0, 0, 1, 0, -4}},
 		},
 	}
 	golden(t, "bars", DrawBars(bars))
 	golden(t, "bars-empty", DrawBars(Bars{Title: "Deliveries per minute", Begin: noon, Step: time.Minute}))
 
-	bars.Series = []Series{{Name: "delivered", Values: make([]float64, 181)}}
+	bars.Series = []Series{{Name: "delivered", Values: make([]int64, 181)}}
 	for i := range bars.Series[0].Values {
 		bars.Series[0].Values[i] = 10
 	}
@@ -218,6 +219,40 @@ func TestPolicyGolden(t *testing.T) {
 	for _, preset := range retry.Presets() {
 		golden(t, "policy-"+preset.Name, DrawPolicy(preset.Policy))
 	}
+}
+
+// A bar goes from the earliest to the latest time of each attempt, with a dot at the time without jitter.
+func TestPolicyShowsThePreview(t *testing.T) {
+	t.Parallel()
+	bars := regexp.MustCompile(`<rect class="(window[^"]*)" x="([\d.]+)%" y="[\d.]+" width="([\d.]+)%"`)
+	dots := regexp.MustCompile(`<circle class="nominal" cx="([\d.]+)%"`)
+	for _, preset := range retry.Presets() {
+		require.LessOrEqual(t, preset.Policy.GiveUpAfter, policyEnd)
+		axis := policyAxis{policyEnd}
+		drawn := string(DrawPolicy(preset.Policy))
+		bar, dot := bars.FindAllStringSubmatch(drawn, -1)[1:], dots.FindAllStringSubmatch(drawn, -1)[1:] // without the legend's
+		for i, a := range retry.Preview(preset.Policy) {
+			require.InDelta(t, axis.at(a.Earliest), number(t, bar[i][2]), 0.01)
+			require.InDelta(t, max(axis.at(a.Latest)-axis.at(a.Earliest), 0.6), number(t, bar[i][3]), 0.01)
+			require.Equal(t, a.Expected, bar[i][1] == "window")
+			if a.Expected {
+				require.InDelta(t, axis.at(a.Nominal), number(t, dot[i][1]), 0.01)
+			} else {
+				require.LessOrEqual(t, len(dot), i)
+			}
+		}
+		require.Len(t, bar, len(retry.Preview(preset.Policy)))
+	}
+}
+
+func TestPolicyAxis(t *testing.T) {
+	t.Parallel()
+	axis := policyAxis{policyEnd}
+	require.InDelta(t, policyLeft, axis.at(0), 0)
+	require.InDelta(t, policyLeft, axis.at(policyBegin), 0)
+	require.InDelta(t, right, axis.at(policyEnd), 1e-9)
+	// Logarithmic: a factor of ten is the same distance everywhere.
+	require.InDelta(t, axis.at(10*time.Second)-axis.at(time.Second), axis.at(100*time.Minute)-axis.at(10*time.Minute), 1e-9)
 }
 
 func TestReplayGolden(t *testing.T) {
@@ -249,15 +284,13 @@ func TestChartsOfAnything(t *testing.T) {
 			Result: texts.Draw(t, "result"), Delay: durations.Draw(t, "delay"), Why: texts.Draw(t, "why"),
 		}
 	}), 0, 300)
-	waits := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Wait {
-		return Wait{From: instants.Draw(t, "from"), To: instants.Draw(t, "to"), Why: texts.Draw(t, "why")}
-	}), 0, 20)
 	rapid.Check(t, func(t *rapid.T) {
 		requireSound(t, DrawTimeline(Timeline{
-			Now: instants.Draw(t, "now"), Accepted: instants.Draw(t, "accepted"), Attempts: attempts.Draw(t, "attempts"), Waits: waits.Draw(t, "waits"),
+			Now: instants.Draw(t, "now"), Accepted: instants.Draw(t, "accepted"), Attempts: attempts.Draw(t, "attempts"),
+			Held: Held{instants.Draw(t, "since"), texts.Draw(t, "why")},
 			Next: instants.Draw(t, "next"), GiveUp: instants.Draw(t, "give up"), Ended: instants.Draw(t, "ended"), End: texts.Draw(t, "end"),
 		}))
-		values := rapid.SliceOfN(rapid.Float64(), 0, 500)
+		values := rapid.SliceOfN(rapid.Int64(), 0, 500)
 		requireSound(t, DrawBars(Bars{
 			Title: "t", Begin: instants.Draw(t, "begin"), Step: durations.Draw(t, "step"),
 			Series: []Series{{Name: texts.Draw(t, "name"), Values: values.Draw(t, "values")}, {Values: values.Draw(t, "values")}},

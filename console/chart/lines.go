@@ -27,7 +27,6 @@ const maxPoints = 240
 
 // DrawLines draws a curve for each series.
 func DrawLines(l Lines) template.HTML {
-	l.Series = l.Series[:min(len(l.Series), maxSeries)]
 	steps, longest := 0, time.Duration(0)
 	for _, s := range l.Series {
 		steps = max(steps, len(s.Values))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ type Outage struct {
 
 	// Share is the part of the deliveries that arrive, of many with different jitter: 0 to 1.
 	Share float64
-	// Earliest, Usual and Latest are when they arrive, counted from the begin of the outage; 0 if none does.
+	// Earliest, Usual and Latest are when they arrive, counted from the start of the outage; 0 if none does.
 	Earliest, Usual, Latest time.Duration
 	// Failed are the times of the failed attempts of a usual delivery, and Attempts how many attempts it takes in
 	// all.
@@ -51,7 +52,7 @@ func SimulateOutage(p retry.Policy, down time.Duration) Outage {
 	courses := make([]course, 0, outageSamples)
 	arrived := 0
 	for i := range outageSamples {
-		failed, end, given := o.course(uint64(i))
+		failed, end, given := o.course(i)
 		courses = append(courses, course{failed, end, given})
 		if !given {
 			arrived++
@@ -85,17 +86,15 @@ func SimulateOutage(p retry.Policy, down time.Duration) Outage {
 }
 
 // course is one delivery: the times of its failed attempts, and when it arrives or is given up.
-func (o *Outage) course(seed uint64) (failed []time.Duration, end time.Duration, given bool) {
-	random := seed
+func (o *Outage) course(sample int) (failed []time.Duration, end time.Duration, given bool) {
 	begin := time.Unix(0, 0).UTC()
 	at, previous := time.Duration(0), time.Duration(0)
 	for at < o.Down {
 		failed = append(failed, at)
-		random = splitMix(random)
 		verdict := o.Policy.Next(retry.Progress{
 			Attempts: len(failed), Previous: previous, Now: begin.Add(at), GiveUpAt: begin.Add(o.Policy.GiveUpAfter),
 			Outcome: retry.Outcome{Decision: retry.Retry, Reason: retry.HTTPReason(503), Status: 503},
-			Random:  float64(random>>11) / (1 << 53),
+			Random:  retry.Random(len(failed), strconv.Itoa(sample)),
 		})
 		if verdict.Action != retry.Wait || len(failed) >= retry.MostAttempts {
 			return failed, at, true
@@ -104,15 +103,6 @@ func (o *Outage) course(seed uint64) (failed []time.Duration, end time.Duration,
 		at += max(verdict.Delay, time.Millisecond)
 	}
 	return failed, at, false
-}
-
-// splitMix is the next number of a sequence that looks random (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
-// Generators", 2014).
-func splitMix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // Summary says what happens, in sentences.
@@ -126,10 +116,12 @@ func (o *Outage) Summary() string {
 		}
 		return text + fmt.Sprintf(", with attempt %d.", o.Attempts)
 	case 0:
-		return down + fmt.Sprintf("no delivery of its begin arrives: each is given up after %d attempts, %s after the outage began, and becomes a dead letter.",
+		return down + fmt.Sprintf("no delivery that is accepted when the outage begins arrives: "+
+			"each is given up after %d attempts, %s after the start of the outage, and becomes a dead letter.",
 			o.Attempts, Span(o.GivenUp))
 	}
-	return down + fmt.Sprintf("about %.0f %% of the deliveries of its begin arrive, the last %s after the receiver is back; the others become dead letters.",
+	return down + fmt.Sprintf("about %.0f %% of the deliveries that are accepted when the outage begins arrive, "+
+		"the last %s after the receiver is back; the others become dead letters.",
 		100*o.Share, Span(o.Latest-o.Down))
 }
 
@@ -178,15 +170,9 @@ func (o *Outage) Draw() template.HTML {
 
 // drawElapsed labels an axis of elapsed time.
 func (d *drawing) drawElapsed(last time.Duration, at func(time.Duration) float64) {
-	step := last
-	for _, s := range tickSteps() {
-		if last/s < maxTicks {
-			step = s
-			break
-		}
-	}
 	var labels row
-	for since := time.Duration(0); since <= last && step > 0; since += step {
+	step := tickStep(last)
+	for since := time.Duration(0); since <= last; since += step {
 		x := at(since)
 		d.line("grid", x, outageTrack+14, x, outageBottom)
 		if text := Span(since); since > 0 && labels.take(x, text) {

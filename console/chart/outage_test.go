@@ -30,7 +30,7 @@ func TestOutage(t *testing.T) {
 	o = SimulateOutage(preset(t, "fast"), 3*time.Hour)
 	require.Zero(t, o.Share, "five attempts within a minute")
 	require.Equal(t, 5, o.Attempts)
-	require.Contains(t, o.Summary(), "no delivery of its begin arrives: each is given up after 5 attempts")
+	require.Contains(t, o.Summary(), "no delivery that is accepted when the outage begins arrives: each is given up after 5 attempts")
 	golden(t, "outage-fast", o.Draw())
 
 	// 10 s, 30 s, 2 min, 10 min, 30 min, 2 h, …: without jitter the attempt after 2 h 42 min 40 s is the first after two hours.

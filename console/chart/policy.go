@@ -37,6 +37,11 @@ func (a policyAxis) at(since time.Duration) float64 {
 	return policyLeft + upTo(share, 1)*(right-policyLeft)
 }
 
+// PolicyHeight is the height of what DrawPolicy draws, in pixels.
+func PolicyHeight(p retry.Policy) int {
+	return int(policyTop + rowHeight*float64(min(len(retry.Preview(p)), maxRows)) + policyFoot)
+}
+
 // DrawPolicy draws when the attempts of a policy start if none succeeds: one row for each attempt, from the earliest to
 // the latest time that jitter allows, with a dot at the time without jitter.
 func DrawPolicy(p retry.Policy) template.HTML {
@@ -44,7 +49,7 @@ func DrawPolicy(p retry.Policy) template.HTML {
 	shown := attempts[:min(len(attempts), maxRows)]
 	bottom := policyTop + rowHeight*float64(len(shown))
 	axis := policyAxis{max(policyEnd, p.GiveUpAfter)}
-	d := draw("policy", "When the attempts of the retry policy start", policyWords(p, attempts), int(bottom+policyFoot))
+	d := draw("policy", "When the attempts of the retry policy start", policyWords(p, attempts), PolicyHeight(p))
 	d.rect("window", policyLeft, 4, 4, 9, "")
 	d.dot("nominal", policyLeft+2, 8.5, 3, "")
 	d.textFrom("label", "start", policyLeft+5.5, 13, "from earliest to latest; dot: without jitter")

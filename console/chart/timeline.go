@@ -15,7 +15,7 @@ type Timeline struct {
 	Now      time.Time
 	Accepted time.Time
 	Attempts []Attempt // in their order
-	Waits    []Wait    // other than those between attempts
+	Held     Held
 	Next     time.Time // of the next attempt; zero for none
 	GiveUp   time.Time // zero for none
 	Ended    time.Time // zero while the delivery is open
@@ -34,10 +34,17 @@ type Attempt struct {
 	Why      string        // of the delay: "backoff", "Retry-After"; "" for none
 }
 
-// Wait is a time in which the delivery waited for something other than its next attempt.
-type Wait struct {
-	From, To time.Time // To is zero while it lasts
-	Why      string
+// Held is a wait for something other than the next attempt, until now or until the delivery's end. Without a Why
+// there is none.
+type Held struct {
+	Since time.Time
+	Why   string
+}
+
+// wait is a time in which the delivery waits, as it is drawn.
+type wait struct {
+	from, to time.Time
+	why      string
 }
 
 // Heights in the timeline, in pixels.
@@ -104,9 +111,6 @@ func (t *Timeline) extent() (end time.Time, giveUpDrawn bool) {
 	for _, a := range t.Attempts {
 		later(a.At.Add(max(a.Took, 0)))
 	}
-	for _, w := range t.Waits {
-		later(w.To)
-	}
 	begin := t.begin()
 	if t.GiveUp.IsZero() || !t.Ended.IsZero() {
 		return end, true
@@ -160,21 +164,21 @@ func (t *Timeline) drawEnds(d *drawing, axis timeAxis, giveUpDrawn bool, above, 
 	}
 }
 
-// drawWaits draws the waits between attempts and the others, each with its reason where that has room.
+// drawWaits draws the waits, each with its reason where that has room.
 func (t *Timeline) drawWaits(d *drawing, axis timeAxis, below *row) {
-	for _, w := range t.allWaits() {
-		from, to := axis.at(w.From), axis.at(w.To)
-		d.rect("wait", from, timelineTrack-4, to-from, 8, w.Why+" for "+Span(w.To.Sub(w.From)))
+	for _, w := range t.waits() {
+		from, to := axis.at(w.from), axis.at(w.to)
+		d.rect("wait", from, timelineTrack-4, to-from, 8, w.why+" for "+Span(w.to.Sub(w.from)))
 		middle := (from + to) / 2
-		if width := charWidth * float64(len([]rune(w.Why))); width < to-from && below.take(middle, w.Why) {
-			d.text("why", middle, timelineWhy, w.Why)
+		if width := charWidth * float64(len([]rune(w.why))); width < to-from && below.take(middle, w.why) {
+			d.text("why", middle, timelineWhy, w.why)
 		}
 	}
 }
 
-// allWaits are the waits after attempts and the others, at most maxMarks of each.
-func (t *Timeline) allWaits() []Wait {
-	var all []Wait
+// waits are the waits after attempts, and that of a held delivery.
+func (t *Timeline) waits() []wait {
+	var all []wait
 	for i, a := range t.Attempts[:min(len(t.Attempts), maxMarks)] {
 		if a.Why == "" || a.Delay <= 0 {
 			continue
@@ -188,19 +192,15 @@ func (t *Timeline) allWaits() []Wait {
 			to = t.Ended
 		}
 		if to.After(from) {
-			all = append(all, Wait{from, to, a.Why})
+			all = append(all, wait{from, to, a.Why})
 		}
 	}
-	for _, w := range t.Waits[:min(len(t.Waits), maxMarks)] {
-		if w.To.IsZero() {
-			w.To = t.Now
-			if !t.Ended.IsZero() {
-				w.To = t.Ended
-			}
-		}
-		if w.To.After(w.From) {
-			all = append(all, w)
-		}
+	until := t.Now
+	if !t.Ended.IsZero() {
+		until = t.Ended
+	}
+	if t.Held.Why != "" && until.After(t.Held.Since) {
+		all = append(all, wait{t.Held.Since, until, t.Held.Why})
 	}
 	return all
 }
@@ -256,12 +256,8 @@ func (t *Timeline) words() string {
 		}
 		said = append(said, text)
 	}
-	for _, w := range t.Waits[:min(len(t.Waits), maxTold)] {
-		text := w.Why + " since " + clock(w.From, t.Now)
-		if !w.To.IsZero() {
-			text = w.Why + " from " + clock(w.From, t.Now) + " to " + clock(w.To, t.Now)
-		}
-		said = append(said, text)
+	if t.Held.Why != "" {
+		said = append(said, t.Held.Why+" since "+clock(t.Held.Since, t.Now))
 	}
 	if !t.Ended.IsZero() {
 		said = append(said, strings.TrimSpace(t.End+" at "+clock(t.Ended, t.Now)))

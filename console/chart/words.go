@@ -52,7 +52,6 @@ func clock(t, today time.Time) string {
 
 // short is a number with two significant digits at least, and a unit for large ones: 0.25, 3.5, 42, 1.2k, 3.4M.
 func short(f float64) string {
-	f = finite(f)
 	for _, unit := range []struct {
 		size float64
 		name string
@@ -77,12 +76,4 @@ func digits(f float64) string {
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
 	return text
-}
-
-// finite is f, or 0 if that is no number, bounded so that sums stay finite.
-func finite(f float64) float64 {
-	if math.IsNaN(f) {
-		return 0
-	}
-	return min(max(f, -1e15), 1e15)
 }

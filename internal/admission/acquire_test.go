@@ -115,7 +115,7 @@ func TestRateIsExact(t *testing.T) {
 				level = max(0, level-rate*c.Sub(before).Seconds()) + 1
 				before = c.Time
 				require.LessOrEqual(t, level, 1+rate*burst.Seconds()+1e-3)
-			case decision.Deferred() && ctl.Health(req.Endpoint).Reserved > len(due):
+			case decision.Deferred() && queueOf(ctl, req.Endpoint).reserved > len(due):
 				due[id] = decision.Until
 			}
 		}
@@ -215,9 +215,9 @@ func TestWaitersInOrder(t *testing.T) {
 					}()
 					synctest.Wait()
 				}
-				require.Equal(t, c.waits, ctl.Health(req.Endpoint).Waiting)
+				require.Equal(t, c.waits, queueOf(ctl, req.Endpoint).waiting)
 				require.Equal(t, 10, deferred)
-				require.Equal(t, 10, ctl.Health(req.Endpoint).Reserved)
+				require.Equal(t, 10, queueOf(ctl, req.Endpoint).reserved)
 				first.Done(delivered(c.latency))
 				elapse(longPatience)
 				require.Len(t, order, c.waits)
@@ -244,7 +244,7 @@ func TestWaitersInAll(t *testing.T) {
 				go ctl.Acquire(t.Context(), another(req))
 			}
 			synctest.Wait()
-			require.Equal(t, most, ctl.Health(req.Endpoint).Waiting, "endpoint %d", i)
+			require.Equal(t, most, queueOf(ctl, req.Endpoint).waiting, "endpoint %d", i)
 		}
 	})
 }
@@ -280,11 +280,11 @@ func TestReturningAmongMany(t *testing.T) {
 		elapse(10 * time.Millisecond)
 		permit.Done(refused(200 * time.Microsecond)) // the first of them is admitted, and takes long
 		synctest.Wait()
-		waiting := ctl.Health(req.Endpoint).Waiting
+		waiting := queueOf(ctl, req.Endpoint).waiting
 		require.Greater(t, waiting, 2*maxWaiters)
 		go ctl.Acquire(ctx, late)
 		synctest.Wait()
-		require.Equal(t, waiting+1, ctl.Health(req.Endpoint).Waiting)
+		require.Equal(t, waiting+1, queueOf(ctl, req.Endpoint).waiting)
 	})
 }
 
@@ -315,7 +315,7 @@ func TestLowerRateWhileManyWait(t *testing.T) {
 		}
 		elapse(time.Second)
 		require.LessOrEqual(t, admitted.Load()-before, int64(2))
-		require.LessOrEqual(t, ctl.Health(req.Endpoint).Waiting, 1)
+		require.LessOrEqual(t, queueOf(ctl, req.Endpoint).waiting, 1)
 		ctl.Reset(req.Endpoint)
 	})
 }
@@ -356,10 +356,10 @@ func TestComingBack(t *testing.T) {
 				require.Equal(t, c.same, decision.Until.Equal(mine.Until))
 				if c.goes {
 					require.Equal(t, max(0, -c.late), time.Since(begun))
-					require.Equal(t, 3, ctl.Health(req.Endpoint).Reserved)
+					require.Equal(t, 3, queueOf(ctl, req.Endpoint).reserved)
 				} else {
 					require.True(t, decision.Deferred())
-					require.Equal(t, 4, ctl.Health(req.Endpoint).Reserved)
+					require.Equal(t, 4, queueOf(ctl, req.Endpoint).reserved)
 				}
 			})
 		})
@@ -379,7 +379,7 @@ func TestEarlierThanReserved(t *testing.T) {
 		require.True(t, decision.Deferred())
 		permit.Done(delivered(time.Millisecond))
 		admit(t, ctl, req).Cancel()
-		require.Zero(t, ctl.Health(req.Endpoint).Reserved)
+		require.Zero(t, queueOf(ctl, req.Endpoint).reserved)
 	})
 }
 
@@ -413,7 +413,7 @@ func TestLateGoesFirst(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		require.Equal(t, 2, ctl.Health(req.Endpoint).Waiting)
+		require.Equal(t, 2, queueOf(ctl, req.Endpoint).waiting)
 		permit.Done(delivered(100 * time.Millisecond))
 		require.Equal(t, req.Delivery, <-order)
 		<-order
@@ -508,14 +508,14 @@ func TestGivenBack(t *testing.T) {
 		}
 		ctl.Forget(req.Endpoint, all[2].Delivery)
 		ctl.Forget(req.Endpoint, all[2].Delivery)
-		require.Equal(t, 4, ctl.Health(req.Endpoint).Reserved)
+		require.Equal(t, 4, queueOf(ctl, req.Endpoint).reserved)
 		decision := ctl.Acquire(t.Context(), another(req))
 		require.Equal(t, until[2], decision.Until, "the hole is used")
 		decision = ctl.Acquire(t.Context(), another(req))
 		require.Equal(t, until[4].Add(2*time.Second), decision.Until)
 
 		elapse(time.Hour)
-		require.Zero(t, ctl.Health(req.Endpoint).Reserved)
+		require.Zero(t, queueOf(ctl, req.Endpoint).reserved)
 		require.Zero(t, ctl.reserved.Load())
 		ctl.Forget(webhook.NewEndpointID(), req.Delivery)
 
@@ -528,10 +528,10 @@ func TestGivenBack(t *testing.T) {
 			answer <- decision
 		}()
 		synctest.Wait()
-		require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
+		require.Equal(t, 1, queueOf(ctl, req.Endpoint).waiting)
 		cancel()
 		require.True(t, (<-answer).Deferred())
-		require.Zero(t, ctl.Health(req.Endpoint).Waiting)
+		require.Zero(t, queueOf(ctl, req.Endpoint).waiting)
 		require.Zero(t, ctl.reserved.Load())
 	})
 }
@@ -549,7 +549,7 @@ func TestLimitsChange(t *testing.T) {
 
 		req.Limits.Rate = 0.25 // what is reserved was for a faster rate
 		ctl.Acquire(t.Context(), another(req))
-		require.Equal(t, 1, ctl.Health(req.Endpoint).Reserved)
+		require.Equal(t, 1, queueOf(ctl, req.Endpoint).reserved)
 
 		req.Limits.Rate = 1000
 		permit := admit(t, ctl, req)
@@ -560,7 +560,7 @@ func TestLimitsChange(t *testing.T) {
 			waiting <- permit
 		}()
 		synctest.Wait()
-		require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
+		require.Equal(t, 1, queueOf(ctl, req.Endpoint).waiting)
 		req.Limits.MaxInFlight = 3
 		elapse(50 * time.Millisecond)
 		begun := time.Now()
@@ -605,9 +605,8 @@ func TestNames(t *testing.T) {
 	} {
 		require.Equal(t, name, reason)
 	}
-	for c, name := range []string{"closed", "open", "half_open", "unknown"} {
-		require.Equal(t, name, Circuit(c).String())
-	}
+	require.Equal(t, []webhook.CircuitState{"closed", "open", "half_open"},
+		[]webhook.CircuitState{webhook.CircuitClosed, webhook.CircuitOpen, webhook.CircuitHalfOpen})
 }
 
 // When this process stalls for a moment, a quick endpoint looks slow: its deliveries wait until it
@@ -669,7 +668,7 @@ func TestStallDefersNobody(t *testing.T) {
 					synctest.Wait()
 				}
 				require.Equal(t, !c.waits, ctl.Slow(req.Endpoint), "where the next would have to come back")
-				require.Equal(t, c.waits, ctl.Health(req.Endpoint).WaitsFor == "")
+				require.Equal(t, c.waits, ctl.Health(req.Endpoint).DeferReason == "")
 				for _, permit := range sent {
 					permit.Done(delivered(stall))
 				}

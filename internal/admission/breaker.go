@@ -11,29 +11,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Circuit is the state of an endpoint's circuit breaker.
-type Circuit uint8
-
-// The states of a circuit.
-const (
-	CircuitClosed   Circuit = iota // requests are admitted
-	CircuitOpen                    // none is
-	CircuitHalfOpen                // one is, the probe, and decides
-)
-
-// String is the state's name in the API.
-func (c Circuit) String() string {
-	switch c {
-	case CircuitClosed:
-		return "closed"
-	case CircuitOpen:
-		return "open"
-	case CircuitHalfOpen:
-		return "half_open"
-	}
-	return "unknown"
-}
-
 const (
 	// maxCooldown is the longest cooldown between two probes.
 	maxCooldown = 10 * time.Minute
@@ -66,14 +43,14 @@ type breaker struct {
 	random   func() float64
 	counter  *counter // counts the window while it is closed; nil until the first result
 
-	state    Circuit
-	epoch    uint32        // changes with the state; a result of an earlier epoch says nothing
-	until    time.Duration // while it is open: the end of the cooldown
-	cooldown time.Duration // of the last opening
-	probe    *flight       // the probe under way
-	since    time.Duration // of the outage or the recovery
-	changed  bool          // since is set
-	closedAt time.Duration // when it closed last
+	state    webhook.CircuitState
+	epoch    uint32         // changes with the state; a result of an earlier epoch says nothing
+	until    time.Duration  // while it is open: the end of the cooldown
+	cooldown time.Duration  // of the last opening
+	probe    *activeRequest // the probe under way
+	since    time.Duration  // of the outage or the recovery
+	changed  bool           // since is set
+	closedAt time.Duration  // when it closed last
 
 	failures, requests uint32       // in the window, when it opened
 	last               retry.Reason // of the last failure before it opened
@@ -87,7 +64,7 @@ func (b *breaker) configure(now time.Duration, settings webhook.CircuitBreaker) 
 		return
 	}
 	b.settings = settings
-	if b.state == CircuitClosed {
+	if b.state == webhook.CircuitClosed {
 		b.counter = nil
 	} else if !settings.Enabled {
 		b.close(now)
@@ -95,7 +72,7 @@ func (b *breaker) configure(now time.Duration, settings webhook.CircuitBreaker) 
 }
 
 // report tells the breaker what became of a request.
-func (b *breaker) report(now time.Duration, f *flight, s signal, reason retry.Reason) {
+func (b *breaker) report(now time.Duration, f *activeRequest, s signal, reason retry.Reason) {
 	switch {
 	case f.epoch != b.epoch:
 	case f == b.probe:
@@ -107,7 +84,7 @@ func (b *breaker) report(now time.Duration, f *flight, s signal, reason retry.Re
 		case signalFailure:
 			b.open(now, 2*b.cooldown, reason)
 		}
-	case b.settings.Enabled && b.state == CircuitClosed && s != signalNone:
+	case b.settings.Enabled && b.state == webhook.CircuitClosed && s != signalNone:
 		if b.trips(s) {
 			cooldown := b.settings.Cooldown
 			if b.cooldown > 0 && now-b.closedAt < calm {
@@ -157,19 +134,19 @@ func (b *breaker) newCounter() *counter {
 func (b *breaker) open(now, cooldown time.Duration, reason retry.Reason) {
 	cooldown = max(min(cooldown, maxCooldown), b.settings.Cooldown)
 	rest := cooldown
-	if b.state != CircuitClosed || cooldown != b.settings.Cooldown {
+	if b.state != webhook.CircuitClosed || cooldown != b.settings.Cooldown {
 		rest -= time.Duration(earlyProbe * b.random() * float64(cooldown))
 	}
-	if b.state == CircuitClosed {
+	if b.state == webhook.CircuitClosed {
 		b.since, b.changed = now, true
 	}
-	b.state, b.cooldown, b.until, b.last = CircuitOpen, cooldown, now+rest, reason
+	b.state, b.cooldown, b.until, b.last = webhook.CircuitOpen, cooldown, now+rest, reason
 	b.epoch++
 }
 
 // close admits requests again.
 func (b *breaker) close(now time.Duration) {
-	b.state, b.probe = CircuitClosed, nil
+	b.state, b.probe = webhook.CircuitClosed, nil
 	b.since, b.changed, b.closedAt = now, true, now
 	b.epoch++
 	b.counter = nil
@@ -177,7 +154,7 @@ func (b *breaker) close(now time.Duration) {
 
 // reset closes the circuit and forgets what was counted, and how often it opened.
 func (b *breaker) reset(now time.Duration) {
-	if b.state != CircuitClosed {
+	if b.state != webhook.CircuitClosed {
 		b.close(now)
 	}
 	b.counter = nil
@@ -187,15 +164,15 @@ func (b *breaker) reset(now time.Duration) {
 
 // probeDue reports whether a request that is admitted now is the probe.
 func (b *breaker) probeDue(now time.Duration) bool {
-	return b.state != CircuitClosed && b.probe == nil && now >= b.until
+	return b.state != webhook.CircuitClosed && b.probe == nil && now >= b.until
 }
 
 // beginProbe makes a request the probe.
-func (b *breaker) beginProbe(f *flight) { b.state, b.probe = CircuitHalfOpen, f }
+func (b *breaker) beginProbe(f *activeRequest) { b.state, b.probe = webhook.CircuitHalfOpen, f }
 
 // endCooldown lets the next request be the probe; false when that makes no difference.
 func (b *breaker) endCooldown(now time.Duration) bool {
-	if b.state == CircuitClosed || b.probe != nil {
+	if b.state == webhook.CircuitClosed || b.probe != nil {
 		return false
 	}
 	b.until = min(b.until, now)
@@ -208,30 +185,30 @@ func (b *breaker) endCooldown(now time.Duration) bool {
 func (b *breaker) forceProbe(now time.Duration, at time.Time) (wasOpen bool) {
 	again := b.forced.Equal(at)
 	b.forced = at
-	if again || b.state != CircuitOpen {
+	if again || b.state != webhook.CircuitOpen {
 		return false
 	}
 	b.endCooldown(now)
 	b.cooldown = 0
-	b.state = CircuitHalfOpen
+	b.state = webhook.CircuitHalfOpen
 	return true
 }
 
 // relapsed reports whether the circuit has opened more than once in the same outage.
 func (b *breaker) relapsed() bool {
-	return b.state != CircuitClosed && b.cooldown > b.settings.Cooldown
+	return b.state != webhook.CircuitClosed && b.cooldown > b.settings.Cooldown
 }
 
 // recoversFromRelapse reports for how long a circuit that had relapsed has been closed; false
 // when it had not, or that is long ago.
 func (b *breaker) recoversFromRelapse(now time.Duration) (time.Duration, bool) {
 	closed := now - b.closedAt
-	return closed, b.state == CircuitClosed && b.cooldown > b.settings.Cooldown && closed < calm
+	return closed, b.state == webhook.CircuitClosed && b.cooldown > b.settings.Cooldown && closed < calm
 }
 
 // why says why the circuit is not closed.
 func (b *breaker) why() string {
-	if b.state == CircuitClosed || b.requests == 0 {
+	if b.state == webhook.CircuitClosed || b.requests == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d requests failed, the last with %s", b.failures, b.requests, b.last)

@@ -32,7 +32,7 @@ func results(t testing.TB, ctl *Controller, req Request, n int, every time.Durat
 func trip(t testing.TB, ctl *Controller, req Request) {
 	t.Helper()
 	results(t, ctl, req, req.Limits.Breaker.MinRequests, 0, refused(time.Millisecond))
-	require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+	require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 }
 
 // The circuit opens with the request that reaches both numbers, not before.
@@ -60,10 +60,10 @@ func TestOpensAtTheRightMoment(t *testing.T) {
 				req.Limits.Breaker = c.breaker
 				results(t, ctl, req, c.successes, 0, delivered(time.Millisecond))
 				results(t, ctl, req, c.failures-1, 0, refused(time.Millisecond))
-				require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+				require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 				results(t, ctl, req, 1, 0, refused(time.Millisecond))
 				h := ctl.Health(req.Endpoint)
-				require.Equal(t, CircuitOpen, h.Circuit)
+				require.Equal(t, webhook.CircuitOpen, h.Circuit)
 				require.Equal(t, c.why, h.Why)
 				require.Equal(t, time.Now(), h.Since)
 				require.Equal(t, time.Now().Add(30*time.Second), h.NextProbe)
@@ -83,14 +83,14 @@ func TestWindow(t *testing.T) {
 		results(t, ctl, req, 19, 0, refused(time.Millisecond))
 		elapse(time.Minute + 1)
 		results(t, ctl, req, 19, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		results(t, ctl, req, 1, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 
 		// The window rolls: nineteen within it, however long it takes.
 		req = guarded()
 		results(t, ctl, req, 100, time.Minute/18, refused(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 
 		req = guarded()
 		req.Limits.Breaker.Window = time.Second
@@ -103,7 +103,7 @@ func TestWindow(t *testing.T) {
 		for _, p := range permits {
 			p.Done(Result{Latency: 15 * time.Second, Reason: "timeout_headers", BreakerFailure: true})
 		}
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -121,16 +121,16 @@ func TestNeverOpens(t *testing.T) {
 		} {
 			req := guarded()
 			results(t, ctl, req, 200, 0, r)
-			require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+			require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		}
 		req := guarded()
 		for range 200 {
 			admit(t, ctl, another(req)).Cancel()
 		}
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		req = newRequest()
 		results(t, ctl, req, 200, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 
 		// What says nothing does not make a ratio smaller either.
 		req = guarded()
@@ -143,12 +143,13 @@ func TestNeverOpens(t *testing.T) {
 func TestOneProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var changes []CircuitChange
-		ctl := New(Config{OnCircuitChange: func(c CircuitChange) { changes = append(changes, c) }})
+		var changes []webhook.CircuitChange
+		ctl := New(Config{OnCircuitChange: func(c webhook.CircuitChange) { changes = append(changes, c) }})
 		req := guarded()
 		begun := time.Now()
 		stale := admit(t, ctl, another(req))
 		trip(t, ctl, req)
+		require.Equal(t, begun.Add(30*time.Second), ctl.Health(req.Endpoint).NextProbe)
 		var first Request
 		seen := map[time.Time]bool{}
 		for i := range 50 {
@@ -168,10 +169,10 @@ func TestOneProbe(t *testing.T) {
 		require.True(t, decision.Deferred())
 		elapse(time.Second + 1)
 		stale.Done(delivered(time.Millisecond)) // began before: says nothing
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 
 		probe := admit(t, ctl, first)
-		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
 		for range 5 {
 			for range 10 {
 				decision := ctl.Acquire(t.Context(), another(req))
@@ -181,17 +182,16 @@ func TestOneProbe(t *testing.T) {
 		}
 		probe.Done(delivered(time.Millisecond))
 		h := ctl.Health(req.Endpoint)
-		require.Equal(t, CircuitClosed, h.Circuit)
+		require.Equal(t, webhook.CircuitClosed, h.Circuit)
 		require.Empty(t, h.Why)
 		require.Positive(t, h.Rate)
 		require.Len(t, changes, 3)
 		for i, c := range changes {
-			require.Equal(t, req.Endpoint, c.Endpoint)
-			want := [][2]Circuit{{CircuitClosed, CircuitOpen}, {CircuitOpen, CircuitHalfOpen}, {CircuitHalfOpen, CircuitClosed}}[i]
-			require.Equal(t, want, [2]Circuit{c.From, c.To})
+			require.Equal(t, req.Endpoint, c.EndpointID)
+			states := []webhook.CircuitState{webhook.CircuitClosed, webhook.CircuitOpen, webhook.CircuitHalfOpen, webhook.CircuitClosed}
+			require.Equal(t, states[i:i+2], []webhook.CircuitState{c.From, c.To})
 		}
 		require.Equal(t, begun, changes[0].At)
-		require.Equal(t, begun.Add(30*time.Second), changes[0].NextProbe)
 		require.Equal(t, "20 of 20 requests failed, the last with http_503", changes[0].Why)
 	})
 }
@@ -220,7 +220,7 @@ func TestRampUpBeginsWithClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), guarded()
 		results(t, ctl, req, 600, 100*time.Millisecond, delivered(time.Millisecond))
-		for ctl.Health(req.Endpoint).Circuit == CircuitClosed {
+		for ctl.Health(req.Endpoint).Circuit == webhook.CircuitClosed {
 			results(t, ctl, req, 1, time.Millisecond, refused(time.Millisecond))
 		}
 		elapse(time.Hour)
@@ -252,10 +252,10 @@ func TestProbeNeedsASlot(t *testing.T) {
 		elapse(5 * time.Second)
 		decision := ctl.Acquire(t.Context(), another(req))
 		require.True(t, decision.Deferred())
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 		hangs.Done(refused(time.Millisecond))
 		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -270,10 +270,10 @@ func TestProbeWithoutAnswer(t *testing.T) {
 		admit(t, ctl, another(req)).Cancel()
 		elapse(time.Second)
 		admit(t, ctl, another(req)).Done(Result{Reason: "dns_temporary"})
-		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
 		elapse(time.Second)
 		admit(t, ctl, another(req)).Done(Result{Answered: true, Reason: "http_404"})
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -289,7 +289,7 @@ func TestCooldownDoubles(t *testing.T) {
 		for _, seconds := range []int{30, 60, 120, 240, 480, 600, 600} {
 			cooldown := time.Duration(seconds) * time.Second
 			h := ctl.Health(req.Endpoint)
-			require.Equal(t, CircuitOpen, h.Circuit)
+			require.Equal(t, webhook.CircuitOpen, h.Circuit)
 			require.Equal(t, since, h.Since)
 			require.Equal(t, cooldown, h.NextProbe.Sub(opened))
 			if seconds > 30 {
@@ -328,7 +328,7 @@ func TestOpensAgain(t *testing.T) {
 		recovers := func() {
 			elapse(time.Until(ctl.Health(req.Endpoint).NextProbe) + 1)
 			admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
-			require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+			require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		}
 		trip(t, ctl, req)
 		require.Equal(t, 30*time.Second, cooldown())
@@ -360,7 +360,7 @@ func TestFlapping(t *testing.T) {
 		s.end()
 		opened := 0
 		for _, c := range s.changes {
-			if c.From == CircuitClosed {
+			if c.From == webhook.CircuitClosed {
 				opened++
 			}
 		}
@@ -380,14 +380,14 @@ func TestBreakerSettingsChange(t *testing.T) {
 		results(t, ctl, req, 19, 0, refused(time.Millisecond))
 		req.Limits.Breaker.MinRequests = 5
 		results(t, ctl, req, 5, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 		req.Limits.Breaker.MinRequests = 10
 		decision := ctl.Acquire(t.Context(), another(req))
 		require.True(t, decision.Deferred())
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 		req.Limits.Breaker.Enabled = false
 		ctl.Acquire(canceled(), another(req))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -401,9 +401,9 @@ func TestReset(t *testing.T) {
 		elapse(31 * time.Second)
 		probe := admit(t, ctl, another(req))
 		ctl.Reset(req.Endpoint)
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		probe.Done(refused(time.Hour))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		elapse(2 * time.Second)
 		admit(t, ctl, another(req)).Done(Result{Answered: true, BreakerFailure: true, DeferFor: time.Hour})
 		require.Zero(t, rateOf(ctl, req.Endpoint, req.Limits))
@@ -420,7 +420,7 @@ func TestReset(t *testing.T) {
 		for _, p := range begun {
 			p.Done(refused(time.Millisecond))
 		}
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit, "what was before says nothing")
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit, "what was before says nothing")
 	})
 }
 

@@ -15,43 +15,43 @@ func TestBreakerStates(t *testing.T) {
 	t.Parallel()
 	signals := map[rune]signal{'s': signalSuccess, 'f': signalFailure, 'n': signalNone}
 	for results, want := range map[string]struct {
-		state    Circuit
+		state    webhook.CircuitState
 		cooldown time.Duration
 	}{
-		"":           {CircuitClosed, 0},
-		"fff":        {CircuitClosed, 0},
-		"ffff":       {CircuitOpen, 30 * time.Second},
-		"sffsf":      {CircuitOpen, 30 * time.Second},
-		"ssssffs":    {CircuitClosed, 0},
-		"nnnnfff":    {CircuitClosed, 0},
-		"fffs":       {CircuitClosed, 0},
-		"ffffpn":     {CircuitHalfOpen, 30 * time.Second},
-		"ffffpf":     {CircuitOpen, time.Minute},
-		"ffffpfpf":   {CircuitOpen, 2 * time.Minute},
-		"ffffps":     {CircuitClosed, 30 * time.Second},
-		"ffffpsfff":  {CircuitClosed, 30 * time.Second},
-		"ffffpsffff": {CircuitOpen, time.Minute},
+		"":           {webhook.CircuitClosed, 0},
+		"fff":        {webhook.CircuitClosed, 0},
+		"ffff":       {webhook.CircuitOpen, 30 * time.Second},
+		"sffsf":      {webhook.CircuitOpen, 30 * time.Second},
+		"ssssffs":    {webhook.CircuitClosed, 0},
+		"nnnnfff":    {webhook.CircuitClosed, 0},
+		"fffs":       {webhook.CircuitClosed, 0},
+		"ffffpn":     {webhook.CircuitHalfOpen, 30 * time.Second},
+		"ffffpf":     {webhook.CircuitOpen, time.Minute},
+		"ffffpfpf":   {webhook.CircuitOpen, 2 * time.Minute},
+		"ffffps":     {webhook.CircuitClosed, 30 * time.Second},
+		"ffffpsfff":  {webhook.CircuitClosed, 30 * time.Second},
+		"ffffpsffff": {webhook.CircuitOpen, time.Minute},
 	} {
-		b := breaker{random: func() float64 { return 0 }}
+		b := breaker{state: webhook.CircuitClosed, random: func() float64 { return 0 }}
 		b.configure(0, webhook.CircuitBreaker{Enabled: true, Window: time.Minute, MinRequests: 4, FailureRatio: 0.5, Cooldown: 30 * time.Second})
-		now, probe := time.Duration(0), (*flight)(nil)
+		now, probe := time.Duration(0), (*activeRequest)(nil)
 		for _, what := range results {
 			now += time.Second
 			if what == 'p' {
 				require.False(t, b.probeDue(b.until-1))
 				now = b.until
 				require.True(t, b.probeDue(now))
-				probe = &flight{epoch: b.epoch}
+				probe = &activeRequest{epoch: b.epoch}
 				b.beginProbe(probe)
 				require.False(t, b.probeDue(now), "one at a time")
 				continue
 			}
 			f := probe
 			if f == nil {
-				f = &flight{epoch: b.epoch}
+				f = &activeRequest{epoch: b.epoch}
 			}
 			b.report(now, f, signals[what], "http_500")
-			b.report(now, &flight{epoch: b.epoch + 1}, signalFailure, "http_500") // of another epoch
+			b.report(now, &activeRequest{epoch: b.epoch + 1}, signalFailure, "http_500") // of another epoch
 			probe = nil
 		}
 		require.Equal(t, want.state, b.state, results)

@@ -31,7 +31,7 @@ func TestRequestedProbe(t *testing.T) {
 
 		probe := admit(t, ctl, probing(req))
 		h := ctl.Health(req.Endpoint)
-		require.Equal(t, CircuitHalfOpen, h.Circuit)
+		require.Equal(t, webhook.CircuitHalfOpen, h.Circuit)
 		require.False(t, h.ProbeOver.Before(time.Now()))
 		require.False(t, h.ProbeOver.After(time.Now().Add(15*time.Second)))
 		elapse(5 * time.Second)
@@ -42,18 +42,18 @@ func TestRequestedProbe(t *testing.T) {
 		require.Equal(t, webhook.ReasonCircuitOpen, decision.Reason)
 		probe.Done(refused(time.Millisecond))
 		h = ctl.Health(req.Endpoint)
-		require.Equal(t, CircuitOpen, h.Circuit)
+		require.Equal(t, webhook.CircuitOpen, h.Circuit)
 		require.Zero(t, h.ProbeOver)
 		require.Equal(t, time.Now().Add(time.Minute), h.NextProbe, "as after any other probe")
 		require.Equal(t, "20 of 20 requests failed, the last with http_503", h.Why)
 
 		admit(t, ctl, probing(req)).Cancel() // nothing was learnt: the next one may ask at once
-		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
 		admit(t, ctl, probing(req)).Done(delivered(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		elapse(time.Minute)
 		results(t, ctl, req, 1, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit, "what the probe's breaker has seen is forgotten")
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit, "what the probe's breaker has seen is forgotten")
 	})
 }
 
@@ -62,8 +62,9 @@ func TestRequestedProbe(t *testing.T) {
 func TestCloseCircuit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var changes []Circuit
-		ctl, req := New(Config{Random: func() float64 { return 0 }, OnCircuitChange: func(c CircuitChange) { changes = append(changes, c.To) }}), guarded()
+		var changes []webhook.CircuitState
+		changed := func(c webhook.CircuitChange) { changes = append(changes, c.To) }
+		ctl, req := New(Config{Random: func() float64 { return 0 }, OnCircuitChange: changed}), guarded()
 		require.False(t, ctl.CloseCircuit(req.Endpoint, time.Now()), "nothing is known of it")
 		other := guarded()
 		admit(t, ctl, other).Done(delivered(time.Millisecond))
@@ -78,8 +79,8 @@ func TestCloseCircuit(t *testing.T) {
 
 		said := time.Now()
 		require.True(t, ctl.CloseCircuit(req.Endpoint, said))
-		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
-		require.Equal(t, CircuitHalfOpen, changes[len(changes)-1])
+		require.Equal(t, webhook.CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitHalfOpen, changes[len(changes)-1])
 		require.Empty(t, ctl.OpenCircuits())
 		require.False(t, ctl.CloseCircuit(req.Endpoint, said.Add(1)), "it is half open")
 		probe := admit(t, ctl, another(req))
@@ -87,14 +88,14 @@ func TestCloseCircuit(t *testing.T) {
 		require.Nil(t, second, "one at a time")
 		probe.Done(refused(time.Millisecond))
 		h := ctl.Health(req.Endpoint)
-		require.Equal(t, CircuitOpen, h.Circuit)
+		require.Equal(t, webhook.CircuitOpen, h.Circuit)
 		require.Equal(t, time.Now().Add(30*time.Second), h.NextProbe, "the cooldown begins anew")
 
 		require.False(t, ctl.CloseCircuit(req.Endpoint, said.Add(1)), "that has been carried out, or was in vain")
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 		require.True(t, ctl.CloseCircuit(req.Endpoint, said.Add(2)))
 		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 
 		elapse(2 * time.Minute) // the ramp-up is over, and it was not closed for long
 		trip(t, ctl, req)

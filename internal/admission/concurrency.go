@@ -14,8 +14,8 @@ const (
 	agesSeen = 16
 )
 
-// flight is a request that is under way.
-type flight struct {
+// activeRequest is a request that is under way.
+type activeRequest struct {
 	start, timeout time.Duration
 	epoch          uint32 // of the circuit breaker
 }
@@ -24,7 +24,7 @@ type flight struct {
 // how often a slot becomes free.
 type concurrency struct {
 	limit    int
-	inFlight []*flight // in the order of their start
+	inFlight []*activeRequest // in the order of their start
 
 	latency time.Duration // smoothed, of ended requests
 	known   bool          // there was one
@@ -35,7 +35,7 @@ func (c *concurrency) full() bool { return len(c.inFlight) >= c.limit }
 
 // add takes a slot for a request, or reports that none is free. This is where max_in_flight is
 // enforced: no permit is given without it.
-func (c *concurrency) add(f *flight) bool {
+func (c *concurrency) add(f *activeRequest) bool {
 	if c.full() {
 		return false
 	}
@@ -44,7 +44,7 @@ func (c *concurrency) add(f *flight) bool {
 }
 
 // remove gives the slot of a request back.
-func (c *concurrency) remove(f *flight) {
+func (c *concurrency) remove(f *activeRequest) {
 	i := slices.Index(c.inFlight, f)
 	c.inFlight = slices.Delete(c.inFlight, i, i+1)
 }

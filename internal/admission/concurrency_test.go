@@ -14,10 +14,10 @@ func TestSlots(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := concurrency{limit: rapid.IntRange(1, 5).Draw(t, "limit")}
-		var taken []*flight
+		var taken []*activeRequest
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				f := &flight{}
+				f := &activeRequest{}
 				added := c.add(f)
 				require.Equal(t, len(taken) < c.limit, added)
 				if added {
@@ -46,7 +46,7 @@ func TestLatencyOfRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	c := concurrency{limit: 2}
 	require.Equal(t, unknownLatency, c.smoothed(0), "nothing is known")
-	c.add(&flight{start: 0, timeout: 15 * time.Second})
+	c.add(&activeRequest{start: 0, timeout: 15 * time.Second})
 	require.Equal(t, 2*time.Second, c.smoothed(2*time.Second), "the first one hangs")
 	c.measure(80 * time.Millisecond)
 	c.measure(160 * time.Millisecond)
@@ -61,7 +61,7 @@ func TestNextFreeSlot(t *testing.T) {
 	c := concurrency{limit: 1}
 	require.Equal(t, time.Second, c.nextFree(time.Second), "it is free")
 	c.measure(100 * time.Millisecond)
-	c.add(&flight{start: 0, timeout: 10 * time.Second})
+	c.add(&activeRequest{start: 0, timeout: 10 * time.Second})
 	for now, want := range map[time.Duration]time.Duration{
 		50 * time.Millisecond:  100 * time.Millisecond,
 		200 * time.Millisecond: 400 * time.Millisecond,

@@ -48,7 +48,7 @@ type endpoint struct {
 func newEndpoint(id webhook.EndpointID, env *environment, l *lock, now time.Duration) *endpoint {
 	e := &endpoint{id: id, env: env, lock: l}
 	e.rate.born, e.rate.sentAt = now, now
-	e.breaker.random = env.config.Random
+	e.breaker.state, e.breaker.random = webhook.CircuitClosed, env.config.Random
 	e.reservations.total = &env.reserved
 	return e
 }
@@ -103,7 +103,7 @@ func (e *endpoint) hasHost(name string) bool {
 }
 
 // learn takes in what an ended request tells about its receiver.
-func (e *endpoint) learn(now time.Duration, f *flight, r *Result) {
+func (e *endpoint) learn(now time.Duration, f *activeRequest, r *Result) {
 	if r.Latency <= 0 {
 		r.Latency = now - f.start
 	}
@@ -131,33 +131,29 @@ func (e *endpoint) learn(now time.Duration, f *flight, r *Result) {
 }
 
 // report tells the circuit breaker what became of a request.
-func (e *endpoint) report(now time.Duration, f *flight, s signal, reason retry.Reason) {
+func (e *endpoint) report(now time.Duration, f *activeRequest, s signal, reason retry.Reason) {
 	before := e.breaker.state
 	e.breaker.report(now, f, s, reason)
 	e.followCircuit(now, before)
 }
 
 // followCircuit does what follows from a change of the circuit.
-func (e *endpoint) followCircuit(now time.Duration, before Circuit) {
+func (e *endpoint) followCircuit(now time.Duration, before webhook.CircuitState) {
 	b := &e.breaker
 	if b.state == before {
 		return
 	}
-	change := CircuitChange{Endpoint: e.id, From: before, To: b.state, At: e.env.time(now), Why: b.why()}
-	if b.state == CircuitOpen {
-		change.NextProbe = e.env.time(b.until)
-	}
-	e.lock.changes = append(e.lock.changes, change)
+	e.lock.changes = append(e.lock.changes, webhook.CircuitChange{EndpointID: e.id, From: before, To: b.state, At: e.env.time(now), Why: b.why()})
 	switch b.state {
-	case CircuitOpen:
+	case webhook.CircuitOpen:
 		e.invalidate(never)
 		e.rate.startRampUp(b.until+e.probeTime(now), rampTime) // if the next probe succeeds
-	case CircuitClosed:
+	case webhook.CircuitClosed:
 		if now > e.rate.ramp.from+soon { // reservations are for a recovery that was expected long ago
 			e.invalidate(never)
 		}
 		e.rate.startRampUp(now, rampTime)
-	case CircuitHalfOpen:
+	case webhook.CircuitHalfOpen:
 	}
 }
 
@@ -173,7 +169,7 @@ func (e *endpoint) blocked(now time.Duration) (time.Duration, string) {
 	switch {
 	case e.blockedUntil > now:
 		return e.blockedUntil, e.blockedFor
-	case e.breaker.state != CircuitClosed:
+	case e.breaker.state != webhook.CircuitClosed:
 		return max(e.nextProbe(now), now+1), webhook.ReasonCircuitOpen
 	}
 	return 0, ""
@@ -233,7 +229,7 @@ func (e *endpoint) timeout(now time.Duration, retries int) time.Duration {
 
 // unresponsive reports whether the circuit is not closed, or requests take long.
 func (e *endpoint) unresponsive(now time.Duration) bool {
-	return e.breaker.state != CircuitClosed || e.slots.smoothed(now) > slowLatency
+	return e.breaker.state != webhook.CircuitClosed || e.slots.smoothed(now) > slowLatency
 }
 
 // invalidate lets waiting deliveries ask again, and drops the reservations for times before the given one.
@@ -257,7 +253,7 @@ func (e *endpoint) idle(now time.Duration) bool {
 
 // forgettable reports whether nothing was learnt of the endpoint that still matters.
 func (e *endpoint) forgettable(now time.Duration) bool {
-	return now >= e.blockedUntil && e.autoTimeout.empty(now) && (e.breaker.state == CircuitClosed || now > e.breaker.until+idleAfter)
+	return now >= e.blockedUntil && e.autoTimeout.empty(now) && (e.breaker.state == webhook.CircuitClosed || now > e.breaker.until+idleAfter)
 }
 
 func (e *endpoint) unlock() { e.lock.unlock(e.env.config.OnCircuitChange) }

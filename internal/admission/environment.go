@@ -27,7 +27,7 @@ type Config struct {
 	Random func() float64
 	// OnCircuitChange is called with each change of a circuit, without a lock. It must be
 	// quick. May be nil.
-	OnCircuitChange func(CircuitChange)
+	OnCircuitChange func(webhook.CircuitChange)
 }
 
 func (c Config) withDefaults() Config {
@@ -44,15 +44,6 @@ func (c Config) withDefaults() Config {
 		c.MaxReserved = 250_000
 	}
 	return c
-}
-
-// CircuitChange is a change of an endpoint's circuit.
-type CircuitChange struct {
-	Endpoint  webhook.EndpointID
-	From, To  Circuit
-	At        time.Time
-	NextProbe time.Time // when it opened
-	Why       string    // it is not closed: "14 of 20 requests failed, the last with http_503"
 }
 
 // environment is what the endpoints of a Controller share.
@@ -97,11 +88,11 @@ func (v *environment) forgetHost(h *host) {
 type lock struct {
 	sync.Mutex
 
-	changes []CircuitChange
+	changes []webhook.CircuitChange
 }
 
 // unlock gives the lock back, then reports the changes of circuits.
-func (l *lock) unlock(report func(CircuitChange)) {
+func (l *lock) unlock(report func(webhook.CircuitChange)) {
 	changes := l.changes
 	l.changes = nil
 	l.Unlock()

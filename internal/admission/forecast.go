@@ -30,6 +30,13 @@ func (c *Controller) Forecast(id webhook.EndpointID) (f Forecast) {
 	return f
 }
 
+// UsualRate is how many requests per second an endpoint was sent before its last outage, or lately if that is more; 0 if
+// nothing is known.
+func (c *Controller) UsualRate(id webhook.EndpointID) (rate float64) {
+	c.look(id, func(e *endpoint, now time.Duration) { rate = max(e.rate.earlier, e.rate.measured(now)) })
+	return rate
+}
+
 // Slow reports whether an attempt is likely to take long: the latency is above 1 s, it would be
 // deferred, or the circuit is not closed.
 func (c *Controller) Slow(id webhook.EndpointID) (slow bool) {

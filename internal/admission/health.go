@@ -6,47 +6,22 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Health is how an endpoint is seen by this process.
-type Health struct {
-	Circuit   Circuit
-	Since     time.Time // of the outage or the recovery; zero when the circuit was never open
-	Why       string    // it is not closed: "14 of 20 requests failed, the last with http_503"
-	NextProbe time.Time // while it is open
-	ProbeOver time.Time // while a probe is under way: when it is likely to be over
-
-	BlockedUntil time.Time // by what the receiver asked for; zero when nothing
-	BlockedFor   string
-
-	Latency     time.Duration // smoothed; 0 when nothing is known
-	Rate        float64       // requests per second that are admitted now; 0 while none is
-	RecentRate  float64       // measured, of requests that were sent
-	EarlierRate float64       // that before the last outage; 0 when there was none
-	Recovering  bool          // the rate ramps up after an outage
-	WaitsFor    string        // why a new delivery would be deferred now; "" when it would not
-	Timeout     time.Duration // of a first attempt now, when it is automatic; 0 when not
-
-	InFlight int
-	Waiting  int // inside Acquire
-	Reserved int // deferred
-
-	Recent
-	SuccessStreak, FailureStreak int // attempts in a row
-}
-
-// Health tells how an endpoint is. One that is not remembered has the zero Health.
-func (c *Controller) Health(id webhook.EndpointID) (h Health) {
+// Health is how this process sees an endpoint, with times of Config.Now. The circuit of one that is not remembered is
+// closed, and all else zero.
+func (c *Controller) Health(id webhook.EndpointID) webhook.Observation {
+	h := webhook.Observation{Circuit: webhook.CircuitClosed}
 	c.look(id, func(e *endpoint, now time.Duration) { h = e.health(now) })
 	return h
 }
 
-func (e *endpoint) health(now time.Duration) Health {
+func (e *endpoint) health(now time.Duration) webhook.Observation {
 	b := &e.breaker
-	h := Health{
+	h := webhook.Observation{
 		Circuit: b.state, Why: b.why(),
-		Rate: e.effectiveRate(now), RecentRate: e.rate.measured(now), EarlierRate: e.rate.earlier, Recovering: e.rampingUp(now),
-		InFlight: len(e.slots.inFlight), Waiting: len(e.waiters), Reserved: len(e.reservations.all) - len(e.waiters),
-		Recent: e.recent.sum(now), SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
+		Rate: e.effectiveRate(now), Recovering: e.rampingUp(now), InFlight: len(e.slots.inFlight),
+		SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
 	}
+	h.Delivered, h.Failed, h.First, h.Retries = e.recent.sum(now)
 	if b.changed {
 		h.Since = e.env.time(b.since)
 	}
@@ -56,7 +31,7 @@ func (e *endpoint) health(now time.Duration) Health {
 	if e.limits.AutoTimeout {
 		h.Timeout = e.timeout(now, 0)
 	}
-	if b.state == CircuitOpen {
+	if b.state == webhook.CircuitOpen {
 		h.NextProbe = e.env.time(b.until)
 	}
 	if b.probe != nil {
@@ -67,10 +42,10 @@ func (e *endpoint) health(now time.Duration) Health {
 		h.ProbeOver = e.env.time(over)
 	}
 	if e.blockedUntil > now {
-		h.BlockedUntil, h.BlockedFor = e.env.time(e.blockedUntil), e.blockedFor
+		h.BlockedUntil, h.BlockReason = e.env.time(e.blockedUntil), e.blockedFor
 	}
 	if at, reason := e.earliest(now); at > now+e.patience() {
-		h.WaitsFor = reason
+		h.DeferReason = reason
 	}
 	return h
 }
@@ -83,17 +58,17 @@ func (e *endpoint) healthy(now time.Duration) bool {
 		return false
 	}
 	answers := e.recent.failureStreak == 0 && e.slots.smoothed(now) <= slowLatency
-	sum := e.recent.sum(now)
-	return answers || len(e.slots.inFlight) == 0 && sum.Delivered+sum.Failed == 0
+	delivered, failed, _, _ := e.recent.sum(now)
+	return answers || len(e.slots.inFlight) == 0 && delivered+failed == 0
 }
 
 // EachUnhealthy calls f with every endpoint that is not healthy:
 // no request is admitted or a delivery waits, the last request failed, it is slow, or its rate
 // ramps up. Those of a shard are copied under its lock, and f is called without one: the whole is
 // not of one moment.
-func (c *Controller) EachUnhealthy(f func(webhook.EndpointID, Health)) {
+func (c *Controller) EachUnhealthy(f func(webhook.EndpointID, webhook.Observation)) {
 	for i := range c.shards {
-		found := map[webhook.EndpointID]Health{}
+		found := map[webhook.EndpointID]webhook.Observation{}
 		c.each(i, func(e *endpoint, now time.Duration) {
 			if !e.healthy(now) {
 				found[e.id] = e.health(now)
@@ -109,7 +84,7 @@ func (c *Controller) EachUnhealthy(f func(webhook.EndpointID, Health)) {
 func (c *Controller) OpenCircuits() (all []webhook.EndpointID) {
 	for i := range c.shards {
 		c.each(i, func(e *endpoint, _ time.Duration) {
-			if e.breaker.state == CircuitOpen {
+			if e.breaker.state == webhook.CircuitOpen {
 				all = append(all, e.id)
 			}
 		})
@@ -131,7 +106,7 @@ func (c *Controller) Totals() (sum Totals) {
 			sum.InFlight += len(e.slots.inFlight)
 			sum.Waiting += len(e.waiters)
 			sum.Reserved += len(e.reservations.all) - len(e.waiters)
-			if e.breaker.state != CircuitClosed {
+			if e.breaker.state != webhook.CircuitClosed {
 				sum.NotClosed++
 			}
 		})

@@ -17,7 +17,7 @@ import (
 func TestUnknownEndpoint(t *testing.T) {
 	t.Parallel()
 	ctl, id := New(Config{}), webhook.NewEndpointID()
-	require.Equal(t, Health{}, ctl.Health(id))
+	require.Equal(t, webhook.Observation{Circuit: webhook.CircuitClosed}, ctl.Health(id))
 	require.InDelta(t, 10_000, rateOf(ctl, id, Limits{}), 0)
 	require.InDelta(t, 3, rateOf(ctl, id, Limits{Rate: 3}), 0)
 	require.Equal(t, unknownReserved, ctl.Releasable(id))
@@ -36,14 +36,15 @@ func TestHealth(t *testing.T) {
 		results(t, ctl, req, 5, time.Second, again)
 		admit(t, ctl, another(req))
 		h := ctl.Health(req.Endpoint)
-		require.Equal(t, Recent{Delivered: 10, Failed: 5, First: 10, Retries: 5}, h.Recent)
+		require.Equal(t, [4]int{10, 5, 10, 5}, [4]int{h.Delivered, h.Failed, h.First, h.Retries})
 		require.InDelta(t, 0.5, h.RetryRatio(), 1e-9)
 		require.Equal(t, 20*time.Millisecond, h.Latency)
 		require.Equal(t, 1, h.InFlight)
 		require.Equal(t, 5, h.FailureStreak)
 		require.Zero(t, h.SuccessStreak)
-		require.InDelta(t, 1, h.RecentRate, 0.15)
-		require.InDelta(t, 1, h.EarlierRate, 0.15)
+		require.InDelta(t, 1, queueOf(ctl, req.Endpoint).recent, 0.15)
+		require.InDelta(t, 1, queueOf(ctl, req.Endpoint).earlier, 0.15)
+		require.InDelta(t, 1, ctl.UsualRate(req.Endpoint), 0.15)
 		require.InEpsilon(t, 500, h.Rate, 0.06)
 		require.Equal(t, Totals{Endpoints: 1, InFlight: 1}, ctl.Totals())
 
@@ -51,7 +52,7 @@ func TestHealth(t *testing.T) {
 		require.Equal(t, 10, ctl.Health(req.Endpoint).Delivered)
 		elapse(5 * time.Minute)
 		h = ctl.Health(req.Endpoint)
-		require.Equal(t, Recent{}, h.Recent)
+		require.Zero(t, h.Attempts()+h.First+h.Retries)
 		require.Zero(t, h.RetryRatio())
 	})
 }
@@ -65,7 +66,7 @@ func TestEachUnhealthy(t *testing.T) {
 	hinted.PaceFor = time.Minute
 	for name, c := range map[string]struct {
 		make func(t *testing.T, ctl *Controller, req Request)
-		want func(t *testing.T, h Health) // nil: it is well
+		want func(t *testing.T, h webhook.Observation) // nil: it is well
 	}{
 		"answers": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
@@ -75,10 +76,10 @@ func TestEachUnhealthy(t *testing.T) {
 		"failed once": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			results(t, ctl, req, 1, 0, refused(time.Millisecond))
-		}, func(t *testing.T, h Health) {
+		}, func(t *testing.T, h webhook.Observation) {
 			t.Helper()
 			require.Equal(t, 1, h.FailureStreak)
-			require.Empty(t, h.WaitsFor)
+			require.Empty(t, h.DeferReason)
 		}},
 		"failed long ago": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
@@ -88,33 +89,33 @@ func TestEachUnhealthy(t *testing.T) {
 		"slow": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			results(t, ctl, req, 1, 0, delivered(2*time.Second))
-		}, func(t *testing.T, h Health) { t.Helper(); require.Equal(t, 2*time.Second, h.Latency) }},
+		}, func(t *testing.T, h webhook.Observation) { t.Helper(); require.Equal(t, 2*time.Second, h.Latency) }},
 		"hangs": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			for range 10 {
 				admit(t, ctl, another(req))
 			}
 			elapse(2 * time.Second)
-		}, func(t *testing.T, h Health) {
+		}, func(t *testing.T, h webhook.Observation) {
 			t.Helper()
 			require.Equal(t, 10, h.InFlight)
-			require.Equal(t, webhook.ReasonInFlight, h.WaitsFor)
+			require.Equal(t, webhook.ReasonInFlight, h.DeferReason)
 		}},
 		"at its rate": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			req.Limits.Rate = 0.5
 			results(t, ctl, req, 1, 0, delivered(time.Millisecond))
 			ctl.Acquire(t.Context(), another(req))
-		}, func(t *testing.T, h Health) {
+			require.Equal(t, 1, queueOf(ctl, req.Endpoint).reserved)
+		}, func(t *testing.T, h webhook.Observation) {
 			t.Helper()
-			require.Equal(t, 1, h.Reserved)
-			require.Equal(t, webhook.ReasonRate, h.WaitsFor)
+			require.Equal(t, webhook.ReasonRate, h.DeferReason)
 			require.False(t, h.Recovering)
 		}},
-		"open": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); trip(t, ctl, req) }, func(t *testing.T, h Health) {
+		"open": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); trip(t, ctl, req) }, func(t *testing.T, h webhook.Observation) {
 			t.Helper()
-			require.Equal(t, CircuitOpen, h.Circuit)
-			require.Equal(t, webhook.ReasonCircuitOpen, h.WaitsFor)
+			require.Equal(t, webhook.CircuitOpen, h.Circuit)
+			require.Equal(t, webhook.ReasonCircuitOpen, h.DeferReason)
 			require.False(t, h.Recovering, "no request is admitted yet")
 		}},
 		"half open": {func(t *testing.T, ctl *Controller, req Request) {
@@ -122,15 +123,18 @@ func TestEachUnhealthy(t *testing.T) {
 			trip(t, ctl, req)
 			elapse(31 * time.Second)
 			admit(t, ctl, another(req))
-		}, func(t *testing.T, h Health) { t.Helper(); require.Equal(t, CircuitHalfOpen, h.Circuit) }},
+		}, func(t *testing.T, h webhook.Observation) {
+			t.Helper()
+			require.Equal(t, webhook.CircuitHalfOpen, h.Circuit)
+		}},
 		"recovers": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			trip(t, ctl, req)
 			elapse(31 * time.Second)
 			results(t, ctl, req, 1, 0, delivered(time.Millisecond))
-		}, func(t *testing.T, h Health) {
+		}, func(t *testing.T, h webhook.Observation) {
 			t.Helper()
-			require.Equal(t, CircuitClosed, h.Circuit)
+			require.Equal(t, webhook.CircuitClosed, h.Circuit)
 			require.True(t, h.Recovering)
 			require.Less(t, h.Rate, 100.0)
 		}},
@@ -140,14 +144,20 @@ func TestEachUnhealthy(t *testing.T) {
 			elapse(31 * time.Second)
 			results(t, ctl, req, 1, 6*time.Minute, delivered(time.Millisecond))
 		}},
-		"asked for a pause": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, asked) }, func(t *testing.T, h Health) {
+		"asked for a pause": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			require.Equal(t, webhook.ReasonRetryAfter, h.BlockedFor)
-			require.Equal(t, webhook.ReasonRetryAfter, h.WaitsFor)
+			results(t, ctl, req, 1, 0, asked)
+		}, func(t *testing.T, h webhook.Observation) {
+			t.Helper()
+			require.Equal(t, webhook.ReasonRetryAfter, h.BlockReason)
+			require.Equal(t, webhook.ReasonRetryAfter, h.DeferReason)
 		}},
-		"hinted": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, hinted) }, func(t *testing.T, h Health) {
+		"hinted": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			require.Equal(t, webhook.ReasonRateLimitHint, h.WaitsFor)
+			results(t, ctl, req, 1, 0, hinted)
+		}, func(t *testing.T, h webhook.Observation) {
+			t.Helper()
+			require.Equal(t, webhook.ReasonRateLimitHint, h.DeferReason)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,8 +166,8 @@ func TestEachUnhealthy(t *testing.T) {
 				ctl := New(Config{})
 				req := guarded()
 				c.make(t, ctl, req)
-				var seen []Health
-				ctl.EachUnhealthy(func(id webhook.EndpointID, h Health) {
+				var seen []webhook.Observation
+				ctl.EachUnhealthy(func(id webhook.EndpointID, h webhook.Observation) {
 					require.Equal(t, req.Endpoint, id)
 					require.Equal(t, h, ctl.Health(id), "no lock is held, and it is the same")
 					seen = append(seen, h)
@@ -189,7 +199,7 @@ func TestEachUnhealthyOfMany(t *testing.T) {
 		}
 	}
 	got := map[webhook.EndpointID]int{}
-	ctl.EachUnhealthy(func(id webhook.EndpointID, _ Health) { got[id]++ })
+	ctl.EachUnhealthy(func(id webhook.EndpointID, _ webhook.Observation) { got[id]++ })
 	require.Equal(t, want, got)
 }
 
@@ -269,7 +279,7 @@ func TestReservationsFit(t *testing.T) {
 				permit.Done(delivered(0))
 			}
 			room, got := roomOf(ctl, req.Endpoint), 0
-			taken := ctl.Health(req.Endpoint).Reserved
+			taken := queueOf(ctl, req.Endpoint).reserved
 			require.InDelta(t, c.room, room+taken, 2)
 			require.LessOrEqual(t, ctl.Releasable(req.Endpoint), room)
 			if c.rate > 100 {
@@ -448,7 +458,7 @@ func TestRememberedWhileNeeded(t *testing.T) {
 			permit = roomy.Acquire(canceled(), sameShard(first)).Permit
 			permit.Done(delivered(0))
 		}
-		require.Equal(t, remembered, roomy.Health(first.Endpoint) != Health{})
+		require.Equal(t, remembered, roomy.Health(first.Endpoint) != webhook.Observation{Circuit: webhook.CircuitClosed})
 	}
 }
 
@@ -473,7 +483,7 @@ func TestReservedBound(t *testing.T) {
 func TestStress(t *testing.T) {
 	t.Parallel()
 	var open atomic.Int32
-	ctl := New(Config{MaxEndpoints: shards, OnCircuitChange: func(CircuitChange) { open.Add(1) }})
+	ctl := New(Config{MaxEndpoints: shards, OnCircuitChange: func(webhook.CircuitChange) { open.Add(1) }})
 	endpoints := make([]Request, 20)
 	inFlight := make([]atomic.Int32, len(endpoints))
 	for i := range endpoints {

@@ -97,7 +97,7 @@ func (h *hostModel) check(inFlight map[string]int) {
 
 // overdue reports whether a delivery waits beyond its reservation that could be admitted, but for the host.
 func (e *endpoint) overdue(now time.Duration) bool {
-	return len(e.waiters) > 0 && e.waiters[0].at <= now && e.breaker.state == CircuitClosed && !e.slots.full() &&
+	return len(e.waiters) > 0 && e.waiters[0].at <= now && e.breaker.state == webhook.CircuitClosed && !e.slots.full() &&
 		(e.rate.allowsLate(now) || !e.timerSet)
 }
 

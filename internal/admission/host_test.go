@@ -184,7 +184,7 @@ func TestProbeOfABusyHost(t *testing.T) {
 			}
 		}
 		elapse(time.Minute)
-		require.Equal(t, CircuitOpen, sick.controller.Health(sick.endpoint).Circuit)
+		require.Equal(t, webhook.CircuitOpen, sick.controller.Health(sick.endpoint).Circuit)
 		for sick.delivered() < 20 {
 			require.Less(t, sick.now(), 5*time.Minute)
 			elapse(time.Second)
@@ -205,7 +205,7 @@ func TestProbeWaitsForTheHost(t *testing.T) {
 		req := guarded()
 		req.Host = "a.test:443"
 		failed := 0
-		for ; ctl.Health(req.Endpoint).Circuit == CircuitClosed; failed++ {
+		for ; ctl.Health(req.Endpoint).Circuit == webhook.CircuitClosed; failed++ {
 			admit(t, ctl, another(req)).Done(refused(time.Millisecond))
 			elapse(10 * time.Millisecond)
 		}
@@ -220,17 +220,17 @@ func TestProbeWaitsForTheHost(t *testing.T) {
 			admitted <- permit
 		}()
 		elapse(100 * time.Millisecond)
-		require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
-		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, 1, queueOf(ctl, req.Endpoint).waiting)
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 		later := ctl.Acquire(t.Context(), another(req))
 		require.True(t, later.Deferred())
 		require.Equal(t, 1, ctl.Totals().InFlight)
 		busy.Done(delivered(time.Second))
 		probe := <-admitted
 		require.NotNil(t, probe)
-		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
 		probe.Done(delivered(time.Millisecond))
-		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		require.Positive(t, failed)
 	})
 }
@@ -297,7 +297,7 @@ func TestQuickAtAHost(t *testing.T) {
 					entered <- kindOf(decision)
 				}()
 				synctest.Wait()
-				require.Equal(t, c.waits, ctl.Health(req.Endpoint).Waiting == 1)
+				require.Equal(t, c.waits, queueOf(ctl, req.Endpoint).waiting == 1)
 				busy.Done(delivered(c.stall))
 				require.Equal(t, c.waits, <-entered == isAdmitted)
 			})
@@ -312,7 +312,7 @@ func TestProbeOfAHangingHost(t *testing.T) {
 		ctl := New(Config{MaxInFlightPerHost: 1})
 		req := guarded()
 		req.Host = "a.test:443"
-		for ctl.Health(req.Endpoint).Circuit == CircuitClosed {
+		for ctl.Health(req.Endpoint).Circuit == webhook.CircuitClosed {
 			admit(t, ctl, another(req)).Done(refused(time.Millisecond))
 			elapse(10 * time.Millisecond)
 		}
@@ -366,7 +366,7 @@ func TestHealthOfABusyHost(t *testing.T) {
 		admit(t, ctl, req).Done(delivered(time.Millisecond))
 		first, second := admit(t, ctl, another(other)), admit(t, ctl, another(other))
 		elapse(20 * time.Second)
-		require.Equal(t, webhook.ReasonHost, ctl.Health(req.Endpoint).WaitsFor)
+		require.Equal(t, webhook.ReasonHost, ctl.Health(req.Endpoint).DeferReason)
 		require.True(t, ctl.Slow(req.Endpoint))
 		require.Less(t, rateOf(ctl, req.Endpoint, req.Limits), 2.0)
 		decision := ctl.Acquire(t.Context(), another(req))
@@ -375,7 +375,7 @@ func TestHealthOfABusyHost(t *testing.T) {
 		first.Done(delivered(20 * time.Second))
 		second.Done(delivered(20 * time.Second))
 		elapse(time.Until(decision.Until) + 2*lateness)
-		require.Empty(t, ctl.Health(req.Endpoint).WaitsFor)
+		require.Empty(t, ctl.Health(req.Endpoint).DeferReason)
 		admit(t, ctl, another(req)).Cancel()
 	})
 }
@@ -442,7 +442,7 @@ func TestStressOfHosts(t *testing.T) {
 					permit.Done(delivered(0))
 				}
 				ctl.Health(req.Endpoint)
-				ctl.EachUnhealthy(func(webhook.EndpointID, Health) {})
+				ctl.EachUnhealthy(func(webhook.EndpointID, webhook.Observation) {})
 			}
 		})
 	}

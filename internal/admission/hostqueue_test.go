@@ -116,11 +116,11 @@ func TestNeedsSlot(t *testing.T) {
 		"none":            {func(e *endpoint) { e.reservations.expire(never) }, false},
 		"far off":         {func(e *endpoint) { e.reservations.all[0].at += time.Minute }, false},
 		"too late":        {func(e *endpoint) { e.reservations.all[0].at = -time.Minute }, false},
-		"at its own cap":  {func(e *endpoint) { e.slots.inFlight = make([]*flight, e.slots.limit) }, false},
+		"at its own cap":  {func(e *endpoint) { e.slots.inFlight = make([]*activeRequest, e.slots.limit) }, false},
 		"blocked":         {func(e *endpoint) { e.blockedUntil = time.Hour }, false},
-		"open":            {func(e *endpoint) { e.breaker.state, e.breaker.until = CircuitOpen, time.Hour }, false},
-		"open, probe due": {func(e *endpoint) { e.breaker.state = CircuitOpen }, true},
-		"being probed":    {func(e *endpoint) { e.breaker.state, e.breaker.probe = CircuitHalfOpen, &flight{} }, false},
+		"open":            {func(e *endpoint) { e.breaker.state, e.breaker.until = webhook.CircuitOpen, time.Hour }, false},
+		"open, probe due": {func(e *endpoint) { e.breaker.state = webhook.CircuitOpen }, true},
+		"being probed":    {func(e *endpoint) { e.breaker.state, e.breaker.probe = webhook.CircuitHalfOpen, &activeRequest{} }, false},
 	} {
 		ctl := newClock().controller(func(c *Config) { c.MaxInFlightPerHost = 1 })
 		h := admit(t, ctl, at("a.test:443")).host

@@ -232,8 +232,9 @@ func (m *model) check(rate float64, slots int) {
 	require.LessOrEqual(m, len(m.sending), slots, "more in flight than allowed")
 	h := m.controller.Health(m.request.Endpoint)
 	require.Equal(m, len(m.sending), h.InFlight)
-	require.Equal(m, len(m.inside), h.Waiting)
-	require.LessOrEqual(m, h.Waiting, quickWaiters+maxWaiters)
+	waiting := queueOf(m.controller, m.request.Endpoint).waiting
+	require.Equal(m, len(m.inside), waiting)
+	require.LessOrEqual(m, waiting, quickWaiters+maxWaiters)
 
 	// A late delivery, or one that waited for a slot, uses a reservation that is past.
 	waits := shortPatience

@@ -1,11 +1,15 @@
 package admission
 
-import "time"
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
 
 // Permit is the right to send one request. It ends once, with Done or Cancel; what is said after
 // that is ignored.
 type Permit struct {
-	flight
+	activeRequest
 
 	endpoint *endpoint
 	host     *host // whose slot it has; nil where there is no limit
@@ -46,12 +50,12 @@ func (e *endpoint) admitAtOnce(now time.Duration, req *Request) *Permit {
 // has no free slot. Every permit comes from here. While the circuit is not closed the request is
 // the probe.
 func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
-	p := &Permit{endpoint: e, host: e.host, flight: flight{start: now, timeout: e.timeout(now, retries), epoch: e.breaker.epoch}}
-	if e.host.full() || !e.slots.add(&p.flight) || !e.host.add(now, &e.turn) {
+	p := &Permit{endpoint: e, host: e.host, activeRequest: activeRequest{start: now, timeout: e.timeout(now, retries), epoch: e.breaker.epoch}}
+	if e.host.full() || !e.slots.add(&p.activeRequest) || !e.host.add(now, &e.turn) {
 		return nil
 	}
-	if before := e.breaker.state; before != CircuitClosed {
-		e.breaker.beginProbe(&p.flight)
+	if before := e.breaker.state; before != webhook.CircuitClosed {
+		e.breaker.beginProbe(&p.activeRequest)
 		e.followCircuit(now, before)
 	}
 	e.rate.charge(now, at, e.limits.Rate)
@@ -61,11 +65,11 @@ func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
 // finish takes a request out of flight and learns from its result, if there is one.
 func (e *endpoint) finish(now time.Duration, p *Permit, r *Result) {
 	p.ended = true
-	e.slots.remove(&p.flight)
+	e.slots.remove(&p.activeRequest)
 	if r != nil {
-		e.learn(now, &p.flight, r)
+		e.learn(now, &p.activeRequest, r)
 	} else {
-		e.report(now, &p.flight, signalNone, "")
+		e.report(now, &p.activeRequest, signalNone, "")
 	}
 	if p.host != nil {
 		p.host.remove(now, now-p.start)

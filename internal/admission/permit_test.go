@@ -31,7 +31,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		outcome := retry.Classify(retry.Answer{Fault: fault}, retry.Default())
 		r := ResultOf(outcome, 3, time.Second)
 		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
-		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.Trouble, TimedOut: late}, r)
+		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.BreakerFailure, TimedOut: late}, r)
 		require.Equal(t, want[outcome.Reason], told(r), outcome.Reason)
 		seen[outcome.Reason] = true
 	}
@@ -100,7 +100,7 @@ func TestReceiverBlocks(t *testing.T) {
 				permit.Done(c.result)
 				h := ctl.Health(req.Endpoint)
 				require.Equal(t, until, h.BlockedUntil)
-				require.Equal(t, c.reason, h.BlockedFor)
+				require.Equal(t, c.reason, h.BlockReason)
 				require.Zero(t, rateOf(ctl, req.Endpoint, req.Limits))
 				require.True(t, ctl.Slow(req.Endpoint))
 
@@ -137,7 +137,7 @@ func TestRampUpAfterRetryAfter(t *testing.T) {
 		admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 30 * time.Second})
 		elapse(30 * time.Second)
 		admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 30 * time.Second})
-		require.InEpsilon(t, 20, ctl.Health(req.Endpoint).EarlierRate, 0.01, "of before the outage")
+		require.InEpsilon(t, 20, queueOf(ctl, req.Endpoint).earlier, 0.01, "of before the outage")
 		elapse(30 * time.Second)
 		for _, want := range []float64{2, 2 + 28.0/3, 2 + 28*2.0/3, 30, 60, 120} {
 			require.InEpsilon(t, want, rateOf(ctl, req.Endpoint, req.Limits), 0.01)

@@ -64,7 +64,7 @@ func TestRampUpForWhatWasReserved(t *testing.T) {
 		})
 		go s.stream(100, asks) // half of them have reservations until long after
 		s.sleep(asks - time.Second)
-		require.Greater(t, s.controller.Health(s.endpoint).Reserved, 2000)
+		require.Greater(t, queueOf(s.controller, s.endpoint).reserved, 2000)
 		s.sleep(10 * time.Minute)
 		s.end()
 		require.Equal(t, len(s.all), s.delivered())

@@ -25,16 +25,7 @@ func (w *window[T]) at(now, length time.Duration) *T {
 	return &w.parts[part%windowParts]
 }
 
-// Recent counts the attempts of the last 15 minutes (12 to 15, as the count rolls).
-type Recent struct {
-	Delivered, Failed int
-	First, Retries    int // first attempts and later ones
-}
-
-// RetryRatio is retries ÷ first attempts, of which at least one is assumed.
-func (r Recent) RetryRatio() float64 { return float64(r.Retries) / float64(max(r.First, 1)) }
-
-// recent are the counts behind Recent.
+// recent counts the attempts of the last 15 minutes (12 to 15, as the count rolls).
 type recent struct {
 	window[struct{ delivered, failed, first, retries uint32 }]
 
@@ -59,13 +50,13 @@ func (r *recent) count(now time.Duration, result *Result) {
 	}
 }
 
-func (r *recent) sum(now time.Duration) (sum Recent) {
+func (r *recent) sum(now time.Duration) (delivered, failed, first, retries int) {
 	r.at(now, recentPart)
 	for i := range r.parts {
-		sum.Delivered += int(r.parts[i].delivered)
-		sum.Failed += int(r.parts[i].failed)
-		sum.First += int(r.parts[i].first)
-		sum.Retries += int(r.parts[i].retries)
+		delivered += int(r.parts[i].delivered)
+		failed += int(r.parts[i].failed)
+		first += int(r.parts[i].first)
+		retries += int(r.parts[i].retries)
 	}
-	return sum
+	return delivered, failed, first, retries
 }

@@ -32,7 +32,7 @@ func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
 		Latency: latency, Number: number, Reason: outcome.Reason,
 		Delivered:      outcome.Decision == retry.Delivered,
 		Answered:       outcome.Status != 0,
-		BreakerFailure: outcome.Trouble,
+		BreakerFailure: outcome.BreakerFailure,
 		TimedOut:       timedOut(outcome.Reason),
 		PaceFor:        outcome.PaceFor,
 	}

@@ -104,7 +104,7 @@ func (e *endpoint) pacing(now time.Duration) pacing {
 
 // admissible reports whether a new delivery is admitted at once, and none waits.
 func (e *endpoint) admissible(now time.Duration) bool {
-	return len(e.reservations.all) == 0 && !e.slots.full() && e.breaker.state == CircuitClosed &&
+	return len(e.reservations.all) == 0 && !e.slots.full() && e.breaker.state == webhook.CircuitClosed &&
 		e.blockedUntil <= now && e.rate.conforms(now) && e.host.open(&e.turn)
 }
 

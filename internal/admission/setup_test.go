@@ -97,5 +97,18 @@ func rateOf(c *Controller, id webhook.EndpointID, limits Limits) float64 {
 	return rate
 }
 
+// queue is what the admission knows of an endpoint and does not tell.
+type queue struct {
+	waiting, reserved int
+	recent, earlier   float64 // rates: now, and before the last outage
+}
+
+func queueOf(c *Controller, id webhook.EndpointID) (q queue) {
+	c.look(id, func(e *endpoint, now time.Duration) {
+		q = queue{len(e.waiters), len(e.reservations.all) - len(e.waiters), e.rate.measured(now), e.rate.earlier}
+	})
+	return q
+}
+
 // elapse lets a bubble's time go by.
 func elapse(d time.Duration) { <-time.After(d) }

@@ -37,7 +37,7 @@ type sim struct {
 	inFlight int
 	most     int // in flight
 	reserved int // the most ever
-	changes  []CircuitChange
+	changes  []webhook.CircuitChange
 	wait     sync.WaitGroup
 	ended    bool
 	stop     context.CancelFunc
@@ -62,8 +62,8 @@ func newSim(t *testing.T, limits Limits, serve func(time.Duration) (time.Duratio
 func newSims(t *testing.T, n int, config Config, limits Limits, serve func(time.Duration) (time.Duration, Result)) []*sim {
 	t.Helper()
 	sims := make([]*sim, n)
-	config.OnCircuitChange = func(c CircuitChange) {
-		s := sims[slices.IndexFunc(sims, func(s *sim) bool { return s.endpoint == c.Endpoint })]
+	config.OnCircuitChange = func(c webhook.CircuitChange) {
+		s := sims[slices.IndexFunc(sims, func(s *sim) bool { return s.endpoint == c.EndpointID })]
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.changes = append(s.changes, c)
@@ -208,7 +208,7 @@ func (s *sim) releaser() {
 	for s.sleep(time.Second) {
 		room := roomOf(s.controller, s.endpoint)
 		s.mu.Lock()
-		s.reserved = max(s.reserved, s.controller.Health(s.endpoint).Reserved)
+		s.reserved = max(s.reserved, queueOf(s.controller, s.endpoint).reserved)
 		n := min(room, len(s.held))
 		for _, d := range s.held[:n] {
 			d.release <- struct{}{}
@@ -254,7 +254,7 @@ func (s *sim) closed() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.changes[len(s.changes)-1]
-	require.Equal(s.t, CircuitClosed, last.To)
+	require.Equal(s.t, webhook.CircuitClosed, last.To)
 	return last.At.Sub(s.begun)
 }
 

@@ -133,7 +133,7 @@ func TestAutoTimeoutRemembers(t *testing.T) {
 	require.Equal(t, webhook.DefaultTimeout, ctl.Health(req.Endpoint).Timeout)
 	c.advance(idleAfter)
 	others()
-	require.Equal(t, Health{}, ctl.Health(req.Endpoint))
+	require.Equal(t, webhook.Observation{Circuit: webhook.CircuitClosed}, ctl.Health(req.Endpoint))
 
 	require.Equal(t, autoLeast, after(t, ctl, req, autoEnough, fast))
 	fixed := req
@@ -205,7 +205,7 @@ func TestRetriesHaveMoreTime(t *testing.T) {
 					got <- permit
 				}()
 				synctest.Wait()
-				require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
+				require.Equal(t, 1, queueOf(ctl, req.Endpoint).waiting)
 				for _, permit := range permits {
 					permit.Cancel()
 				}

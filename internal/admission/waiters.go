@@ -80,7 +80,7 @@ func (e *endpoint) ready(now time.Duration) bool {
 	if len(e.waiters) == 0 {
 		return false
 	}
-	if e.breaker.state != CircuitClosed {
+	if e.breaker.state != webhook.CircuitClosed {
 		return e.probeDue(now)
 	}
 	return !e.slots.full() && e.rate.allowsLate(now) && (e.waiters[0].at <= now || e.rate.conforms(now))
@@ -90,7 +90,7 @@ func (e *endpoint) ready(now time.Duration) bool {
 // to others.
 func (e *endpoint) needsSlot(now, within time.Duration) bool {
 	e.expire(now)
-	if len(e.reservations.all) == 0 || e.blockedUntil > now || e.slots.full() || e.breaker.state != CircuitClosed && !e.probeDue(now) {
+	if len(e.reservations.all) == 0 || e.blockedUntil > now || e.slots.full() || e.breaker.state != webhook.CircuitClosed && !e.probeDue(now) {
 		return false
 	}
 	return e.reservations.all[0].at <= now+within
@@ -100,7 +100,7 @@ func (e *endpoint) needsSlot(now, within time.Duration) bool {
 func (e *endpoint) admitFirst(now time.Duration) bool {
 	w := e.waiters[0]
 	at := min(w.at, now)
-	if e.breaker.state != CircuitClosed {
+	if e.breaker.state != webhook.CircuitClosed {
 		at = now
 	}
 	e.leave(w)

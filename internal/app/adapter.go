@@ -51,15 +51,15 @@ func tenantLimits(c config.Config) webhook.Limits {
 	}
 }
 
-// counted counts the events that the store accepts, makes a span of their commit, and puts their
+// observedEvents counts the events that the store accepts, makes a span of their commit, and puts their
 // deliveries into the request's trace.
-type counted struct {
+type observedEvents struct {
 	*events.Events
 
 	metrics *telemetry.Metrics
 }
 
-func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
+func (c observedEvents) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
 	below, span := tracing.Below(ctx, "commit events")
 	accepted, err := c.Events.Accept(below, e)
 	span.End(err)
@@ -70,7 +70,7 @@ func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accept
 	return accepted, err
 }
 
-func (c counted) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
+func (c observedEvents) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
 	below, span := tracing.Below(ctx, "commit events")
 	span.Number("everpost.events", len(b.Events))
 	all, err := c.Events.AcceptBatch(below, b)

@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// What is counted is what was stored: not what was refused, and not what was known.
+// What is observedEvents is what was stored: not what was refused, and not what was known.
 func TestAcceptedEventsAreCounted(t *testing.T) {
 	t.Parallel()
 	store, err := stores.Open(t.Context(), stores.Config{URL: postgrestest.New(t), MaxConns: 2})
@@ -23,7 +23,7 @@ func TestAcceptedEventsAreCounted(t *testing.T) {
 	t.Cleanup(store.Close)
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme"})
 	require.NoError(t, err)
-	c := counted{store.Events, telemetry.NewMetrics("test")}
+	c := observedEvents{store.Events, telemetry.NewMetrics("test")}
 	event := func(id string) webhook.NewEvent {
 		return webhook.NewEvent{TenantID: "acme", Type: "a", Payload: []byte("1"), ExternalID: id}
 	}

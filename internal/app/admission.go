@@ -56,6 +56,5 @@ func (a *App) usualRate(id webhook.EndpointID) int {
 	if a.admission == nil {
 		return 0
 	}
-	h := a.admission.Health(id)
-	return int(60 * max(h.EarlierRate, h.RecentRate))
+	return int(60 * a.admission.UsualRate(id))
 }

@@ -317,7 +317,7 @@ func (a *App) startAPI() {
 	server := api.New(api.Config{
 		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
-		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays, Statistics: a.store.Statistics,
+		Events: observedEvents{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays, Statistics: a.store.Statistics,
 		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
@@ -332,6 +332,7 @@ func (a *App) startAPI() {
 		func() float64 { return float64(server.BodyBytes()) })
 	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
 		func() float64 { return float64(server.InFlight()) })
+	a.push(phaseAPI, func(context.Context) { server.Close() })
 	handler, end := a.withConsole(server)
 	a.api = server.HTTPServer(handler)
 	a.api.RegisterOnShutdown(end)

@@ -28,9 +28,9 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 		workers = append(workers, process(t, o))
 	}
 	path := "http://" + alone.APIAddr() + "/v1/tenants/acme/endpoints/" + id + "/close-circuit"
-	circuits := func() (all []string) {
+	circuits := func() (all []webhook.CircuitState) {
 		for _, w := range workers {
-			all = append(all, w.admission.Health(parse(t, id)).Circuit.String())
+			all = append(all, w.admission.Health(parse(t, id)).Circuit)
 		}
 		return all
 	}
@@ -40,7 +40,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	for _, w := range workers {
 		w.fail(t, id, 2)
 	}
-	require.Equal(t, []string{"open", "open"}, circuits())
+	require.Equal(t, []webhook.CircuitState{"open", "open"}, circuits())
 	require.Eventually(t, func() bool {
 		seen, err := alone.health.Circuit(t.Context(), "acme", parse(t, id))
 		require.NoError(t, err)
@@ -49,17 +49,17 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	status, answer = call(t, "POST", path, "")
 	require.Equal(t, http.StatusOK, status, answer)
 	require.Nil(t, answer["probe_delivery_id"], "nothing waits")
-	require.Eventually(t, func() bool { return slices.Equal(circuits(), []string{"half_open", "half_open"}) }, 2*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return slices.Equal(circuits(), []webhook.CircuitState{"half_open", "half_open"}) }, 2*time.Second, 5*time.Millisecond)
 
 	// The probe fails, and it was said once.
 	w := workers[0]
 	w.pass(t, id, admission.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
-	require.Equal(t, []string{"open", "half_open"}, circuits())
+	require.Equal(t, []webhook.CircuitState{"open", "half_open"}, circuits())
 	closed, err := w.store.EndpointHealth.CircuitClosings(t.Context(), w.admission.OpenCircuits())
 	require.NoError(t, err)
 	require.Contains(t, closed, parse(t, id))
 	require.False(t, w.admission.CloseCircuit(parse(t, id), closed[parse(t, id)]), "it was carried out before")
-	require.Equal(t, []string{"open", "half_open"}, circuits())
+	require.Equal(t, []webhook.CircuitState{"open", "half_open"}, circuits())
 	entries, err := alone.store.Audit.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Equal(t, "endpoint.close_circuit", entries[0].Action)

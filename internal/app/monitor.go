@@ -54,18 +54,17 @@ func (o observer) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progr
 func (o observer) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool) {
 	if ended && a == nil {
 		o.Ended(p)
+		o.monitor.Ended(ref, p)
 	}
-	o.statistics.Counted(ref, a, p, ended)
+	o.statistics.Counted(ref, a, p.State, ended)
 }
 
 // circuitChanged is called when the circuit of an endpoint opens, is probed or closes.
-func (a *App) circuitChanged(c admission.CircuitChange) {
-	a.metrics.CircuitChanged(c.To.String())
-	a.log.Info("an endpoint's circuit has changed", "endpoint", c.Endpoint, "from", c.From.String(), "to", c.To.String(), "why", c.Why)
-	a.monitor.CircuitChanged(monitor.CircuitChange{
-		EndpointID: c.Endpoint, From: webhook.CircuitState(c.From.String()), To: webhook.CircuitState(c.To.String()),
-		At: byClock(a.store.Now, c.At), Why: c.Why,
-	})
+func (a *App) circuitChanged(c webhook.CircuitChange) {
+	a.metrics.CircuitChanged(string(c.To))
+	a.log.Info("an endpoint's circuit has changed", "endpoint", c.EndpointID, "from", c.From, "to", c.To, "why", c.Why)
+	c.At = byClock(a.store.Now, c.At)
+	a.monitor.CircuitChanged(c)
 }
 
 // endpointStates gives the monitor the state of endpoints in admission.
@@ -75,12 +74,12 @@ type endpointStates struct {
 }
 
 func (s endpointStates) State(id webhook.EndpointID) (webhook.Observation, bool) {
-	h := s.admission.Health(id)
-	return seenOf(h, s.now), h != (admission.Health{})
+	o := s.admission.Health(id)
+	return observedBy(s.now, o), o != (webhook.Observation{Circuit: webhook.CircuitClosed})
 }
 
 func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation)) {
-	s.admission.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h, s.now)) })
+	s.admission.EachUnhealthy(func(id webhook.EndpointID, o webhook.Observation) { visit(id, observedBy(s.now, o)) })
 }
 
 func (s endpointStates) OpenCircuits() []webhook.EndpointID { return s.admission.OpenCircuits() }
@@ -91,21 +90,14 @@ func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 
 func (s endpointStates) Reset(id webhook.EndpointID) { s.admission.Reset(id) }
 
-// seenOf converts the state of an endpoint in admission for other processes: to times by the database's clock.
-func seenOf(h admission.Health, now func() time.Time) webhook.Observation {
-	s := webhook.Observation{
-		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,
-		BlockedUntil: h.BlockedUntil, BlockReason: h.BlockedFor, DeferReason: h.WaitsFor,
-		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, Timeout: h.Timeout, InFlight: h.InFlight,
-		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
-		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,
-	}
-	for _, t := range []*time.Time{&s.Since, &s.NextProbe, &s.ProbeOver, &s.BlockedUntil} {
+// observedBy converts the times of an observation, for other processes: to the database's clock.
+func observedBy(now func() time.Time, o webhook.Observation) webhook.Observation {
+	for _, t := range []*time.Time{&o.Since, &o.NextProbe, &o.ProbeOver, &o.BlockedUntil} {
 		if !t.IsZero() {
 			*t = byClock(now, *t).UTC().Round(time.Millisecond) // the two clocks are not read at once
 		}
 	}
-	return s
+	return o
 }
 
 // byClock converts a time of this process's clock to another clock.

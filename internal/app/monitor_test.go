@@ -172,25 +172,15 @@ func (a *App) seen(t *testing.T, id string) webhook.Observation {
 func TestTimesOfTheAdmission(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	h := admission.Health{
-		Circuit: admission.CircuitOpen, Since: at, NextProbe: at.Add(time.Second), ProbeOver: at.Add(2 * time.Second), BlockedUntil: at.Add(3 * time.Second),
+	o := webhook.Observation{
+		Circuit: webhook.CircuitOpen, Since: at, NextProbe: at.Add(time.Second), ProbeOver: at.Add(2 * time.Second), BlockedUntil: at.Add(3 * time.Second),
 	}
 	for _, off := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
-		got := seenOf(h, func() time.Time { return time.Now().Add(off) })
+		got := observedBy(func() time.Time { return time.Now().Add(off) }, o)
 		for n, seen := range []time.Time{got.Since, got.NextProbe, got.ProbeOver, got.BlockedUntil} {
 			require.WithinDuration(t, at.Add(off+time.Duration(n)*time.Second), seen, 100*time.Millisecond)
 		}
-		require.Zero(t, seenOf(admission.Health{}, time.Now).BlockedUntil)
-	}
-}
-
-// The admission's names of a circuit are the domain's.
-func TestNamesOfCircuits(t *testing.T) {
-	t.Parallel()
-	for c, want := range map[admission.Circuit]webhook.CircuitState{
-		admission.CircuitClosed: webhook.CircuitClosed, admission.CircuitHalfOpen: webhook.CircuitHalfOpen, admission.CircuitOpen: webhook.CircuitOpen,
-	} {
-		require.Equal(t, want, seenOf(admission.Health{Circuit: c}, time.Now).Circuit)
+		require.Zero(t, observedBy(time.Now, webhook.Observation{}).BlockedUntil)
 	}
 }
 

@@ -73,7 +73,7 @@ func eventually(t *testing.T, list func() []string) []string {
 	return list()
 }
 
-// R11: a request that the door has let in is carried through by all that comes after
+// R11: a request that the API has accepted is carried through by all that comes after
 // it: stored, and started at Temporal, before the worker takes leave; the writers end
 // before the connection to Temporal. Meanwhile the process says that it is stopping.
 func TestR11OrderOfStopping(t *testing.T) {
@@ -115,7 +115,7 @@ func TestR11OrderOfStopping(t *testing.T) {
 	status, answer = call(t, "GET", admin+"/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Equal(t, map[string]any{"status": "stopping"}, answer)
-	require.Empty(t, temporal.called(), "the worker waits for the door")
+	require.Empty(t, temporal.called(), "the worker waits for the API")
 
 	_, err = io.WriteString(slow, body)
 	require.NoError(t, err)

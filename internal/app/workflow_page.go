@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/client"
 )
 
 const (
@@ -23,15 +22,7 @@ func (a *App) workflowURL(id string) string {
 	if a.options.UIURL == "" {
 		return ""
 	}
-	return a.options.UIURL + "/namespaces/" + url.PathEscape(a.namespace()) + "/workflows/" + url.PathEscape(id)
-}
-
-// namespace is Temporal's namespace.
-func (a *App) namespace() string {
-	if a.options.Temporal.Namespace == "" {
-		return client.DefaultNamespace
-	}
-	return a.options.Temporal.Namespace
+	return a.options.UIURL + "/namespaces/" + url.PathEscape(NamespaceName(a.options.Temporal)) + "/workflows/" + url.PathEscape(id)
 }
 
 // workflowsKept is for how long the Web UI shows a workflow that has ended; 0 if that is not known.
@@ -63,7 +54,7 @@ func (a *App) watchRetention(ctx context.Context) {
 func (a *App) readRetention(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, retentionTimeout)
 	defer cancel()
-	found, err := a.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: a.namespace()})
+	found, err := a.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: NamespaceName(a.options.Temporal)})
 	if err != nil {
 		return 0, err //nolint:wrapcheck // the caller names what was read
 	}

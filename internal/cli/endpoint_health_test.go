@@ -26,7 +26,7 @@ func TestEndpointsHealth(t *testing.T) {
 	endpoint, err := webhook.ParseEndpointID(id)
 	require.NoError(t, err)
 	since := time.Now().UTC()
-	require.NoError(t, b.store.EndpointHealth.WriteSeen(t.Context(), "a worker", map[webhook.EndpointID]webhook.Observation{endpoint: {
+	require.NoError(t, b.store.EndpointHealth.WriteObservations(t.Context(), "a worker", map[webhook.EndpointID]webhook.Observation{endpoint: {
 		Circuit: webhook.CircuitOpen, Since: since, NextProbe: since.Add(time.Hour), Why: "14 of 20 requests failed, the last with http_503",
 		BlockedUntil: since.Add(30 * time.Minute), BlockReason: webhook.ReasonRetryAfter, DeferReason: webhook.ReasonCircuitOpen,
 		Latency: 41 * time.Millisecond, Delivered: 6, Failed: 14, First: 10, Retries: 10, FailureStreak: 14,

@@ -221,7 +221,7 @@ func (w *world) make(tenant string, o contracttest.Operation) string {
 			parsed, err := webhook.ParseEndpointID(id)
 			require.NoError(w, err)
 			seen := map[webhook.EndpointID]webhook.Observation{parsed: {Circuit: webhook.CircuitOpen}}
-			require.NoError(w, w.store.EndpointHealth.WriteSeen(w.Context(), id, seen))
+			require.NoError(w, w.store.EndpointHealth.WriteObservations(w.Context(), id, seen))
 		}
 		return id
 	case "events":

@@ -152,7 +152,7 @@ func outcomes() map[string]judged {
 	// failure), whether it may be gone for good (ambiguous_delays bounds it), and what ends
 	// a delivery.
 	unhealthy := func(reason retry.Reason) retry.Outcome {
-		return retry.Outcome{Decision: retry.Retry, Reason: reason, Trouble: true}
+		return retry.Outcome{Decision: retry.Retry, Reason: reason, BreakerFailure: true}
 	}
 	ambiguous := func(reason retry.Reason) retry.Outcome {
 		return retry.Outcome{Decision: retry.Retry, Reason: reason, Ambiguous: true}
@@ -165,7 +165,7 @@ func outcomes() map[string]judged {
 		return retry.Outcome{Decision: retry.Delivered, Reason: retry.ReasonDelivered, Status: status}
 	}
 	strange := func(status int) retry.Outcome {
-		return retry.Outcome{Decision: retry.Retry, Reason: retry.HTTPReason(status), Status: retry.NormalStatus(status), Trouble: true}
+		return retry.Outcome{Decision: retry.Retry, Reason: retry.HTTPReason(status), Status: retry.NormalStatus(status), BreakerFailure: true}
 	}
 	const ok, broken = "HTTP/1.1 200 OK\r\n", "HTTP/1.1 500 Oh\r\n"
 	public := GuardConfig{AllowHTTP: true, AnyPort: true}
@@ -297,7 +297,7 @@ func TestOutcomeOfEveryStatus(t *testing.T) {
 		case status == 410:
 			want.DisableEndpoint = true
 		case status == 429, status >= 500:
-			want.Decision, want.Trouble = retry.Retry, true
+			want.Decision, want.BreakerFailure = retry.Retry, true
 		}
 		if want.Decision == retry.Retry {
 			want.RetryAfter = 7 * time.Second

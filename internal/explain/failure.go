@@ -195,7 +195,7 @@ func Wait(reason string) string {
 	case webhook.ReasonBacklog:
 		return "many are waiting before it"
 	case webhook.ReasonCircuitOpen:
-		return "the receiver is in trouble and is given a rest"
+		return "the circuit of its endpoint is open"
 	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
 		return "the receiver asked for a pause"
 	case webhook.ReasonRate:

@@ -201,16 +201,8 @@ func (m *Monitor) deadLettered(ref webhook.Ref, p webhook.Progress, now time.Tim
 	}})
 }
 
-// CircuitChange is a change of the circuit of an endpoint.
-type CircuitChange struct {
-	EndpointID webhook.EndpointID
-	From, To   webhook.CircuitState
-	At         time.Time // by the database's clock
-	Why        string    // the circuit is not closed
-}
-
-// CircuitChanged observes a change of a circuit.
-func (m *Monitor) CircuitChanged(c CircuitChange) {
+// CircuitChanged observes a change of a circuit, at a time of the database's clock.
+func (m *Monitor) CircuitChanged(c webhook.CircuitChange) {
 	switch {
 	case c.To == webhook.CircuitOpen && c.From == webhook.CircuitClosed:
 		m.outages.opened(c.EndpointID, c.At)

@@ -99,7 +99,7 @@ func TestOutagesAreForgotten(t *testing.T) {
 	require.Equal(t, now, since)
 }
 
-// A circuit that opens again, and that no change has closed, was forgotten by the gate:
+// A circuit that opens again, and that no change has closed, was forgotten by the admission:
 // a new outage begins.
 func TestOutageOfForgottenEndpointIsOver(t *testing.T) {
 	t.Parallel()
@@ -118,7 +118,7 @@ func TestOutageOfForgottenEndpointIsOver(t *testing.T) {
 	require.Equal(t, now, since, "after a change it goes on")
 }
 
-// Outages of endpoints that the gate has forgotten are forgotten.
+// Outages of endpoints that the admission has forgotten are forgotten.
 func TestForgottenEndpointsHaveNoOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -128,10 +128,10 @@ func TestForgottenEndpointsHaveNoOutage(t *testing.T) {
 		b.send(t, m, 1, 503)
 	}
 	forgotten := webhook.NewEndpointID()
-	m.CircuitChanged(CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
+	m.CircuitChanged(webhook.CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
 	m.pruneOutages()
-	require.Len(t, m.outages.open, 2, "the gate may be about to report it")
-	m.CircuitChanged(CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
+	require.Len(t, m.outages.open, 2, "the admission may be about to report it")
+	m.CircuitChanged(webhook.CircuitChange{EndpointID: forgotten, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
 	m.pruneOutages()
 	require.Len(t, m.outages.open, 2, "it has opened since")
 	m.pruneOutages()

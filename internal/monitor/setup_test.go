@@ -99,10 +99,10 @@ func (b *bundle) now(t *testing.T) webhook.Endpoint {
 type process struct {
 	*Monitor
 
-	store   *stores.DB
-	starter *starter.Starter
-	gate    *admission.Controller
-	metrics *telemetry.Metrics
+	store      *stores.DB
+	starter    *starter.Starter
+	controller *admission.Controller
+	metrics    *telemetry.Metrics
 }
 
 // process makes one whose Monitor is not started.
@@ -114,13 +114,9 @@ func (b *bundle) process(t *testing.T) *process {
 	m := &process{store: b.store(t), metrics: telemetry.NewMetrics("test")}
 	m.starter = starter.New(starter.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(m.starter.Stop)
-	m.gate = admission.New(admission.Config{OnCircuitChange: func(c admission.CircuitChange) {
-		m.CircuitChanged(CircuitChange{
-			EndpointID: c.Endpoint, From: webhook.CircuitState(c.From.String()), To: webhook.CircuitState(c.To.String()), At: c.At, Why: c.Why,
-		})
-	}})
+	m.controller = admission.New(admission.Config{OnCircuitChange: func(c webhook.CircuitChange) { m.CircuitChanged(c) }})
 	m.Monitor = New(Config{
-		Admission: endpointStates{m.gate}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
+		Admission: endpointStates{m.controller}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
 		Starter: m.starter,
 		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Owner: t.Name(),
 	})
@@ -135,27 +131,16 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// endpointStates is a gate as the Monitor sees it.
+// endpointStates is an admission as the Monitor sees it.
 type endpointStates struct{ *admission.Controller }
 
 func (s endpointStates) State(id webhook.EndpointID) (webhook.Observation, bool) {
-	h := s.Health(id)
-	return seenOf(h), h != (admission.Health{})
-}
-
-func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation)) {
-	s.Controller.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h)) })
+	o := s.Health(id)
+	return o, o != (webhook.Observation{Circuit: webhook.CircuitClosed})
 }
 
 func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 	s.Controller.CloseCircuit(id, at)
-}
-
-func seenOf(h admission.Health) webhook.Observation {
-	return webhook.Observation{
-		Circuit: webhook.CircuitState(h.Circuit.String()), BlockedUntil: h.BlockedUntil, BlockReason: h.BlockedFor,
-		DeferReason: h.WaitsFor, Rate: h.Rate, Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
-	}
 }
 
 func (m *process) circuit(id webhook.EndpointID) webhook.CircuitState {
@@ -217,7 +202,7 @@ func (b *bundle) answers(m *process, n, status int) {
 	}
 }
 
-// send sends a request through the gate, as an attempt with a number does, and shows it to the Monitor.
+// send sends a request through the admission, as an attempt with a number does, and shows it to the Monitor.
 func (b *bundle) send(t *testing.T, m *process, number, status int) {
 	t.Helper()
 	ref := b.ref("order.paid")
@@ -231,19 +216,19 @@ func (b *bundle) send(t *testing.T, m *process, number, status int) {
 	m.Attempted(ref, a, p)
 }
 
-// probe sends a request as soon as the gate admits one. The Monitor learns of it from the gate only.
+// probe sends a request as soon as the admission admits one. The Monitor learns of it from the admission only.
 func (b *bundle) probe(t *testing.T, m *process, status int) {
 	t.Helper()
 	a, _ := answerOf(status)
 	b.enter(t, m).Done(admission.ResultOf(a.Outcome, 1, time.Millisecond))
 }
 
-// enter waits until the gate admits a request.
+// enter waits until the admission admits a request.
 func (b *bundle) enter(t *testing.T, m *process) (pass *admission.Permit) {
 	t.Helper()
 	entry := admission.Request{Endpoint: b.endpoint.ID, Delivery: b.ref("x").DeliveryID, Limits: admission.LimitsOf(&b.endpoint)}
 	require.Eventually(t, func() bool {
-		pass = m.gate.Acquire(t.Context(), entry).Permit
+		pass = m.controller.Acquire(t.Context(), entry).Permit
 		return pass != nil
 	}, soon, time.Millisecond)
 	return pass

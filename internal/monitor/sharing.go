@@ -22,8 +22,8 @@ const (
 
 // Shared is what the processes tell each other.
 type Shared interface {
-	// WriteSeen replaces what the process of this name sees. Other processes believe it for 30 s.
-	WriteSeen(ctx context.Context, owner string, seen map[webhook.EndpointID]webhook.Observation) error
+	// WriteObservations replaces what the process of this name sees. Other processes believe it for 30 s.
+	WriteObservations(ctx context.Context, owner string, seen map[webhook.EndpointID]webhook.Observation) error
 	// CircuitClosings are those of the endpoints whose circuit a person has closed, and when.
 	CircuitClosings(ctx context.Context, of []webhook.EndpointID) (map[webhook.EndpointID]time.Time, error)
 }
@@ -83,7 +83,7 @@ func (s *sharing) withdraw(ctx context.Context) {
 func (s *sharing) write(ctx context.Context, seen map[webhook.EndpointID]webhook.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
-	return s.store.WriteSeen(ctx, s.owner, seen)
+	return s.store.WriteObservations(ctx, s.owner, seen)
 }
 
 // unhealthy is what the admission sees of unhealthy endpoints. When there are too many, those that are sent nothing come

@@ -49,12 +49,12 @@ func TestHealthIsWithdrawn(t *testing.T) {
 		b.send(t, p, 1, 503)
 	}
 	require.NoError(t, p.sharing.write(t.Context(), p.sharing.unhealthy()))
-	seen, err := b.own.EndpointHealth.Seen(t.Context(), "acme", b.endpoint.ID, "")
+	seen, err := b.own.EndpointHealth.Observations(t.Context(), "acme", b.endpoint.ID, "")
 	require.NoError(t, err)
 	require.Len(t, seen, 1)
 	require.Equal(t, webhook.CircuitOpen, seen[0].Circuit)
 	p.sharing.withdraw(t.Context())
-	seen, err = b.own.EndpointHealth.Seen(t.Context(), "acme", b.endpoint.ID, "")
+	seen, err = b.own.EndpointHealth.Observations(t.Context(), "acme", b.endpoint.ID, "")
 	require.NoError(t, err)
 	require.Empty(t, seen)
 }
@@ -91,14 +91,14 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 	b := setup(t)
 	b.setBreaker(t, false)
 	one, other := b.process(t), b.process(t)
-	view, alone := NewView(one.store.EndpointHealth, endpointStates{one.gate}, "one"), NewView(b.own.EndpointHealth, nil, "")
+	view, alone := NewView(one.store.EndpointHealth, endpointStates{one.controller}, "one"), NewView(b.own.EndpointHealth, nil, "")
 	for _, p := range []*process{one, other} {
 		for range 5 {
 			b.send(t, p, 1, 503)
 		}
 	}
-	require.NoError(t, one.store.EndpointHealth.WriteSeen(t.Context(), "one", one.sharing.unhealthy()))
-	require.NoError(t, other.store.EndpointHealth.WriteSeen(t.Context(), "other", other.sharing.unhealthy()))
+	require.NoError(t, one.store.EndpointHealth.WriteObservations(t.Context(), "one", one.sharing.unhealthy()))
+	require.NoError(t, other.store.EndpointHealth.WriteObservations(t.Context(), "other", other.sharing.unhealthy()))
 	for _, v := range []*View{view, alone} {
 		h, err := v.Health(t.Context(), "acme", b.endpoint.ID)
 		require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestHealthKnowsItsHistory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t)
-	view := NewView(p.store.EndpointHealth, endpointStates{p.gate}, "one")
+	view := NewView(p.store.EndpointHealth, endpointStates{p.controller}, "one")
 	health := func() webhook.Health {
 		t.Helper()
 		h, err := view.Health(t.Context(), "acme", b.endpoint.ID)

@@ -11,8 +11,8 @@ import (
 // Healths reads what is stored about the health of endpoints. What the process of the name except has shared is left out.
 type Healths interface {
 	Health(ctx context.Context, tenantID string, id webhook.EndpointID, except string) (webhook.Health, []webhook.Observation, error)
-	SeenOf(ctx context.Context, tenantID string, ids []webhook.EndpointID, except string) (map[webhook.EndpointID][]webhook.Observation, error)
-	Seen(ctx context.Context, tenantID string, id webhook.EndpointID, except string) ([]webhook.Observation, error)
+	ObservationsOf(ctx context.Context, tenantID string, ids []webhook.EndpointID, except string) (map[webhook.EndpointID][]webhook.Observation, error)
+	Observations(ctx context.Context, tenantID string, id webhook.EndpointID, except string) ([]webhook.Observation, error)
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
 }
 
@@ -50,7 +50,7 @@ func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointI
 
 // Observed is what the sending processes observe of endpoints. Those of which nothing is known are left out.
 func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error) {
-	seen, err := v.store.SeenOf(ctx, tenantID, ids, v.owner)
+	seen, err := v.store.ObservationsOf(ctx, tenantID, ids, v.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.Endp
 
 // Circuit is the circuit of an endpoint.
 func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Observation, error) {
-	seen, err := v.store.Seen(ctx, tenantID, id, v.owner)
+	seen, err := v.store.Observations(ctx, tenantID, id, v.owner)
 	if err != nil {
 		return webhook.Observation{}, err
 	}

@@ -27,5 +27,18 @@ func Rest(ctx context.Context, begun time.Time) error {
 	}
 }
 
+// InBatches calls batch as long as there is more, with a Rest after each.
+func InBatches(ctx context.Context, batch func() (more bool, err error)) error {
+	for {
+		begun := time.Now()
+		if more, err := batch(); err != nil || !more {
+			return err
+		}
+		if err := Rest(ctx, begun); err != nil {
+			return err
+		}
+	}
+}
+
 // DeleteBatch is how many rows are deleted at a time: an estimated 10 to 20 ms of a core, for which other statements may wait.
 const DeleteBatch = 1000

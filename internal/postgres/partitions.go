@@ -18,31 +18,34 @@ const daysBehind = 1 // a process whose clock is behind still writes yesterday's
 
 const daysAhead = 3 // for how many days maintenance may fail before rows go to the DEFAULT partition
 
-// Attaching takes an exclusive lock on the DEFAULT partition. While it waits for the lock,
-// readers of all days queue behind it, so it gives up soon and is tried again later.
-const attachLockTimeout = 2 * time.Second
+// PartitionLockTimeout bounds the wait for the exclusive lock with which a partition is attached or
+// dropped. Readers of all days queue behind the wait, so it ends soon and is tried again later.
+const PartitionLockTimeout = 2 * time.Second
 
 // Day is the span of a partition.
 const Day = 24 * time.Hour
 
-// Partitioned is a table that is split by day on the time inside an id.
-type Partitioned struct{ Table, Column string }
+// Partitioned is a table that migrations make partitioned by range, with a DEFAULT partition.
+type Partitioned struct {
+	Table, Column string
+	Span          time.Duration // of a partition
+	ByTime        bool          // the column is a time, else an id that begins with one
+	Keep          time.Duration // how long rows are kept; 0: it depends on the row
+}
 
-// PartitionedTables are made partitioned by range, with a DEFAULT partition, in migrations.
+// PartitionedTables are the tables of deliveries.
 func PartitionedTables() []Partitioned {
-	return []Partitioned{{"events", "id"}, {"deliveries", "id"}, {"attempts", "delivery_id"}}
+	return []Partitioned{
+		{Table: "events", Column: "id", Span: Day}, {Table: "deliveries", Column: "id", Span: Day}, {Table: "attempts", Column: "delivery_id", Span: Day},
+	}
 }
 
-// TimePartitioned is a table that is split on its column at.
-type TimePartitioned struct {
-	Table string
-	Span  time.Duration // of a partition
-}
-
-// StatisticsTables are made partitioned by range, with a DEFAULT partition, in migrations. Those of
-// hours have few rows.
-func StatisticsTables() []TimePartitioned {
-	return []TimePartitioned{{"statistics_minutes", Day}, {"statistics_hours", 7 * Day}}
+// StatisticsTables are the tables of statistics. Those of hours have few rows.
+func StatisticsTables() []Partitioned {
+	return []Partitioned{
+		{Table: "statistics_minutes", Column: "at", Span: Day, ByTime: true, Keep: webhook.MinutesKept},
+		{Table: "statistics_hours", Column: "at", Span: 7 * Day, ByTime: true, Keep: webhook.HoursKept},
+	}
 }
 
 // MakePartitions makes the partitions of the days around now, in the worker's role.
@@ -54,19 +57,11 @@ func ensurePartitions(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logg
 	today := now.UTC().Truncate(Day)
 	first, last := today.Add(-daysBehind*Day), today.Add(daysAhead*Day)
 	var failed []error
-	for _, t := range PartitionedTables() {
-		for from := first; !from.After(last); from = from.Add(Day) {
-			if err := ensurePartition(ctx, pool, logger, t.partition(from)); err != nil {
-				failed = append(failed, err)
-				break // the table's other days would fail, too
-			}
-		}
-	}
-	for _, t := range StatisticsTables() {
+	for _, t := range append(PartitionedTables(), StatisticsTables()...) {
 		for from := first.Truncate(t.Span); !from.After(last); from = from.Add(t.Span) {
 			if err := ensurePartition(ctx, pool, logger, t.partition(from)); err != nil {
 				failed = append(failed, err)
-				break
+				break // the table's other partitions would fail, too
 			}
 		}
 	}
@@ -82,17 +77,14 @@ type partition struct {
 }
 
 func (t Partitioned) partition(from time.Time) partition {
-	return partition{
+	p := partition{
 		table: t.Table, column: t.Column, name: t.Table + "_" + from.Format("20060102"),
-		low: [16]byte(IDsFrom(from)), high: [16]byte(IDsFrom(from.Add(Day))), function: "everpost_make_partition",
-	}
-}
-
-func (t TimePartitioned) partition(from time.Time) partition {
-	return partition{
-		table: t.Table, column: "at", name: t.Table + "_" + from.Format("20060102"),
 		low: from, high: from.Add(t.Span), function: "everpost_make_statistics_partition",
 	}
+	if !t.ByTime {
+		p.low, p.high, p.function = [16]byte(IDsFrom(from)), [16]byte(IDsFrom(from.Add(t.Span))), "everpost_make_partition"
+	}
+	return p
 }
 
 // ensurePartition makes one partition in a transaction of its own, so that its
@@ -141,7 +133,7 @@ func lockPartitions(ctx context.Context, tx pgx.Tx, name string) (exists bool, e
 	if exists, err = tableExists(ctx, tx, name); err != nil || exists {
 		return exists, err
 	}
-	_, err = tx.Exec(ctx, `set local lock_timeout = `+Milliseconds(attachLockTimeout))
+	_, err = tx.Exec(ctx, `set local lock_timeout = `+Milliseconds(PartitionLockTimeout))
 	return false, err
 }
 

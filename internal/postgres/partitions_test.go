@@ -119,9 +119,9 @@ func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) 
 	require.NoError(t, err)
 
 	made := make(chan error, 1)
-	today := postgres.Partitioned{"events", "id"}
+	events := postgres.PartitionedTables()[0]
 	go func() {
-		made <- postgres.EnsurePartition(t.Context(), s.Pool(), s.Log, today.Partition(noon().Truncate(postgres.Day)))
+		made <- postgres.EnsurePartition(t.Context(), s.Pool(), s.Log, events.Partition(noon().Truncate(postgres.Day)))
 	}()
 	require.Eventually(t, func() bool {
 		return storetest.Query[bool](t, s, `select exists (select from pg_locks where not granted and relation = 'events_default'::regclass)`)[0]

@@ -156,7 +156,7 @@ func setupWall(t *testing.T) *walled {
 		require.NoError(t, s.AddStatistics(t.Context(), statisticsOf(tenant, e.ID)))
 		_, err = s.Pool().Exec(t.Context(), `insert into statistics_hours (tenant_id, endpoint_id, at) values ($1, $2, now())`, tenant, e.ID)
 		require.NoError(t, err)
-		require.NoError(t, s.WriteSeen(t.Context(), tenant, map[webhook.EndpointID]webhook.Observation{e.ID: {Circuit: "open"}}))
+		require.NoError(t, s.WriteObservations(t.Context(), tenant, map[webhook.EndpointID]webhook.Observation{e.ID: {Circuit: "open"}}))
 		_, err = s.Pool().Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
 		require.NoError(t, err)
 		_, err = s.Pool().Exec(t.Context(), `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)

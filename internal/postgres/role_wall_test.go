@@ -73,8 +73,8 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 				TenantID: "acme", EndpointID: e, Since: now.Add(-time.Hour), Until: now.Add(time.Hour), Step: time.Minute,
 			})
 		},
-		"SeenOf": func(ctx context.Context, s *storetest.Stores) (any, error) {
-			seen, err := s.SeenOf(ctx, "acme", []webhook.EndpointID{e}, "")
+		"ObservationsOf": func(ctx context.Context, s *storetest.Stores) (any, error) {
+			seen, err := s.ObservationsOf(ctx, "acme", []webhook.EndpointID{e}, "")
 			return seen[e], err
 		},
 	}
@@ -191,7 +191,7 @@ func (w *walled) content(t *testing.T) map[string]string {
 
 // An operational event of one tenant's is an event of the operator's tenant too, and the
 // only thing that is written across.
-func TestANoticeGoesToTheOperatorsTenantThroughTheWall(t *testing.T) {
+func TestAnOperationalEventGoesToTheOperatorsTenantThroughTheWall(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
 	s, err := storetest.OpenStores(t.Context(), stores.Config{

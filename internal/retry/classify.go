@@ -21,11 +21,11 @@ type Outcome struct {
 	// DisableEndpoint requests that the endpoint is disabled: the receiver answered 410 Gone.
 	DisableEndpoint bool `json:"disable_endpoint,omitempty"`
 
-	// Trouble counts as a failure for the circuit breaker: 5xx, 429, timeouts, connection
+	// BreakerFailure counts as a failure for the circuit breaker: 5xx, 429, timeouts, connection
 	// errors, a name that does not exist and an invalid certificate. Ambiguous outcomes do
 	// not count, because an open circuit would only delay their verdict. Failures of the
 	// local resolver and failures of unknown origin do not count either.
-	Trouble bool `json:"trouble,omitempty"`
+	BreakerFailure bool `json:"trouble,omitempty"`
 
 	// RetryAfter is the delay that the receiver requested; 0 if it requested none, or if
 	// the decision is not Retry. It saturates at the largest Duration.
@@ -82,7 +82,7 @@ func classifyStatus(status int) Outcome {
 	case status == 408, status == 425:
 		// The failure comes from the request or its timing, not from the receiver's health.
 	case status == 429:
-		outcome.Trouble = true
+		outcome.BreakerFailure = true
 	case status == 410:
 		outcome.Decision = Permanent
 		outcome.DisableEndpoint = true
@@ -91,7 +91,7 @@ func classifyStatus(status int) Outcome {
 	default:
 		// 5xx, and what is no final status: 1xx, 000, 600 and above. RFC 9110 section 15
 		// requires a client to treat an invalid code as a 5xx.
-		outcome.Trouble = true
+		outcome.BreakerFailure = true
 	}
 
 	return outcome
@@ -126,31 +126,31 @@ func classifyFault(fault Fault) Outcome {
 	switch fault {
 	case FaultDNSNotFound:
 		// Counts as an outage: names and certificates are usually repaired within hours.
-		outcome.Reason, outcome.Trouble = ReasonDNSNotFound, true
+		outcome.Reason, outcome.BreakerFailure = ReasonDNSNotFound, true
 	case FaultDNSTemporary:
 		outcome.Reason = ReasonDNSTemporary
 	case FaultDenied:
 		outcome.Decision, outcome.Reason = Permanent, ReasonDeniedAddress
 	case FaultConnectRefused:
-		outcome.Reason, outcome.Trouble = ReasonConnectRefused, true
+		outcome.Reason, outcome.BreakerFailure = ReasonConnectRefused, true
 	case FaultConnectionReset:
-		outcome.Reason, outcome.Trouble = ReasonConnectionReset, true
+		outcome.Reason, outcome.BreakerFailure = ReasonConnectionReset, true
 	case FaultUnexpectedEOF:
-		outcome.Reason, outcome.Trouble = ReasonUnexpectedEOF, true
+		outcome.Reason, outcome.BreakerFailure = ReasonUnexpectedEOF, true
 	case FaultProtocol:
-		outcome.Reason, outcome.Trouble = ReasonProtocolError, true
+		outcome.Reason, outcome.BreakerFailure = ReasonProtocolError, true
 	case FaultTLS:
-		outcome.Reason, outcome.Trouble = ReasonTLSInvalid, true
+		outcome.Reason, outcome.BreakerFailure = ReasonTLSInvalid, true
 	case FaultTimeoutDial:
-		outcome.Reason, outcome.Trouble = ReasonTimeoutDial, true
+		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutDial, true
 	case FaultTimeoutTLS:
-		outcome.Reason, outcome.Trouble = ReasonTimeoutTLS, true
+		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutTLS, true
 	case FaultTimeoutHeaders:
-		outcome.Reason, outcome.Trouble = ReasonTimeoutHeaders, true
+		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutHeaders, true
 	case FaultTimeoutBody:
-		outcome.Reason, outcome.Trouble = ReasonTimeoutBody, true
+		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutBody, true
 	case FaultTimeoutTotal:
-		outcome.Reason, outcome.Trouble = ReasonTimeoutTotal, true
+		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutTotal, true
 	case FaultTokenRefused:
 		// The credentials are wrong, or not valid yet. The receiver got no request.
 		outcome.Reason, outcome.Ambiguous = ReasonTokenRefused, true

@@ -28,15 +28,15 @@ func TestClassifyEveryStatus(t *testing.T) {
 		want := retry.Outcome{Decision: retry.Permanent, Status: status, Reason: retry.Reason(fmt.Sprintf("http_%03d", status))}
 		switch {
 		case status < 100 || status > 999:
-			want = retry.Outcome{Decision: retry.Retry, Reason: "http_000", Trouble: true}
+			want = retry.Outcome{Decision: retry.Retry, Reason: "http_000", BreakerFailure: true}
 		case status/100 == 2:
 			want.Decision, want.Reason = retry.Delivered, retry.ReasonDelivered
 		case status/100 == 1 || status >= 500:
-			want.Decision, want.Trouble = retry.Retry, true
+			want.Decision, want.BreakerFailure = retry.Retry, true
 		case slices.Contains(retried, status):
 			want.Decision = retry.Retry
 			want.Ambiguous = status == 404
-			want.Trouble = status == 429
+			want.BreakerFailure = status == 429
 		case status == 410:
 			want.DisableEndpoint = true
 		}
@@ -57,9 +57,9 @@ func TestClassifyEveryFault(t *testing.T) {
 	t.Parallel()
 
 	type row struct {
-		decision           retry.Decision
-		reason             retry.Reason
-		ambiguous, trouble bool
+		decision                  retry.Decision
+		reason                    retry.Reason
+		ambiguous, breakerFailure bool
 	}
 	table := map[retry.Fault]row{
 		retry.FaultDNSNotFound:      {retry.Retry, "dns_not_found", false, true},
@@ -86,7 +86,7 @@ func TestClassifyEveryFault(t *testing.T) {
 
 		got := retry.Classify(retry.Answer{Fault: fault, ReceivedAt: received()}, retry.Default())
 		require.Equal(t, retry.Outcome{
-			Decision: want.decision, Reason: want.reason, Ambiguous: want.ambiguous, Trouble: want.trouble,
+			Decision: want.decision, Reason: want.reason, Ambiguous: want.ambiguous, BreakerFailure: want.breakerFailure,
 		}, got, fault.String())
 		require.Contains(t, retry.Reasons(), got.Reason)
 
@@ -182,7 +182,7 @@ func TestClassifyOverrides(t *testing.T) {
 			require.Equal(t, status == 410, got.DisableEndpoint, "status %d", status)
 			require.Zero(t, got.RetryAfter, "status %d", status)
 		}
-		require.Equal(t, plain.Trouble, got.Trouble, "an override does not change the receiver's health")
+		require.Equal(t, plain.BreakerFailure, got.BreakerFailure, "an override does not change the receiver's health")
 		require.Equal(t, plain.Reason, got.Reason)
 	}
 }

@@ -94,7 +94,7 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 	})
 }
 
-// Where the gate has no room for what is held, the endpoint can be sent to all the same, and is
+// Where admission has no room for what is held, the endpoint can be sent to all the same, and is
 // not tried each second.
 func TestFaultyEndpointWithoutRoom(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,7 @@ type Recorder struct {
 	every  time.Duration
 	writer [16]byte
 
-	counted counted
+	counts pendingCounts
 
 	// Used by one goroutine at a time: that of Start, and Stop after it.
 	pending []webhook.StatisticsFlush
@@ -69,26 +69,24 @@ func New(c Config) *Recorder {
 	if c.FlushEvery == 0 {
 		c.FlushEvery = defaultFlushEvery
 	}
-	r := &Recorder{store: c.Store, log: c.Logger, now: c.Now, every: c.FlushEvery, counted: newCounted(maxEntries)}
+	r := &Recorder{store: c.Store, log: c.Logger, now: c.Now, every: c.FlushEvery, counts: newPendingCounts(maxEntries)}
 	_, _ = rand.Read(r.writer[:]) // never fails: it crashes the process instead
 	return r
 }
 
 // Counted counts what a write of a delivery has added: an attempt, unless a is nil, and the end of
-// the delivery in the state of p, if ended is set.
-func (r *Recorder) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool) {
-	var at time.Time
+// the delivery in a state, if ended is set.
+func (r *Recorder) Counted(ref webhook.Ref, a *webhook.Attempt, state webhook.State, ended bool) {
+	at := r.now()
 	if a != nil {
 		at = a.StartedAt.Add(a.Latency)
-	} else {
-		at = r.now()
 	}
-	r.counted.add(ref, at, a, p.State, ended)
+	r.counts.add(ref, at, a, state, ended)
 }
 
 // Dropped is how many attempts and ends were not counted because too much waits to be written, or
 // has waited for too long.
-func (r *Recorder) Dropped() int64 { return r.counted.droppedSoFar() }
+func (r *Recorder) Dropped() int64 { return r.counts.droppedCount() }
 
 // Start begins to write in the background, until Stop or the end of ctx.
 func (r *Recorder) Start(ctx context.Context) {
@@ -141,7 +139,7 @@ func (r *Recorder) writePending(ctx context.Context) bool {
 			return false
 		}
 		r.failed = false
-		r.counted.release(len(r.pending[0].Rows))
+		r.counts.release(len(r.pending[0].Rows))
 		r.pending = r.pending[1:]
 	}
 	return true
@@ -150,8 +148,8 @@ func (r *Recorder) writePending(ctx context.Context) bool {
 // prepare makes flushes of what was counted, in the order of the rows' keys: writers that lock rows in
 // different orders would deadlock.
 func (r *Recorder) prepare() {
-	rows := withTotals(r.counted.take())
-	r.counted.hold(len(rows))
+	rows := withTotals(r.counts.take())
+	r.counts.hold(len(rows))
 	for len(rows) > 0 {
 		n := min(len(rows), flushRows)
 		r.seq++
@@ -163,13 +161,13 @@ func (r *Recorder) prepare() {
 // dropStale drops counts that are too old to be written.
 func (r *Recorder) dropStale() {
 	limit := r.now().Add(-staleAfter)
-	r.counted.dropBefore(limit)
+	r.counts.dropBefore(limit)
 	for i := range r.pending {
 		f := &r.pending[i]
 		kept := f.Rows[:0]
 		for _, row := range f.Rows {
 			if row.Minute.Before(limit) {
-				r.counted.giveUp(&row)
+				r.counts.giveUp(&row)
 				continue
 			}
 			kept = append(kept, row)

@@ -108,9 +108,9 @@ func TestWhatIsStoredIsWhatWasCounted(t *testing.T) {
 			minute := now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "minutes ago")) * time.Minute)
 			decision := rapid.SampledFrom([]retry.Decision{retry.Delivered, retry.Retry}).Draw(t, "decision")
 			a := attemptOf(rapid.IntRange(1, 2).Draw(t, "number"), decision, minute)
-			p := webhook.Progress{State: rapid.SampledFrom(webhook.EndStates()).Draw(t, "state")}
+			state := rapid.SampledFrom(webhook.EndStates()).Draw(t, "state")
 			ended := rapid.Bool().Draw(t, "ended")
-			r.Counted(ref, a, p, ended)
+			r.Counted(ref, a, state, ended)
 			for _, key := range []webhook.StatisticsRow{
 				{TenantID: ref.TenantID, EndpointID: ref.EndpointID, Minute: minute.UTC()},
 				{TenantID: ref.TenantID, Minute: minute.UTC()},
@@ -119,7 +119,7 @@ func TestWhatIsStoredIsWhatWasCounted(t *testing.T) {
 				counts := want[key]
 				counts.AddAttempt(a)
 				if ended {
-					counts.AddEnd(p.State)
+					counts.AddEnd(state)
 				}
 				want[key] = counts
 			}
@@ -129,8 +129,8 @@ func TestWhatIsStoredIsWhatWasCounted(t *testing.T) {
 			if !r.flush(context.Background()) {
 				t.Fatal("the last flush fails")
 			}
-			if r.counted.held != 0 {
-				t.Fatalf("%d rows are held after the last flush", r.counted.held)
+			if r.counts.held != 0 {
+				t.Fatalf("%d rows are held after the last flush", r.counts.held)
 			}
 		}
 		require.Equal(t, want, store.added)
@@ -144,7 +144,7 @@ func TestAnEndWithoutAnAttempt(t *testing.T) {
 	r := newRecorder(store, &bytes.Buffer{})
 	now := time.Date(2026, 1, 31, 9, 30, 59, 999, time.UTC)
 	r.now = func() time.Time { return now }
-	r.Counted(refOf("acme", 1), nil, webhook.Progress{State: webhook.StateCancelled}, true)
+	r.Counted(refOf("acme", 1), nil, webhook.StateCancelled, true)
 	require.True(t, r.flush(t.Context()))
 	require.Equal(t, webhook.Counts{Ended: [4]int64{0, 0, 1, 0}},
 		store.added[webhook.StatisticsRow{TenantID: "acme", EndpointID: webhook.EndpointID{1}, Minute: now.Truncate(time.Minute)}])
@@ -158,11 +158,11 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	store.fail = func() (bool, bool) { return true, false }
 	var log bytes.Buffer
 	r := newRecorder(store, &log)
-	r.counted.max = 10
+	r.counts.max = 10
 	now := time.Now()
 	r.now = func() time.Time { return now }
 	count := func(endpoint byte) {
-		r.Counted(refOf("acme", endpoint), attemptOf(1, retry.Retry, now), webhook.Progress{}, false)
+		r.Counted(refOf("acme", endpoint), attemptOf(1, retry.Retry, now), 0, false)
 	}
 	for i := range byte(4) {
 		count(i + 1)
@@ -196,7 +196,7 @@ func TestLargeFlushes(t *testing.T) {
 	const endpoints = flushRows + 10
 	for i := range endpoints {
 		ref := webhook.Ref{TenantID: "acme", EndpointID: webhook.EndpointID{1, byte(i >> 8), byte(i)}}
-		r.Counted(ref, attemptOf(1, retry.Delivered, now), webhook.Progress{State: webhook.StateDelivered}, true)
+		r.Counted(ref, attemptOf(1, retry.Delivered, now), webhook.StateDelivered, true)
 	}
 	require.True(t, r.flush(t.Context()))
 	require.Equal(t, 2, store.calls)
@@ -212,7 +212,7 @@ func TestStartAndStop(t *testing.T) {
 		store := newSum()
 		r := newRecorder(store, &bytes.Buffer{})
 		count := func() {
-			r.Counted(refOf("acme", 1), attemptOf(1, retry.Delivered, time.Now()), webhook.Progress{}, false)
+			r.Counted(refOf("acme", 1), attemptOf(1, retry.Delivered, time.Now()), 0, false)
 		}
 		r.Start(t.Context())
 		count()
@@ -240,7 +240,7 @@ func TestStopWhileTheDatabaseHangs(t *testing.T) {
 		var log bytes.Buffer
 		r := newRecorder(store, &log)
 		r.Start(t.Context())
-		r.Counted(refOf("acme", 1), attemptOf(1, retry.Delivered, time.Now()), webhook.Progress{}, false)
+		r.Counted(refOf("acme", 1), attemptOf(1, retry.Delivered, time.Now()), 0, false)
 		<-time.After(11 * time.Second) // the write of the tenth second hangs
 		begun := time.Now()
 		r.Stop(t.Context())
@@ -253,7 +253,7 @@ func TestStopWhileTheDatabaseHangs(t *testing.T) {
 // What counting an attempt and the end of its delivery costs. A delivery costs about 500 µs of CPU, 2 % of which are 10 µs.
 func BenchmarkCounted(b *testing.B) {
 	r := newRecorder(newSum(), &bytes.Buffer{})
-	a, p := attemptOf(1, retry.Delivered, time.Now()), webhook.Progress{State: webhook.StateDelivered}
+	a := attemptOf(1, retry.Delivered, time.Now())
 	refs := make([]webhook.Ref, 5000)
 	for i := range refs {
 		refs[i] = webhook.Ref{TenantID: "acme", EndpointID: webhook.EndpointID{byte(i >> 8), byte(i), 1}}
@@ -261,7 +261,7 @@ func BenchmarkCounted(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			r.Counted(refs[i%len(refs)], a, p, true)
+			r.Counted(refs[i%len(refs)], a, webhook.StateDelivered, true)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func (m *Metrics) makeSeries() {
 		m.circuits.WithLabelValues(string(circuit))
 	}
 	for _, eventType := range []string{webhook.EventCircuitOpened, webhook.EventEndpointRecovered, webhook.EventRetryStorm, webhook.EventDeadLettered} {
-		m.notices.WithLabelValues(eventType)
+		m.operationalEvents.WithLabelValues(eventType)
 	}
 	for _, cause := range []string{
 		"missing", "malformed", string(webhook.ErrKeyUnknown), string(webhook.ErrKeyWrongSecret), string(webhook.ErrKeyExpired), string(webhook.ErrKeyRevoked),

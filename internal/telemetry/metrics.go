@@ -16,23 +16,23 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	attempts       *prometheus.CounterVec
-	latency        *prometheus.HistogramVec
-	ends           *prometheus.CounterVec
-	firstTries     prometheus.Counter
-	retries        prometheus.Counter
-	attemptsTo     prometheus.Histogram
-	backoff        prometheus.Histogram
-	internalFaults prometheus.Counter
-	deferred       *prometheus.CounterVec
-	circuits       *prometheus.CounterVec
-	eventAccepted  prometheus.Counter
-	disabled       prometheus.Counter
-	retryStorms    prometheus.Counter
-	notices        *prometheus.CounterVec
-	noticesLost    prometheus.Counter
-	authFailures   *prometheus.CounterVec
-	bodiesRefused  *prometheus.CounterVec
+	attempts                 *prometheus.CounterVec
+	latency                  *prometheus.HistogramVec
+	ends                     *prometheus.CounterVec
+	firstTries               prometheus.Counter
+	retries                  prometheus.Counter
+	attemptsTo               prometheus.Histogram
+	backoff                  prometheus.Histogram
+	internalFaults           prometheus.Counter
+	deferred                 *prometheus.CounterVec
+	circuits                 *prometheus.CounterVec
+	eventAccepted            prometheus.Counter
+	disabled                 prometheus.Counter
+	retryStorms              prometheus.Counter
+	operationalEvents        *prometheus.CounterVec
+	operationalEventsDropped prometheus.Counter
+	authFailures             *prometheus.CounterVec
+	bodiesRefused            *prometheus.CounterVec
 
 	retrying retryMetrics
 	api      apiMetrics
@@ -85,10 +85,10 @@ func NewMetrics(version string) *Metrics {
 		retryStorms: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_retry_storms_total", Help: "Warnings that an endpoint is sent mostly retries, at most one per endpoint and hour.",
 		}),
-		notices: prometheus.NewCounterVec(prometheus.CounterOpts{
+		operationalEvents: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "everpost_operational_events_total", Help: "Operational events of circuits, retry storms and dead letters that were stored, by type.",
 		}, []string{"type"}),
-		noticesLost: prometheus.NewCounter(prometheus.CounterOpts{
+		operationalEventsDropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_operational_events_dropped_total", Help: "Operational events that were not stored: too many at once, or refused.",
 		}),
 		authFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -99,7 +99,7 @@ func NewMetrics(version string) *Metrics {
 		}, []string{"cause"}),
 	}
 	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.internalFaults, m.eventAccepted,
-		m.deferred, m.circuits, m.disabled, m.retryStorms, m.notices, m.noticesLost, m.authFailures, m.bodiesRefused,
+		m.deferred, m.circuits, m.disabled, m.retryStorms, m.operationalEvents, m.operationalEventsDropped, m.authFailures, m.bodiesRefused,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.retrying, m.api, m.commits, m.temporal = newRetryMetrics(m), newAPIMetrics(m), newCommitMetrics(m), newTemporalMetrics(m.registry)
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -168,7 +168,7 @@ func (m *Metrics) RetryStorm() { m.retryStorms.Inc() }
 
 // OperationalEventStored counts a stored operational event.
 func (m *Metrics) OperationalEventStored(eventType string) {
-	m.notices.WithLabelValues(eventType).Inc()
+	m.operationalEvents.WithLabelValues(eventType).Inc()
 }
 
 // AuthFailed counts a request to the API whose key was refused.
@@ -178,7 +178,7 @@ func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(caus
 func (m *Metrics) BodyRefused(cause string) { m.bodiesRefused.WithLabelValues(cause).Inc() }
 
 // OperationalEventsDropped counts operational events that were not stored.
-func (m *Metrics) OperationalEventsDropped(n int) { m.noticesLost.Add(float64(n)) }
+func (m *Metrics) OperationalEventsDropped(n int) { m.operationalEventsDropped.Add(float64(n)) }
 
 // Age returns the number of seconds since t; 0 for the zero time.
 func Age(t time.Time) float64 {

@@ -1,6 +1,6 @@
 // Package tracing makes the spans of a process and sends them to an OpenTelemetry collector, by OTLP
-// over HTTP. A nil Tracer and a nil Span do nothing and allocate nothing: so nothing costs anything
-// while tracing is off.
+// over HTTP. A nil Tracer and a nil Span do nothing and allocate nothing: tracing that is off costs
+// nothing.
 //
 // Attributes hold ids, numbers, states and host names: never a payload, a header or a URL.
 package tracing

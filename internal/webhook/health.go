@@ -15,6 +15,14 @@ const (
 	CircuitOpen     CircuitState = "open"      // no request is sent
 )
 
+// CircuitChange is a change of an endpoint's circuit in one process.
+type CircuitChange struct {
+	EndpointID EndpointID
+	From, To   CircuitState
+	At         time.Time
+	Why        string // it is not closed: "14 of 20 requests failed, the last with http_503"
+}
+
 // ClosedCircuit is the result of closing an endpoint's circuit through the API.
 type ClosedCircuit struct {
 	Endpoint Endpoint

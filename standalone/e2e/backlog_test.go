@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manyBehind is more than the gate gives a time to at an endpoint that has not answered
+// manyBehind is more than admission gives a reservation to at an endpoint that has not answered
 // yet (100): the others are held.
 const manyBehind = 150
 
@@ -151,7 +151,7 @@ func TestBacklogOfAHangingReceiver(t *testing.T) {
 func TestBacklogSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	in := ownInstance(t, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	r.Hold()
 	// The claims of the requests under way run out 5 s after their deadline.
 	ep := b.endpoint(r, "/hang", busy("a.slow", fieldsOf{"timeout": "5s"}))
@@ -162,7 +162,7 @@ func TestBacklogSurvivesAKill(t *testing.T) {
 	r.Release()
 
 	in.restart(t)
-	b.door = in.door()
+	b.client = in.client()
 	ctx := contextFor(t, longRecovery)
 	for _, d := range backlog {
 		b.waitStateIn(ctx, d.ID, "delivered")

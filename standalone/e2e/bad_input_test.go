@@ -42,8 +42,8 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-// TestBadInput throws at the door what it should refuse. Whatever that is, it is
-// the caller's fault and said so; and afterwards the door still works.
+// TestBadInput throws at the API what it should refuse. Whatever that is, it is
+// the caller's fault and said so; and afterwards the API still works.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
@@ -76,7 +76,7 @@ func TestBadInput(t *testing.T) {
 	ctx := contextFor(t, 2*patience)
 	for _, place := range places {
 		for _, body := range bodies {
-			got, err := b.door.call(ctx, place.method, place.path, body)
+			got, err := b.client.call(ctx, place.method, place.path, body)
 			require.NoError(t, err, "%s %s %.80q", place.method, place.path, body)
 			requireCallersFault(t, got, fmt.Sprintf("%s %s %.80q", place.method, place.path, body))
 			if place.path == b.path("/events") {
@@ -94,7 +94,7 @@ func TestBadInput(t *testing.T) {
 		b.path("/endpoints/" + ep.ID + "/nothing"),
 	} {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "ODD"} {
-			got, err := b.door.call(ctx, method, path, nil)
+			got, err := b.client.call(ctx, method, path, nil)
 			require.NoError(t, err, "%s %s", method, path)
 			requireCallersFault(t, got, method+" "+path)
 			if method != "OPTIONS" { // says what an address takes, also of one that is nothing
@@ -103,9 +103,9 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	for _, key := range []string{
-		"", "evk_", "evk_" + strings.Repeat("0", 80), strings.Repeat("x", 8000), "\xff\xfe", b.door.key + "x", b.door.key[:len(b.door.key)-1],
+		"", "evk_", "evk_" + strings.Repeat("0", 80), strings.Repeat("x", 8000), "\xff\xfe", b.client.key + "x", b.client.key[:len(b.client.key)-1],
 	} {
-		got, err := (&door{base: b.door.base, key: key, http: b.door.http}).call(ctx, "GET", "/v1/tenants", nil)
+		got, err := (&apiClient{base: b.client.base, key: key, http: b.client.http}).call(ctx, "GET", "/v1/tenants", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, got.status, "%q", key)
 	}

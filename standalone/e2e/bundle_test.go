@@ -52,7 +52,7 @@ func eventually(ctx context.Context, t *testing.T, missing func() string) {
 type bundle struct {
 	t      *testing.T
 	in     *instance
-	door   *door
+	client *apiClient
 	tenant string
 }
 
@@ -73,14 +73,16 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	in := shared(t)
 	in.showLog(t)
-	return newBundle(t, in, in.door(), tenantName(t.Name()))
+	return newBundle(t, in, in.client(), tenantName(t.Name()))
 }
 
-func (in *instance) door() *door { return &door{base: in.addr["api"], key: in.key, http: in.http} }
+func (in *instance) client() *apiClient {
+	return &apiClient{base: in.addr["api"], key: in.key, http: in.http}
+}
 
-func newBundle(t *testing.T, in *instance, d *door, tenant string) *bundle {
+func newBundle(t *testing.T, in *instance, d *apiClient, tenant string) *bundle {
 	t.Helper()
-	b := &bundle{t: t, in: in, door: d, tenant: tenant}
+	b := &bundle{t: t, in: in, client: d, tenant: tenant}
 	b.ask(http.StatusCreated, http.MethodPut, "", fieldsOf{"name": t.Name()}, nil)
 	return b
 }
@@ -105,7 +107,7 @@ func (b *bundle) path(rest string) string { return "/v1/tenants/" + b.tenant + r
 // ask calls, requires the status, and decodes the answer into target unless it is nil.
 func (b *bundle) ask(status int, method, rest string, body, target any, header ...string) answer {
 	b.t.Helper()
-	got, err := b.door.call(contextFor(b.t, patience), method, b.path(rest), body, header...)
+	got, err := b.client.call(contextFor(b.t, patience), method, b.path(rest), body, header...)
 	require.NoError(b.t, err)
 	require.Equal(b.t, status, got.status, "%s %s: %s", method, rest, got.body)
 	if target != nil {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// door is the HTTP API, as an outsider sees it: the shapes below are written from
+// apiClient is the HTTP API, as an outsider sees it: the shapes below are written from
 // the contract, not taken from the product.
-type door struct {
+type apiClient struct {
 	base string // http://127.0.0.1:8080
 	key  string
 	http *http.Client
@@ -36,7 +36,7 @@ func (a answer) into(target any) error {
 
 // call sends a body (nil: none; a string as it is; anything else as JSON) and
 // header fields given as name, value, name, value.
-func (d *door) call(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
+func (d *apiClient) call(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
 	var reader io.Reader
 	switch body := body.(type) {
 	case nil:

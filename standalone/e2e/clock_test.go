@@ -55,7 +55,7 @@ func TestHostsWhoseClocksAreWrong(t *testing.T) {
 		require.NoError(t, host.Start(contextFor(t, startPatience)))
 		t.Cleanup(host.Stop)
 		hosts = append(hosts, &bundle{
-			t: t, in: in, door: &door{base: "http://" + host.APIAddr(), key: c.OperatorKey, http: in.http}, tenant: "acme",
+			t: t, in: in, client: &apiClient{base: "http://" + host.APIAddr(), key: c.OperatorKey, http: in.http}, tenant: "acme",
 		})
 	}
 	hosts[0].ask(http.StatusCreated, http.MethodPut, "", fieldsOf{"name": "Acme"}, nil)

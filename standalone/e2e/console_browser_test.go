@@ -207,7 +207,7 @@ func drawPolicies(t *testing.T, b *bundle, w *window, _ bool) {
 	require.Equal(t, 2, pictures(), "the policy, and an outage")
 	require.Contains(t, w.text(), "If the receiver is down for 3 h, every delivery arrives")
 	w.pressButton("fast")
-	require.Contains(t, w.text(), "no delivery of its begin arrives: each is given up after 5 attempts")
+	require.Contains(t, w.text(), "no delivery that is accepted when the outage begins arrives: each is given up after 5 attempts")
 	w.fill("policy", `{"preset": "fast", "max_attempts": 3}`)
 	w.fill("down", "1s")
 	w.pressButton("Draw")

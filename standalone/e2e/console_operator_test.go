@@ -29,7 +29,7 @@ func operate(t *testing.T, b *bundle, w *window, _ bool) {
 	w.fill("retry_policy", "fast")
 	w.pressButton("Save")
 	require.Contains(t, w.text(), "The tenant has been changed.")
-	of := &bundle{t: t, in: b.in, door: b.door, tenant: made}
+	of := &bundle{t: t, in: b.in, client: b.client, tenant: made}
 	var stored struct {
 		Name   string
 		Limits struct {
@@ -47,7 +47,7 @@ func operate(t *testing.T, b *bundle, w *window, _ bool) {
 	w.pressButton("Create")
 	key := strings.TrimSpace(evaluate[string](w, `document.getElementById("new-key").textContent`))
 	require.Regexp(t, `^evk_[0-9a-z]{85}$`, key)
-	shop := &bundle{t: t, in: b.in, door: &door{base: b.door.base, key: key, http: b.door.http}, tenant: made}
+	shop := &bundle{t: t, in: b.in, client: &apiClient{base: b.client.base, key: key, http: b.client.http}, tenant: made}
 	require.Zero(t, shop.post("order.paid", `{}`).Matched, "the key works")
 	w.show(of.below("keys"), http.StatusOK)
 	require.NotContains(t, w.text(), key, "it is shown once")
@@ -56,7 +56,7 @@ func operate(t *testing.T, b *bundle, w *window, _ bool) {
 	w.pressButton("Revoke")
 	require.Contains(t, w.text(), "The key has been revoked.")
 	eventually(contextFor(t, patience), t, func() string {
-		got, err := shop.door.call(t.Context(), http.MethodGet, shop.path("/events"), nil)
+		got, err := shop.client.call(t.Context(), http.MethodGet, shop.path("/events"), nil)
 		require.NoError(t, err)
 		if got.status == http.StatusUnauthorized {
 			return ""

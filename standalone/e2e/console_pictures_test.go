@@ -35,7 +35,7 @@ func TestPictures(t *testing.T) {
 	}
 	browser := startBrowser(t)
 	in := ownInstance(t, nil)
-	b := newBundle(t, in, in.door(), "acme")
+	b := newBundle(t, in, in.client(), "acme")
 	delivery := b.shop()
 	w := browser.open(t, in)
 	w.as(in, in.key)

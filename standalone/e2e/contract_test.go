@@ -98,7 +98,7 @@ func TestContractIsLookedAt(t *testing.T) {
 func TestTheContractIsServed(t *testing.T) {
 	t.Parallel()
 	in := shared(t)
-	a, err := (&door{base: in.addr["api"], http: in.http}).call(context.WithoutCancel(t.Context()), http.MethodGet, "/openapi.yaml", nil)
+	a, err := (&apiClient{base: in.addr["api"], http: in.http}).call(context.WithoutCancel(t.Context()), http.MethodGet, "/openapi.yaml", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, a.status)
 	want, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))

@@ -18,7 +18,7 @@ func TestDev(t *testing.T) {
 	}
 	in.env["EVERPOST_DEV"] = "true"
 	require.NoError(t, in.start(contextFor(t, startPatience)))
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	_, d := b.postOne("order.paid", `{}`)
 	b.waitState(d.ID, "delivered")

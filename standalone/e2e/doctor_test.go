@@ -176,7 +176,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 
 	// With a secret on record a missing key is noticed.
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	found, _ = doctor(t, in.env.with(settings{"EVERPOST_KEK": "7Z0J3Qh4V0m5oS9yXnq2b8tKcRrW1uEfAaLlDdGgHhM="}))
 	require.Equal(t, "problem", found["keys"].Verdict)

@@ -177,7 +177,7 @@ func TestExplanationsOfFailures(t *testing.T) {
 		b.endpoint(r, "/"+name, fields)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := &bundle{t: t, in: b.in, door: b.door, tenant: b.tenant}
+			b := &bundle{t: t, in: b.in, client: b.client, tenant: b.tenant}
 			_, d := b.postOne("a."+name, `{}`)
 			b.requireExplained(delivery{ID: d.ID, EventID: b.delivery(d.ID).EventID}, c.code, c.summary, c.cause)
 		})

@@ -169,7 +169,7 @@ func TestSharedIsCommanded(t *testing.T) {
 func TestKilledWithSharedWorkflows(t *testing.T) {
 	t.Parallel()
 	in := ownInstance(t, nil)
-	b, r, held := newBundle(t, in, in.door(), "acme"), newReceiver(t), newReceiver(t)
+	b, r, held := newBundle(t, in, in.client(), "acme"), newReceiver(t), newReceiver(t)
 	only := func(kind string) fieldsOf {
 		fields := unguarded()
 		fields["event_types"], fields["retry_policy"] = []string{kind}, fieldsOf{"strategy": "fixed", "base": "5s", "jitter": "none"}
@@ -185,7 +185,7 @@ func TestKilledWithSharedWorkflows(t *testing.T) {
 		for i := range ids {
 			all.Go(func() {
 				var e event
-				got, err := b.door.call(t.Context(), http.MethodPost, b.path("/events"), fmt.Sprintf(`{"type":%q,"payload":%d}`, kind, i))
+				got, err := b.client.call(t.Context(), http.MethodPost, b.path("/events"), fmt.Sprintf(`{"type":%q,"payload":%d}`, kind, i))
 				if err == nil && got.status == http.StatusAccepted && got.into(&e) == nil {
 					ids[i] = e.ID
 				}
@@ -218,7 +218,7 @@ func TestKilledWithSharedWorkflows(t *testing.T) {
 	held.Release()
 
 	in.restart(t)
-	b.door = in.door()
+	b.client = in.client()
 	b.allDelivered(contextFor(t, longRecovery), r, append(retried, begun...))
 	for _, d := range b.listDeliveries(url.Values{"event_type": {"a.held"}}) {
 		require.Equal(t, "delivered", d.State)

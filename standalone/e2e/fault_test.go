@@ -27,7 +27,7 @@ func (in *instance) kill9() { in.process.kill() }
 func TestKilledWithDeliveriesUnderWay(t *testing.T) {
 	t.Parallel()
 	in := ownInstance(t, nil)
-	b, r, slow := newBundle(t, in, in.door(), "acme"), newReceiver(t), newReceiver(t)
+	b, r, slow := newBundle(t, in, in.client(), "acme"), newReceiver(t), newReceiver(t)
 	only := func(kind string) fieldsOf { return fieldsOf{"event_types": []string{kind}} }
 	r.Script("/timer", receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "3"}})
 	b.endpoint(r, "/timer", only("a.timer"))
@@ -46,7 +46,7 @@ func TestKilledWithDeliveriesUnderWay(t *testing.T) {
 	for n := range ids {
 		all.Go(func() {
 			var e event
-			got, err := b.door.call(t.Context(), http.MethodPost, b.path("/events"), fmt.Sprintf(`{"type":"a.burst","payload":%d}`, n))
+			got, err := b.client.call(t.Context(), http.MethodPost, b.path("/events"), fmt.Sprintf(`{"type":"a.burst","payload":%d}`, n))
 			if err == nil && got.status == http.StatusAccepted && got.into(&e) == nil {
 				ids[n] = e.ID
 			}
@@ -60,7 +60,7 @@ func TestKilledWithDeliveriesUnderWay(t *testing.T) {
 
 	in.restart(t)
 	in.requireOneServer(t)
-	b.door = in.door()
+	b.client = in.client()
 	b.allDelivered(contextFor(t, longRecovery), r, append(ids, timer.ID))
 	require.Equal(t, "delivered", b.delivery(onHeld.ID).State)
 	require.Len(t, slow.of(held.ID), 2, "once before and, because its outcome is not known, once after")
@@ -80,7 +80,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	t.Logf("EVERPOST_TEST_SEED=%d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	in := ownInstance(t, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	s := b.stream("k")
 	s.waitMore(t, 10)
@@ -118,7 +118,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 func TestPostgreSQLKilled(t *testing.T) {
 	t.Parallel()
 	in := ownInstance(t, nil)
-	b, r, slow := newBundle(t, in, in.door(), "acme"), newReceiver(t), newReceiver(t)
+	b, r, slow := newBundle(t, in, in.client(), "acme"), newReceiver(t), newReceiver(t)
 	b.endpoint(r, "/hook", fieldsOf{"event_types": []string{"stream.*"}})
 	b.endpoint(slow, "/held", fieldsOf{"event_types": []string{"a.held"}})
 	s := b.stream("p")

@@ -59,7 +59,7 @@ func TestEndpointsOfAHostShareItsPermits(t *testing.T) {
 	const places = 3
 	in := ownInstance(t, settings{"EVERPOST_MAX_IN_FLIGHT_PER_HOST": strconv.Itoa(places)})
 	host, well := newCrowded(t), newReceiver(t)
-	many, few := newBundle(t, in, in.door(), tenantName("many")), newBundle(t, in, in.door(), tenantName("few"))
+	many, few := newBundle(t, in, in.client(), tenantName("many")), newBundle(t, in, in.client(), tenantName("few"))
 	point := func(b *bundle, kind string) (made endpoint) {
 		b.ask(http.StatusCreated, http.MethodPost, "/endpoints", fieldsOf{
 			"url": host.URL + "/" + kind, "event_types": []string{kind}, "timeout": "30s",

@@ -50,7 +50,7 @@ func TestLostKeyHoldsDeliveries(t *testing.T) {
 	const events = 40
 	engine, address, namespace := engineOf(t, "lostkey")
 	in := cluster(t, address, namespace, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	sick := b.endpoint(r, "/sick", fieldsOf{"event_types": []string{"a.sick"}})
 	b.endpoint(r, "/well", fieldsOf{"event_types": []string{"a.well"}})
 	ctx, database := contextFor(t, 2*patience), in.record(t)
@@ -104,7 +104,7 @@ func TestNoWorkerForAWhile(t *testing.T) {
 	const events = 200
 	engine, address, namespace := engineOf(t, "noworker")
 	in := cluster(t, address, namespace, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	hook := b.endpoint(r, "/hook", nil)
 	require.NoError(t, in.process.terminate())
 	var err error
@@ -112,7 +112,7 @@ func TestNoWorkerForAWhile(t *testing.T) {
 	require.NoError(t, err)
 	in.addr, err = in.process.ready(contextFor(t, startPatience))
 	require.NoError(t, err)
-	b.door = in.door()
+	b.client = in.client()
 	ctx, database := contextFor(t, 3*patience), in.record(t)
 
 	var ids []string

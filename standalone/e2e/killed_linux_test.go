@@ -90,10 +90,10 @@ func TestKilledAtOnceAndStartedAtOnce(t *testing.T) {
 		reaper := in.process
 		t.Cleanup(reaper.kill)
 		if b == nil {
-			b = newBundle(t, in, in.door(), "acme")
+			b = newBundle(t, in, in.client(), "acme")
 			b.endpoint(r, "/hook", nil)
 		}
-		b.door = in.door()
+		b.client = in.client()
 		e, _ := b.postOne("order.paid", `{}`)
 		ids = append(ids, e.ID)
 		postmaster := in.postmaster(t)
@@ -107,6 +107,6 @@ func TestKilledAtOnceAndStartedAtOnce(t *testing.T) {
 	delete(in.env, lazyInit)
 	in.restart(t)
 	in.requireOneServer(t)
-	b.door = in.door()
+	b.client = in.client()
 	b.allDelivered(contextFor(t, longRecovery), r, ids)
 }

@@ -96,18 +96,18 @@ func TestCanaries(t *testing.T) {
 		attempts := b.ask(http.StatusOK, http.MethodGet, "/deliveries/"+d.ID+"/attempts", nil, nil)
 		requireNoMarker(t, "the attempts of "+kind, string(attempts.body), credentialsAmong(markers, kind))
 	}
-	// The door, too, has something to say about what is wrong with a request.
+	// The API, too, has something to say about what is wrong with a request.
 	b.ask(http.StatusBadRequest, http.MethodPost, "/events", `{"type":"a","payload":"`+markers["payload"]+`\u0000"}`, nil)
 
 	ctx, engine := contextFor(t, patience), b.in.temporal(t)
 	log, err := os.ReadFile(b.in.logPath)
 	require.NoError(t, err)
 	requireNoMarker(t, "the log", string(log), markers)
-	metrics, err := (&door{base: b.in.addr["admin"], http: http.DefaultClient}).call(ctx, http.MethodGet, "/metrics", nil)
+	metrics, err := (&apiClient{base: b.in.addr["admin"], http: http.DefaultClient}).call(ctx, http.MethodGet, "/metrics", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, metrics.status)
 	requireNoMarker(t, "the metrics", string(metrics.body), markers)
-	audit, err := b.in.door().call(ctx, http.MethodGet, "/v1/audit?tenant="+b.tenant, nil)
+	audit, err := b.in.client().call(ctx, http.MethodGet, "/v1/audit?tenant="+b.tenant, nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, audit.status)
 	require.Contains(t, string(audit.body), "endpoint.update", "the search finds what is there")

@@ -27,7 +27,7 @@ func TestMetricsOfRulesAndDashboard(t *testing.T) {
 	ctx := contextFor(t, patience)
 	b.awaitWorkflow(ctx, b.in.temporal(t), b.delivery(d.ID).WorkflowID)
 
-	admin := &door{base: b.in.addr["admin"], http: http.DefaultClient}
+	admin := &apiClient{base: b.in.addr["admin"], http: http.DefaultClient}
 	exported := func() map[string]bool {
 		answer, err := admin.call(ctx, http.MethodGet, "/metrics", nil)
 		require.NoError(t, err)

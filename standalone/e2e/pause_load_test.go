@@ -22,7 +22,7 @@ func (b *bundle) postUntil(stop <-chan struct{}) (events []event, err error) {
 		default:
 		}
 		var made event
-		got, err := b.door.call(b.t.Context(), http.MethodPost, b.path("/events"), fmt.Sprintf(`{"type":"a.load","payload":%d}`, n))
+		got, err := b.client.call(b.t.Context(), http.MethodPost, b.path("/events"), fmt.Sprintf(`{"type":"a.load","payload":%d}`, n))
 		if err == nil && got.status != http.StatusAccepted {
 			err = fmt.Errorf("answer %d: %s", got.status, got.body)
 		}

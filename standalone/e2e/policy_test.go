@@ -32,7 +32,7 @@ func (b *bundle) requirePolicy(id, whose string, attempts int) {
 func TestPoliciesOfInstallationAndTenant(t *testing.T) {
 	t.Parallel()
 	in := ownInstance(t, settings{"EVERPOST_RETRY_POLICY": `{"strategy":"fixed","base":"100ms","jitter":"none","max_attempts":2}`})
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	r.Default(receivertest.Step{Status: 500})
 	e := b.endpoint(r, "/hook", inherited())
 	giveUp := func(attempts int) {

@@ -64,7 +64,7 @@ func (c *commanders) every(pause time.Duration, f func()) {
 func (c *commanders) look() {
 	c.every(200*time.Millisecond, func() {
 		var p page[delivery]
-		got, err := c.b.door.call(c.b.t.Context(), http.MethodGet, c.b.path("/deliveries?limit=50"), nil)
+		got, err := c.b.client.call(c.b.t.Context(), http.MethodGet, c.b.path("/deliveries?limit=50"), nil)
 		if err != nil || got.status != http.StatusOK || got.into(&p) != nil {
 			return
 		}
@@ -106,7 +106,7 @@ func (c *commanders) ask(random *rand.Rand) {
 }
 
 func (c *commanders) try(what string, body any) {
-	got, err := c.b.door.call(c.b.t.Context(), http.MethodPost, c.b.path(what), body)
+	got, err := c.b.client.call(c.b.t.Context(), http.MethodPost, c.b.path(what), body)
 	if err != nil || got.status >= 300 {
 		return
 	}
@@ -135,7 +135,7 @@ func TestCommandsAndKills(t *testing.T) {
 		kills, between = 4, 7*time.Second
 	}
 	in := ownInstance(t, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	// One answer in four is a failure.
 	for n := range 2000 {
 		status := http.StatusOK
@@ -153,7 +153,7 @@ func TestCommandsAndKills(t *testing.T) {
 	c := b.commanders(1, 3, first, second)
 	c.all.Go(func() {
 		c.every(30*time.Millisecond, func() { // what is not acknowledged does not matter here
-			_, _ = b.door.call(t.Context(), http.MethodPost, b.path("/events"),
+			_, _ = b.client.call(t.Context(), http.MethodPost, b.path("/events"),
 				fieldsOf{"type": "other.event", "endpoint_ids": []string{second.ID}, "payload": 1})
 		})
 	})

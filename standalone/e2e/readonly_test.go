@@ -47,7 +47,7 @@ func TestTemporalThatCannotWrite(t *testing.T) {
 	require.NoError(t, in.start(contextFor(t, startPatience)))
 	ctx := contextFor(t, 3*patience)
 	temporal, other := onDatabase(ctx, t, server, temporald.MainDatabase), onDatabase(ctx, t, server, localpg.Database)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	load := b.stream("w")
 	load.waitMore(t, 50)

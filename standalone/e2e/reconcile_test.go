@@ -23,7 +23,7 @@ func TestReconciler(t *testing.T) {
 	namespace := "reconcile-" + filepath.Base(t.TempDir()) + time.Now().Format("150405")
 	makeNamespace(contextFor(t, patience), t, address, namespace)
 	in := cluster(t, address, namespace, settings{"EVERPOST_RECONCILE_EVERY": "1s"})
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", fieldsOf{"retry_policy": patiently()})
 	ctx := contextFor(t, patience)
 	engine, err := client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})

@@ -65,7 +65,7 @@ func seed(t *testing.T, database *pgx.Conn, tenant, endpointID string, n int) []
 func TestReplayWhileTemporalIsAway(t *testing.T) {
 	t.Parallel()
 	in, line, database, namespace := serving(t, "replay")
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	ep := b.endpoint(r, "/hook", nil)
 	seed(t, database, "acme", ep.ID, 30)
 
@@ -124,7 +124,7 @@ func TestReplayOfManyDeadLetters(t *testing.T) {
 		require.NoError(t, err)
 	}
 	in, _, database, namespace := serving(t, "many")
-	b := newBundle(t, in, in.door(), "acme")
+	b := newBundle(t, in, in.client(), "acme")
 	var (
 		mu      sync.Mutex
 		arrived = map[string]int{}

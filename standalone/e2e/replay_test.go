@@ -74,7 +74,7 @@ func (b *bundle) manyDeadLetters(r *receiver, n int) []string {
 		posters.Go(func() {
 			for i := p; i < n; i += 4 {
 				var e event
-				got, err := b.door.call(b.t.Context(), http.MethodPost, b.path("/events"), `{"type":"order.paid","payload":{}}`)
+				got, err := b.client.call(b.t.Context(), http.MethodPost, b.path("/events"), `{"type":"order.paid","payload":{}}`)
 				if err == nil && got.status == http.StatusAccepted && got.into(&e) == nil {
 					ids[i] = e.ID
 				}
@@ -98,7 +98,7 @@ func TestReplayOfAnOutage(t *testing.T) {
 	t.Parallel()
 	const many = 300
 	in := ownInstance(t, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	ep := b.endpoint(r, "/hook", unguarded())
 	ids := b.manyDeadLetters(r, many)
 	r.Default(receivertest.Step{})
@@ -119,7 +119,7 @@ func TestReplayOfAnOutage(t *testing.T) {
 	b.waitReplay(ctx, made.ID, "under way again", func(r replay) bool { return r.Released >= paused.Released+40 })
 	in.kill9()
 	in.restart(t)
-	b.door = in.door()
+	b.client = in.client()
 	done := b.waitReplay(contextFor(t, longRecovery), made.ID, "completed", func(r replay) bool { return r.State == "completed" })
 	require.NotNil(t, done.CompletedAt)
 	require.Equal(t, []int{many, many, 0, many, 0}, []int{done.Total, done.Released, done.Skipped, done.Delivered, done.Failed})

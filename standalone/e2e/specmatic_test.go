@@ -38,7 +38,7 @@ func TestSpecmatic(t *testing.T) {
 		t.Skip("EVERPOST_TEST_SPECMATIC does not name specmatic.jar: make contract does")
 	}
 	in := ownInstance(t, nil)
-	b := newBundle(t, in, in.door(), "acme")
+	b := newBundle(t, in, in.client(), "acme")
 	proxy := newFaultCounter(t, in.addr["api"])
 	spec := filepath.Join(t.TempDir(), "openapi.yaml")
 	require.NoError(t, os.WriteFile(spec, []byte(b.documentWithIDs()), 0o600))
@@ -66,7 +66,7 @@ func (b *bundle) documentWithIDs() string {
 	}
 	b.ask(http.StatusCreated, http.MethodPost, "/keys", fieldsOf{"scope": "ingest"}, &key)
 	b.ask(http.StatusAccepted, http.MethodPost, "/replays", fieldsOf{"source": "dead_letters"}, &replay)
-	a, err := b.door.call(contextFor(b.t, patience), http.MethodGet, "/openapi.yaml", nil)
+	a, err := b.client.call(contextFor(b.t, patience), http.MethodGet, "/openapi.yaml", nil)
 	require.NoError(b.t, err)
 	document := string(a.body)
 	begin, end := strings.Index(document, "\n  parameters:\n"), strings.Index(document, "\n  requestBodies:\n")

@@ -190,7 +190,7 @@ func (b *bundle) burst(kind string, n int) []string {
 	}
 	var answer batch
 	eventually(contextFor(b.t, patience), b.t, func() string { // one of the APIs may just be dead
-		got, err := b.door.call(b.t.Context(), http.MethodPost, b.path("/events/batch"), fieldsOf{"events": events})
+		got, err := b.client.call(b.t.Context(), http.MethodPost, b.path("/events/batch"), fieldsOf{"events": events})
 		if err != nil {
 			return err.Error()
 		}
@@ -236,7 +236,7 @@ func TestSplitInstallation(t *testing.T) {
 	begun := time.Now()
 	s := newSplit(t, engine, namespace)
 	t.Logf("two APIs and two workers run after %.1f s", time.Since(begun).Seconds())
-	b := newBundle(t, nil, &door{
+	b := newBundle(t, nil, &apiClient{
 		base: "http://everpost.test", key: s.env["EVERPOST_OPERATOR_KEY"], http: &http.Client{Transport: watched(s), Timeout: 30 * time.Second},
 	}, "acme")
 	plain, capped, rated := newReceiver(t), newReceiver(t), newReceiver(t)

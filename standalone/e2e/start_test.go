@@ -141,26 +141,26 @@ func TestDemonstration(t *testing.T) {
 	path, ok := strings.CutPrefix(match[1], in.addr["api"])
 	require.True(t, ok)
 	var next event
-	got, err := in.door().call(ctx, http.MethodPost, path, match[3])
+	got, err := in.client().call(ctx, http.MethodPost, path, match[3])
 	require.NoError(t, err)
 	require.Equal(t, http.StatusAccepted, got.status)
 	require.NoError(t, got.into(&next))
 	require.Len(t, next.Deliveries, 1)
-	demo := &bundle{t: t, in: in, door: in.door(), tenant: "demo"}
+	demo := &bundle{t: t, in: in, client: in.client(), tenant: "demo"}
 	demo.waitState(next.Deliveries[0].ID, "delivered")
 	// Loopback stays closed to everyone else, and to other ports.
-	got, err = in.door().call(ctx, http.MethodPost, "/v1/tenants/demo/endpoints", fieldsOf{"url": "http://127.0.0.1:1/"})
+	got, err = in.client().call(ctx, http.MethodPost, "/v1/tenants/demo/endpoints", fieldsOf{"url": "http://127.0.0.1:1/"})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusBadRequest, got.status)
 
 	require.NoError(t, in.stop())
 	in.requireNoServer(t)
 	in.restart(t)
-	got, err = in.door().call(ctx, http.MethodPost, path, match[3])
+	got, err = in.client().call(ctx, http.MethodPost, path, match[3])
 	require.NoError(t, err)
 	require.Equal(t, http.StatusAccepted, got.status)
 	require.NoError(t, got.into(&next))
-	demo.door = in.door()
+	demo.client = in.client()
 	demo.waitState(next.Deliveries[0].ID, "delivered") // its receiver is back on the same address
 	require.Len(t, in.process.said(), 2, "the second start shows the console's link and the ready line, and no demonstration")
 }
@@ -168,7 +168,7 @@ func TestDemonstration(t *testing.T) {
 func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	in := ownInstance(t, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	r.Hold()
 	const count = 5
@@ -180,7 +180,7 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	require.NoError(t, r.WaitHeld(contextFor(t, patience), count))
 	stopped := make(chan error, 1)
 	go func() { stopped <- in.stop() }()
-	eventually(contextFor(t, patience), t, func() string { // no new work: the door is shut first
+	eventually(contextFor(t, patience), t, func() string { // no new work: the API is shut first
 		conn, err := net.DialTimeout("tcp", strings.TrimPrefix(in.addr["api"], "http://"), time.Second)
 		if err != nil {
 			return ""
@@ -195,7 +195,7 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	require.Equal(t, count, r.Count())
 
 	in.restart(t)
-	b.door = in.door()
+	b.client = in.client()
 	for _, id := range ids {
 		d := b.waitState(id, "delivered")
 		require.Equal(t, 1, d.Attempts)

@@ -55,7 +55,7 @@ func attemptsBy(delivered, http4xx, http5xx int) map[string]int {
 func TestStatistics(t *testing.T) {
 	t.Parallel()
 	in, r := ownInstance(t, nil), newReceiver(t)
-	b := newBundle(t, in, in.door(), tenantName(t.Name()))
+	b := newBundle(t, in, in.client(), tenantName(t.Name()))
 	busy := b.endpoint(r, "/busy", fieldsOf{"event_types": []string{"order.*"}})
 	refusing := b.endpoint(r, "/refusing", fieldsOf{"event_types": []string{"user.*"}})
 	unavailable := receivertest.Step{Status: http.StatusServiceUnavailable}
@@ -92,7 +92,7 @@ func TestStatistics(t *testing.T) {
 	}
 	b.requireStats(all, b.stats(""))
 	b.requireStats(all, func() answer {
-		got, err := b.door.call(contextFor(t, patience), http.MethodGet, "/v1/stats", nil)
+		got, err := b.client.call(contextFor(t, patience), http.MethodGet, "/v1/stats", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, got.status)
 		return got

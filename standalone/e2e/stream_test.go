@@ -67,7 +67,7 @@ func (s *stream) post(poster int) {
 
 // once posts and reports whether the event was acknowledged.
 func (s *stream) once(body string) bool {
-	got, err := s.b.door.call(s.ctx, http.MethodPost, s.b.path("/events"), body)
+	got, err := s.b.client.call(s.ctx, http.MethodPost, s.b.path("/events"), body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

@@ -59,7 +59,7 @@ func cluster(t *testing.T, temporal, namespace string, further settings) *instan
 // health reads /readyz.
 func (in *instance) health(t *testing.T) (status int, says string) {
 	t.Helper()
-	got, err := (&door{base: in.addr["admin"], http: http.DefaultClient}).call(contextFor(t, patience), http.MethodGet, "/readyz", nil)
+	got, err := (&apiClient{base: in.addr["admin"], http: http.DefaultClient}).call(contextFor(t, patience), http.MethodGet, "/readyz", nil)
 	require.NoError(t, err)
 	var h struct {
 		Status string `json:"status"`
@@ -86,7 +86,7 @@ func TestTemporalAway(t *testing.T) {
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	line := newProxy(t, engine)
 	in := cluster(t, line.address, namespace, nil)
-	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	in.waitHealth(t, "ok")
 	_, d := b.postOne("order.paid", `{}`)

@@ -161,7 +161,7 @@ type ignored struct {
 // refused are the ignored signals in the audit log, newest first.
 func (u *webUI) refused() []ignored {
 	u.t.Helper()
-	got, err := u.door.call(contextFor(u.t, patience), http.MethodGet, "/v1/audit?action=workflow.refuse_signal&limit=100", nil)
+	got, err := u.client.call(contextFor(u.t, patience), http.MethodGet, "/v1/audit?action=workflow.refuse_signal&limit=100", nil)
 	require.NoError(u.t, err)
 	require.Equal(u.t, http.StatusOK, got.status, "%s", got.body)
 	var all page[ignored]

@@ -31,7 +31,7 @@ type webUI struct {
 func setupWebUI(t *testing.T) *webUI {
 	t.Helper()
 	in := ownInstance(t, nil)
-	return &webUI{bundle: newBundle(t, in, in.door(), "acme"), r: newReceiver(t), engine: in.temporal(t)}
+	return &webUI{bundle: newBundle(t, in, in.client(), "acme"), r: newReceiver(t), engine: in.temporal(t)}
 }
 
 // tableOf reads the table in a section of docs/temporal-ui.md: the cells of each row, without the marks of code.

@@ -16,7 +16,7 @@ func TestTraces(t *testing.T) {
 	t.Parallel()
 	collector := tracingtest.New(t)
 	in := ownInstance(t, settings{"OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL(), "OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_SERVICE_NAME": "everpost-e2e"})
-	b, r := newBundle(t, in, in.door(), tenantName(t.Name())), newReceiver(t)
+	b, r := newBundle(t, in, in.client(), tenantName(t.Name())), newReceiver(t)
 	markers := map[string]string{"payload": "canarypayload1", "query": "canaryquery1", "path": "canarypath1",
 		"header": "canaryheader1", "answer": "canaryanswer1"}
 	wanted := "/" + markers["path"] + "?token=" + markers["query"]

@@ -72,22 +72,17 @@ func optionalAddr(a netip.Addr) *netip.Addr {
 // PruneAuditLog removes the entries that are older than keep, the oldest first and a batch
 // at a time, and returns their number. The database returns an error for a keep below 29 days.
 func (s *Audit) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
-	for {
-		begun := time.Now()
-		before := begun.Add(-keep)
+	err = postgres.InBatches(ctx, func() (bool, error) {
+		before := time.Now().Add(-keep)
 		var gone int64
 		err := s.core.AsWorker().WithConn(ctx, "prune the audit log", func(ctx context.Context, conn postgres.Querier) error {
 			return conn.QueryRow(ctx, `select everpost_prune_audit_log($1, $2, $3)`, before, postgres.IDsFrom(before.Add(auditSkew)), postgres.DeleteBatch).
 				Scan(&gone)
 		})
 		removed += gone
-		if err != nil || gone < postgres.DeleteBatch {
-			return removed, err
-		}
-		if err := postgres.Rest(ctx, begun); err != nil {
-			return removed, err
-		}
-	}
+		return gone >= postgres.DeleteBatch, err
+	})
+	return removed, err
 }
 
 // System is the actor of changes that Everpost makes by itself.

@@ -269,11 +269,10 @@ func (s *Events) PruneIdempotencyKeys(ctx context.Context, externalIDs time.Dura
 
 // pruneKeys goes through the old keys of a kind once, oldest first. Keys of the same time are in one batch,
 // because the next batch begins after that time.
-func (s *Events) pruneKeys(ctx context.Context, kind int16, before time.Time) (int, error) {
-	total := 0
-	for after := new(time.Time{}); ; {
+func (s *Events) pruneKeys(ctx context.Context, kind int16, before time.Time) (total int, err error) {
+	after := new(time.Time{})
+	err = postgres.InBatches(ctx, func() (bool, error) {
 		var seen, gone int
-		start := time.Now()
 		err := s.core.Work.QueryRow(ctx, `
 			with old as (
 				select tenant_id, kind, key, event_id, created_at from idempotency_keys
@@ -286,11 +285,7 @@ func (s *Events) pruneKeys(ctx context.Context, kind int16, before time.Time) (i
 			select (select count(*) from old), (select max(created_at) from old), (select count(*) from gone)`,
 			kind, before, *after, postgres.DeleteBatch, keyIdempotency).Scan(&seen, &after, &gone)
 		total += gone
-		if err != nil || seen < postgres.DeleteBatch {
-			return total, err
-		}
-		if err := postgres.Rest(ctx, start); err != nil {
-			return total, err
-		}
-	}
+		return seen >= postgres.DeleteBatch, err
+	})
+	return total, err
 }

@@ -19,17 +19,17 @@ const (
 	closingLife = 10 * time.Second
 )
 
-// Seen reads the observations of an endpoint by all workers but the named one.
-func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.EndpointID, but string) ([]webhook.Observation, error) {
+// Observations reads the observations of an endpoint by all workers but the named one.
+func (s *EndpointHealth) Observations(ctx context.Context, tenantID string, id webhook.EndpointID, but string) ([]webhook.Observation, error) {
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read the health of endpoint "+id.String(), pgx.RowTo[webhook.Observation], `
 		select seen from endpoint_health
 		where endpoint_id = $1 and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
-		order by worker`, id, but, seenLife.Milliseconds())
+		order by worker`, id, but, observationLife.Milliseconds())
 }
 
-// SeenOf reads the observations of endpoints by all workers but the named one. Endpoints without
+// ObservationsOf reads the observations of endpoints by all workers but the named one. Endpoints without
 // any are left out.
-func (s *EndpointHealth) SeenOf(ctx context.Context, tenantID string, ids []webhook.EndpointID, but string) (
+func (s *EndpointHealth) ObservationsOf(ctx context.Context, tenantID string, ids []webhook.EndpointID, but string) (
 	map[webhook.EndpointID][]webhook.Observation, error,
 ) {
 	raw := make([][16]byte, len(ids))
@@ -41,7 +41,7 @@ func (s *EndpointHealth) SeenOf(ctx context.Context, tenantID string, ids []webh
 		rows, err := conn.Query(ctx, `
 			select endpoint_id, seen from endpoint_health
 			where endpoint_id = any($1) and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
-			order by worker`, raw, but, seenLife.Milliseconds())
+			order by worker`, raw, but, observationLife.Milliseconds())
 		if err != nil {
 			return err
 		}

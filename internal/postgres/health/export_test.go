@@ -18,4 +18,4 @@ func (s *failures) Why(settings webhook.AutoDisable, now time.Time) string {
 	return s.why(settings, now)
 }
 
-const SeenLife = seenLife
+const ObservationLife = observationLife

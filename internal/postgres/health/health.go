@@ -19,11 +19,11 @@ import (
 const (
 	actionEndpointTest = "endpoint.test"
 
-	// seenLife is for how long a worker's observations are used: it writes new ones every
+	// observationLife is for how long a worker's observations are used: it writes new ones every
 	// few seconds.
-	seenLife = 30 * time.Second
-	// seenPrune is how many expired rows of other workers a write removes at most.
-	seenPrune = 1000
+	observationLife = 30 * time.Second
+	// observationPrune is how many expired rows of other workers a write removes at most.
+	observationPrune = 1000
 )
 
 // EndpointHealth stores the health of endpoints: the observations of each worker, circuits closed
@@ -39,9 +39,9 @@ func New(s *postgres.Core, endpoints *endpoints.Endpoints) *EndpointHealth {
 	return &EndpointHealth{core: s, endpoints: endpoints}
 }
 
-// WriteSeen replaces a worker's observations of endpoints: those of endpoints that seen lacks are
-// removed, as are other workers' observations older than seenLife.
-func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[webhook.EndpointID]webhook.Observation) error {
+// WriteObservations replaces a worker's observations of endpoints: those of endpoints that seen lacks are
+// removed, as are other workers' observations older than observationLife.
+func (s *EndpointHealth) WriteObservations(ctx context.Context, worker string, seen map[webhook.EndpointID]webhook.Observation) error {
 	ids, texts := make([][16]byte, 0, len(seen)), make([][]byte, 0, len(seen))
 	for id := range seen {
 		ids, texts = append(ids, id), append(texts, postgres.JSONBytes(seen[id]))
@@ -57,7 +57,7 @@ func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[
 					where worker <> $1 and seen_at < now() - $4::bigint * interval '1 millisecond' limit $5 for update skip locked))
 			insert into endpoint_health (endpoint_id, worker, seen_at, seen) select id, $1, now(), seen from here
 			on conflict (endpoint_id, worker) do update set seen_at = excluded.seen_at, seen = excluded.seen`,
-			worker, ids, texts, seenLife.Milliseconds(), seenPrune)
+			worker, ids, texts, observationLife.Milliseconds(), observationPrune)
 		return err
 	})
 }
@@ -97,7 +97,7 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 	batch.Queue(`
 		select seen from endpoint_health
 		where endpoint_id = $1 and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
-		order by worker`, id, but, seenLife.Milliseconds()).
+		order by worker`, id, but, observationLife.Milliseconds()).
 		Query(func(rows pgx.Rows) (err error) {
 			seen, err = pgx.CollectRows(rows, pgx.RowTo[webhook.Observation])
 			return err

@@ -92,7 +92,7 @@ func TestSharedHealth(t *testing.T) {
 	}
 	write := func(worker string, all map[webhook.EndpointID]webhook.Observation) {
 		t.Helper()
-		require.NoError(t, b.WriteSeen(t.Context(), worker, all))
+		require.NoError(t, b.WriteObservations(t.Context(), worker, all))
 	}
 	write("w1", nil)
 	require.Zero(t, b.Count(t, "endpoint_health"))
@@ -110,7 +110,7 @@ func TestSharedHealth(t *testing.T) {
 	require.Equal(t, []webhook.Observation{seen(4), seen(3)}, got)
 
 	_, err = b.Pool().Exec(t.Context(), `update endpoint_health set seen_at = now() - $1::bigint * interval '1 millisecond' where worker = 'w1'`,
-		health.SeenLife.Milliseconds())
+		health.ObservationLife.Milliseconds())
 	require.NoError(t, err)
 	_, got = b.HealthOf(t)
 	require.Equal(t, []webhook.Observation{seen(3)}, got, "an old observation does not count")

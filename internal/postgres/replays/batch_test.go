@@ -328,7 +328,7 @@ func TestEventsAreReplayed(t *testing.T) {
 	}
 	e, all, err := b.Event(t.Context(), "acme", delivered.EventID)
 	require.NoError(t, err)
-	require.Equal(t, []webhook.EndpointID{b.Subscriber.ID}, e.EndpointIDs, "what the door matched stays what it answered")
+	require.Equal(t, []webhook.EndpointID{b.Subscriber.ID}, e.EndpointIDs, "what the API matched stays what it answered")
 	require.Len(t, all, 2)
 	require.Equal(t, []webhook.EndpointID{b.Subscriber.ID, young.ID}, []webhook.EndpointID{all[0].EndpointID, all[1].EndpointID})
 

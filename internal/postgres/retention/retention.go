@@ -17,10 +17,6 @@ import (
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 )
 
-const (
-	dropLockTimeout = 2 * time.Second // as attachLockTimeout: readers queue behind a waiting drop
-)
-
 // Retention makes the partitions of the next days and removes those whose retention has passed.
 type Retention struct {
 	core *postgres.Core
@@ -170,7 +166,7 @@ func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err er
 		}
 		_, err := tx.Exec(ctx, fmt.Sprintf(`
 			set local lock_timeout = %s;
-			lock table only deliveries, only attempts, only events in access exclusive mode`, postgres.Milliseconds(dropLockTimeout)))
+			lock table only deliveries, only attempts, only events in access exclusive mode`, postgres.Milliseconds(postgres.PartitionLockTimeout)))
 		if err != nil {
 			return err
 		}
@@ -200,8 +196,8 @@ func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error
 // locked deliveries: they are being replayed.
 func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, err error) {
 	_, high := d.bounds()
-	for after := postgres.IDsFrom(d.From); ; {
-		begun := time.Now()
+	after := postgres.IDsFrom(d.From)
+	err = postgres.InBatches(ctx, func() (bool, error) {
 		low := "'" + after.String() + "'::uuid"
 		gone, err := postgres.QueryAll(ctx, s.core.AsWorker(), "delete finished deliveries", pgx.RowTo[[16]byte], fmt.Sprintf(`
 			with finished as (
@@ -212,13 +208,12 @@ func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, 
 			returning d.id`, low, high, postgres.DeleteBatch), postgres.Unprepared)
 		total += int64(len(gone))
 		if err != nil || len(gone) == 0 {
-			return total, err
+			return false, err
 		}
 		after = slices.MaxFunc(gone, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
-		if err := postgres.Rest(ctx, begun); err != nil {
-			return total, err
-		}
-	}
+		return true, nil
+	})
+	return total, err
 }
 
 // deleteOrphans deletes the day's events without deliveries, and the attempts in the DEFAULT
@@ -241,25 +236,20 @@ func (s *Retention) deleteOrphans(ctx context.Context, d oldDay) error {
 // millisecond.
 func (s *Retention) sweepDay(ctx context.Context, d oldDay, table, column, sql string) error {
 	_, high := d.bounds()
-	for after := postgres.IDsFrom(d.From); ; {
-		begun := time.Now()
+	after := postgres.IDsFrom(d.From)
+	return postgres.InBatches(ctx, func() (bool, error) {
 		ids, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read old "+table, pgx.RowTo[[16]byte], fmt.Sprintf(
 			`select distinct %[1]s from %[2]s where %[1]s > '%[3]s'::uuid and %[1]s < %[4]s order by 1 limit %[5]d`,
 			postgres.Quote(column), postgres.Quote(table), after, high, postgres.DeleteBatch), postgres.Unprepared)
 		if err != nil || len(ids) == 0 {
-			return err
+			return false, err
 		}
 		first, last := postgres.TimeOf(ids[0]), postgres.TimeOf(ids[len(ids)-1])
 		err = s.core.AsWorker().WithConn(ctx, "delete old "+table, func(ctx context.Context, conn postgres.Querier) error {
 			_, err := conn.Exec(ctx, sql, ids, [16]byte(postgres.IDsFrom(first)), [16]byte(postgres.IDsFrom(last.Add(time.Millisecond))))
 			return err
 		})
-		if err != nil || len(ids) < postgres.DeleteBatch {
-			return err
-		}
 		after = ids[len(ids)-1]
-		if err := postgres.Rest(ctx, begun); err != nil {
-			return err
-		}
-	}
+		return len(ids) >= postgres.DeleteBatch, err
+	})
 }

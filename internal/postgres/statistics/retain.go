@@ -23,8 +23,6 @@ const (
 	// tenantKept is how long the statistics of a deleted tenant stay at least: longer than a flush
 	// takes that has counted the tenant's last deliveries.
 	tenantKept = 10 * time.Minute
-	// dropLockTimeout bounds the wait for a lock: readers queue behind a waiting drop.
-	dropLockTimeout = 2 * time.Second
 )
 
 // RetainStatistics sums up the hours that are complete, drops the partitions of minutes and hours
@@ -78,14 +76,6 @@ var addHour = `
 	where m.at >= $1 and m.at < $2 group by 1, 2 order by 1, 2
 	on conflict do nothing`
 
-// keptFor is how long a table's rows are kept.
-func keptFor(table string) time.Duration {
-	if table == "statistics_minutes" {
-		return webhook.MinutesKept
-	}
-	return webhook.HoursKept
-}
-
 // dropOld drops the partitions that have ended too long ago.
 func (s *Statistics) dropOld(ctx context.Context, now time.Time) (dropped int, err error) {
 	names, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read partitions", pgx.RowTo[string], `
@@ -99,7 +89,7 @@ func (s *Statistics) dropOld(ctx context.Context, now time.Time) (dropped int, e
 		for _, name := range names {
 			suffix, ofTable := strings.CutPrefix(name, t.Table+"_")
 			from, err := time.Parse("20060102", suffix)
-			if !ofTable || err != nil || from.Add(t.Span).After(now.Add(-keptFor(t.Table))) {
+			if !ofTable || err != nil || from.Add(t.Span).After(now.Add(-t.Keep)) {
 				continue
 			}
 			if err := s.drop(ctx, name); err != nil {
@@ -114,7 +104,7 @@ func (s *Statistics) dropOld(ctx context.Context, now time.Time) (dropped int, e
 
 func (s *Statistics) drop(ctx context.Context, name string) error {
 	return s.core.AsWorker().InTx(ctx, "drop partition "+name, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `set local lock_timeout = `+postgres.Milliseconds(dropLockTimeout)); err != nil {
+		if _, err := tx.Exec(ctx, `set local lock_timeout = `+postgres.Milliseconds(postgres.PartitionLockTimeout)); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `select everpost_drop_partitions($1)`, []string{name})
@@ -125,7 +115,7 @@ func (s *Statistics) drop(ctx context.Context, name string) error {
 // removeRemains removes old rows that are in no partition of their own, and the last flushes of
 // processes that have ended.
 func (s *Statistics) removeRemains(ctx context.Context, now time.Time) error {
-	limit := func(t postgres.TimePartitioned) time.Time { return now.Add(-keptFor(t.Table)).UTC().Truncate(t.Span) }
+	limit := func(t postgres.Partitioned) time.Time { return now.Add(-t.Keep).UTC().Truncate(t.Span) }
 	tables := postgres.StatisticsTables()
 	return s.core.AsWorker().WithConn(ctx, "remove old statistics", func(ctx context.Context, conn postgres.Querier) error {
 		batch := &pgx.Batch{}
@@ -162,18 +152,12 @@ func (s *Statistics) removeDeletedTenants(ctx context.Context) error {
 
 // deleteInBatches repeats a statement until it deletes less than a batch.
 func (s *Statistics) deleteInBatches(ctx context.Context, statement, tenantID string) error {
-	for {
-		begun, deleted := time.Now(), int64(0)
-		err := s.core.AsWorker().WithConn(ctx, "remove statistics", func(ctx context.Context, conn postgres.Querier) error {
+	return postgres.InBatches(ctx, func() (more bool, err error) {
+		err = s.core.AsWorker().WithConn(ctx, "remove statistics", func(ctx context.Context, conn postgres.Querier) error {
 			tag, err := conn.Exec(ctx, statement, tenantID, postgres.DeleteBatch)
-			deleted = tag.RowsAffected()
+			more = tag.RowsAffected() >= postgres.DeleteBatch
 			return err
 		})
-		if err != nil || deleted < postgres.DeleteBatch {
-			return err
-		}
-		if err := postgres.Rest(ctx, begun); err != nil {
-			return err
-		}
-	}
+		return more, err
+	})
 }

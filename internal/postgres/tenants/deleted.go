@@ -36,22 +36,20 @@ func refuseDeleted(ctx context.Context, tx pgx.Tx, id string) error {
 // PruneDeletedTenants frees the ids of deleted tenants of which no row is left, and returns how
 // many.
 func (s *Tenants) PruneDeletedTenants(ctx context.Context) (freed int64, err error) {
-	for after := ""; ; {
-		begun := time.Now()
+	after := ""
+	err = postgres.InBatches(ctx, func() (bool, error) {
 		var last *string
 		var gone int64
 		err := s.core.AsWorker().WithConn(ctx, "free the ids of deleted tenants", func(ctx context.Context, conn postgres.Querier) error {
 			return conn.QueryRow(ctx, pruneDeletedTenants, after, tombstoneFor.Milliseconds(), tombstoneBatch).Scan(&last, &gone)
 		})
 		freed += gone
-		if err != nil || last == nil {
-			return freed, err
+		if last != nil {
+			after = *last
 		}
-		after = *last
-		if err := postgres.Rest(ctx, begun); err != nil {
-			return freed, err
-		}
-	}
+		return last != nil, err
+	})
+	return freed, err
 }
 
 // Each subquery finds the first tenant id at or after the given one, by the index on tenants, and

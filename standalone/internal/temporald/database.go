@@ -82,7 +82,7 @@ func openDatabases(ctx context.Context, databaseURL string) (*databases, error) 
 }
 
 // CreateDatabases makes the two databases in a PostgreSQL when absent, and returns the address of
-// MainDatabase: whoever has that has the server, whichever databases else are used beside it.
+// MainDatabase: the process that holds its lock owns the server, whichever other databases it uses.
 func CreateDatabases(ctx context.Context, databaseURL string) (address string, err error) {
 	dbs, err := openDatabases(ctx, databaseURL)
 	if err != nil {
@@ -257,7 +257,7 @@ func schemaVersion(ctx context.Context, conn *pgx.Conn, database string) (versio
 }
 
 // shards returns the number of history shards to run with. The server itself would go on with the
-// recorded number and only warn: whoever asked for another would believe to have it.
+// recorded number and only warn: the operator who asked for another number would believe to have it.
 func (d *databases) shards(ctx context.Context, want int) (int, error) {
 	conn, err := d.connect(ctx, MainDatabase)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// gateBranches are those of deliveries that cannot go at once.
-func gateBranches() []branch {
+// admissionBranches are those of deliveries that cannot go at once.
+func admissionBranches() []branch {
 	// An endpoint that takes one request in two seconds.
 	seldom := func(t *testing.T, i *installation, giveUpAfter string) string {
 		t.Helper()

@@ -22,8 +22,8 @@ type entry struct {
 	counts webhook.Counts
 }
 
-// counted is what was counted and is not being written yet.
-type counted struct {
+// pendingCounts are the counts that no flush has taken yet.
+type pendingCounts struct {
 	mu      sync.Mutex
 	entries map[key]*entry
 	held    int // rows that are being written, or wait for that
@@ -31,10 +31,12 @@ type counted struct {
 	dropped int64
 }
 
-func newCounted(limit int) counted { return counted{entries: map[key]*entry{}, max: limit} }
+func newPendingCounts(limit int) pendingCounts {
+	return pendingCounts{entries: map[key]*entry{}, max: limit}
+}
 
 // add counts an attempt, unless a is nil, and the end of its delivery in a state, if ended is set.
-func (c *counted) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, state webhook.State, ended bool) {
+func (c *pendingCounts) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, state webhook.State, ended bool) {
 	k := key{ref.EndpointID, at.Unix() / 60}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +58,7 @@ func (c *counted) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, state w
 }
 
 // take removes and returns what was counted.
-func (c *counted) take() map[key]*entry {
+func (c *pendingCounts) take() map[key]*entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	taken := c.entries
@@ -65,17 +67,17 @@ func (c *counted) take() map[key]*entry {
 }
 
 // hold notes that rows wait to be written.
-func (c *counted) hold(rows int) {
+func (c *pendingCounts) hold(rows int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held += rows
 }
 
 // release notes that rows are written, or given up.
-func (c *counted) release(rows int) { c.hold(-rows) }
+func (c *pendingCounts) release(rows int) { c.hold(-rows) }
 
 // dropBefore drops entries from before a time.
-func (c *counted) dropBefore(limit time.Time) {
+func (c *pendingCounts) dropBefore(limit time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k, e := range c.entries {
@@ -87,7 +89,7 @@ func (c *counted) dropBefore(limit time.Time) {
 }
 
 // giveUp notes that a row that waits to be written is given up.
-func (c *counted) giveUp(row *webhook.StatisticsRow) {
+func (c *pendingCounts) giveUp(row *webhook.StatisticsRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held--
@@ -96,7 +98,7 @@ func (c *counted) giveUp(row *webhook.StatisticsRow) {
 	}
 }
 
-func (c *counted) droppedSoFar() int64 {
+func (c *pendingCounts) droppedCount() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dropped

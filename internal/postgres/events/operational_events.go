@@ -151,7 +151,7 @@ func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]s
 }
 
 // Notify stores operational events for the endpoints that asked for them, many in a transaction,
-// and returns what was stored, for the starter. A notice with a key that is known is
+// and returns what was stored, for the starter. One with a key that is known is
 // not stored again. No quota of a tenant refuses them: they may be about a quota that is
 // used up. What cannot be stored for one tenant is stored for the others; after an
 // error that is returned too.
@@ -180,7 +180,7 @@ func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) 
 	return stored, errors.Join(refused...)
 }
 
-// batches are the events that notices become, by the tenants that they become events of.
+// batches are the events that operational events become, by the tenants that they become events of.
 func (s *Events) batches(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.NewBatch, error) {
 	var (
 		batches  []webhook.NewBatch

@@ -94,17 +94,17 @@ func TestNotify(t *testing.T) {
 	t.Parallel()
 	b := storetest.SetupOperational(t)
 	own, operator := b.ListensTo(t, "acme", "everpost.*"), b.ListensTo(t, "ops", "everpost.*")
-	var notices []webhook.OperationalEvent
+	var all []webhook.OperationalEvent
 	const n = 250 // more than a batch
 	for i := range n {
 		dead := webhook.OperationalEvent{
 			Type: webhook.EventDeadLettered, TenantID: "acme", At: time.Now(), Key: fmt.Sprintf("dead/%d", i),
 			Delivery: &webhook.OperationalEventDelivery{ID: webhook.DeliveryID{15: byte(i)}, Reason: "http_404", Attempts: 1, EventType: "order.paid"},
 		}
-		notices = append(notices, dead, dead) // the second time is the same
+		all = append(all, dead, dead) // the second time is the same
 	}
-	notices = append(notices, b.Opened("acme"))
-	stored, err := b.Notify(t.Context(), notices)
+	all = append(all, b.Opened("acme"))
+	stored, err := b.Notify(t.Context(), all)
 	require.NoError(t, err)
 	require.Len(t, stored, 2*(n+1))
 	require.Len(t, b.Told(t, "acme", webhook.EventDeadLettered), n)
@@ -117,7 +117,7 @@ func TestNotify(t *testing.T) {
 	require.Equal(t, map[webhook.EndpointID]int{own.ID: n + 1}, b.Starts(t, "acme"))
 	require.Equal(t, map[webhook.EndpointID]int{operator.ID: n + 1}, b.Starts(t, "ops"))
 
-	again, err := b.Notify(t.Context(), notices[:2*n])
+	again, err := b.Notify(t.Context(), all[:2*n])
 	require.NoError(t, err)
 	require.Empty(t, again, "what is known by its key is not stored again")
 }
