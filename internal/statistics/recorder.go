@@ -100,6 +100,10 @@ func (r *Recorder) Start(ctx context.Context) {
 			select {
 			case <-tick.C:
 				r.flush(ctx)
+			case <-r.counted.filled:
+				if !r.failed { // else the next tick tries again
+					r.flush(ctx)
+				}
 			case <-ctx.Done():
 				return
 			}
