@@ -59,6 +59,7 @@ type Server struct {
 	tenant string
 	slots  chan struct{} // one for each call that works
 	seal   sealer
+	spent  spent
 
 	stopping chan struct{} // closed by endCalls
 	endCalls func()        // ends all calls, also those that wait for a person
@@ -72,6 +73,7 @@ func New(c Config) (*Server, error) {
 	stopping := make(chan struct{})
 	s := &Server{
 		api: c.Client, tenant: c.Tenant, slots: make(chan struct{}, maxCalls), seal: newSealer(),
+		spent:    spent{until: map[string]time.Time{}},
 		stopping: stopping, endCalls: sync.OnceFunc(func() { close(stopping) }),
 		mcp: mcp.NewServer(
 			&mcp.Implementation{Name: "everpost", Title: "Everpost", Version: c.Version},
