@@ -177,6 +177,10 @@ func (m *memory) Authenticate(_ context.Context, id webhook.KeyID, sum [32]byte)
 	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated}
 }
 
+func (m *memory) Check(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
+	return m.Authenticate(ctx, id, sum)
+}
+
 func (m *memory) CreateEndpoint(_ context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
 	defer m.lock()()
 	if _, ok := m.tenants[e.TenantID]; !ok {

@@ -170,6 +170,8 @@ func changeSelected(p *page) error {
 			done++
 		case isStatus(err, http.StatusConflict), isStatus(err, http.StatusNotFound):
 			late++
+		case done > 0:
+			return p.done(back, doneSentence(act, done, late)+restSentence(err))
 		default:
 			return err
 		}
@@ -216,4 +218,13 @@ func doneSentence(act string, done, late int) string {
 		text += fmt.Sprintf(" %d had changed meanwhile and stay as they are.", late)
 	}
 	return text
+}
+
+// restSentence says why a command to several dead letters ended before its end.
+func restSentence(err error) string {
+	why := "an error"
+	if isStatus(err, http.StatusTooManyRequests) {
+		why = "a limit of requests"
+	}
+	return " The rest was not reached because of " + why + "; repeat it in a moment."
 }

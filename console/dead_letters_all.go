@@ -93,13 +93,19 @@ func discardLetters(p *page) error {
 	ctx, cancel := context.WithTimeout(p.r.Context(), discardTime)
 	defer cancel()
 	done, late, cursor := 0, 0, ""
+	stopped := func(err error) error {
+		return p.done(p.lettersPath(f), doneSentence(actDiscard, done, late)+restSentence(err))
+	}
 	for done+late < maxDiscarded && ctx.Err() == nil {
 		var found list[deadLetter]
 		page := url.Values{"limit": {"100"}, "cursor": {cursor}}
 		maps.Copy(page, f.query)
 		if err := p.api.get(ctx, &found, page, p.path("dead-letters")); err != nil {
-			if done == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if done == 0 {
 				return err
+			}
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return stopped(err)
 			}
 			break
 		}
@@ -110,6 +116,8 @@ func discardLetters(p *page) error {
 			case isStatus(err, http.StatusConflict), isStatus(err, http.StatusNotFound):
 				late++
 			case ctx.Err() != nil:
+			case done > 0:
+				return stopped(err)
 			default:
 				return err
 			}

@@ -3,7 +3,6 @@ package console
 import (
 	"crypto/sha256"
 	"net/http"
-	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -25,7 +24,7 @@ func showLink(p *page) error {
 	return p.show(view{Template: "link", Title: "Open", Data: linkView{CSRF: p.console.formToken(p.w, p.r)}})
 }
 
-// useLink uses up a link and opens its session.
+// useLink uses up a link and opens its session. Attempts are not limited: a link's token has 256 random bits.
 func useLink(p *page) error {
 	s := p.console
 	refuse := func(status int, why string) error {
@@ -34,18 +33,8 @@ func useLink(p *page) error {
 	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
 		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
 	}
-	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
-		p.w.Header().Set("Retry-After", "60")
-		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
-	}
 	made := session{token: newToken()}
-	link := sha256.Sum256([]byte(p.r.PathValue("token")))
-	stored, err := s.config.Sessions.UseLink(p.r.Context(), p.actor(webhook.KeyID{}), link, webhook.ConsoleSession{
-		SHA256: sha256.Sum256([]byte(made.token)), ExpiresAt: s.sessionEnd(webhook.PortalLife, webhook.Key{}),
-	})
-	if err == nil {
-		_, err = s.config.API.Confirm(p.r.Context(), stored.KeyID, stored.KeySHA256)
-	}
+	stored, err := p.openLink(made.token)
 	switch code := webhook.CodeOf(err); {
 	case err != nil && (code == webhook.CodeNotFound || code == webhook.CodeUnauthenticated):
 		return refuse(http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
@@ -60,4 +49,30 @@ func useLink(p *page) error {
 		p.redirect(pagePath(stored.TenantID))
 	}
 	return nil
+}
+
+// openLink uses up the link of the path and opens its session. It confirms the key first, so that an error there
+// does not use the link up. CodeNotFound, CodeUnauthenticated: the link cannot be used.
+func (p *page) openLink(token string) (webhook.ConsoleSession, error) {
+	var none webhook.ConsoleSession
+	s, ctx, text := p.console, p.r.Context(), p.r.PathValue("token")
+	if !validToken(text) {
+		return none, webhook.NotFound("link")
+	}
+	done, err := s.startLookUp(p.r)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	link := sha256.Sum256([]byte(text))
+	known, err := s.config.Sessions.Link(ctx, link)
+	if err != nil {
+		return none, err
+	}
+	if _, err := s.config.API.Confirm(ctx, known.KeyID, known.KeySHA256, false); err != nil {
+		return none, err
+	}
+	return s.config.Sessions.UseLink(ctx, p.actor(webhook.KeyID{}), link, webhook.ConsoleSession{
+		SHA256: sha256.Sum256([]byte(token)), ExpiresAt: s.sessionEnd(webhook.PortalLife, webhook.Key{}),
+	})
 }

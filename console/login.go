@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -43,13 +44,19 @@ func logIn(p *page) error {
 	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
 		return refuse(http.StatusForbidden, "The page was open for too long, or the browser keeps no cookies. Please try once more.")
 	}
-	if !s.logins.allow(s.config.API.SourceAddress(p.r), time.Now()) {
+	text, source := strings.TrimSpace(p.typed.Get("key")), s.config.API.SourceAddress(p.r)
+	_, _, malformed := api.ParseKey(text)
+	guess := malformed != nil // Only a preset key can be guessed: keys that Everpost made have 256 random bits.
+	if guess && !s.logins.allow(source, time.Now()) {
 		p.w.Header().Set("Retry-After", "60")
 		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
 	}
-	key, err := s.config.API.Authenticate(p.r.Context(), strings.TrimSpace(p.typed.Get("key")))
+	key, err := s.config.API.Authenticate(p.r.Context(), text)
 	switch {
 	case err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated:
+		if guess {
+			s.logins.failed(source, time.Now())
+		}
 		return refuse(http.StatusUnauthorized, "This key is not valid, has expired or was revoked.")
 	case err != nil:
 		return err

@@ -33,7 +33,7 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 		w.WriteHeader(http.StatusNoContent) // the browser does not try again
 		return
 	}
-	leave, free := s.streams.enter(p.session.token)
+	leave, free := s.streams.enter(r.Context(), p.session)
 	if !free {
 		w.WriteHeader(http.StatusNoContent)
 		return
@@ -60,6 +60,7 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 		}
 		s.look(live, r, of)
 		if live.over {
+			live.write("event: end\ndata:\n\n") // else the browser would come again
 			return
 		}
 		tick.Reset(liveEvery)
@@ -70,14 +71,9 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 func (s *Console) look(live *stream, r *http.Request, of route) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	leave, free := s.enter(ctx)
-	if !free {
-		return
-	}
-	defer leave()
 	p := s.newPage(&answer{header: http.Header{}}, r.WithContext(ctx))
 	p.live = live
-	err := p.run(of)
+	err := p.run(of) //nolint:contextcheck // the page's request has the context
 	if err == nil {
 		return
 	}
