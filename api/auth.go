@@ -33,7 +33,8 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 			from.Key = key
 		}
 		key := from.Key
-		if err := s.admit(c.Request().Context(), key); err != nil {
+		traceAuthenticated(c)
+		if err := s.admit(c.Request().Context(), key, inside); err != nil {
 			return s.answer(c, r, err)
 		}
 		in := call{

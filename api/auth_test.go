@@ -137,6 +137,8 @@ func TestPresetOperatorKey(t *testing.T) {
 // refusals counts the calls of the API's metrics.
 type refusals map[string]int
 
+func (refusals) AnsweredInside(string, int) {}
+
 func (r refusals) AuthFailed(cause string)  { r["auth "+cause]++ }
 func (r refusals) BodyRefused(cause string) { r["body "+cause]++ }
 

@@ -61,14 +61,17 @@ func (s *Server) Authenticate(ctx context.Context, text string) (webhook.Key, er
 }
 
 // Confirm returns the key with this id and hash if it is still valid, as Authenticate does for its text.
-// Revocation and expiry are seen within 2 s.
-func (s *Server) Confirm(ctx context.Context, id webhook.KeyID, sum [sha256.Size]byte) (webhook.Key, error) {
+// Revocation and expiry are seen within 2 s. Unless used is set, it does not count as a use of the key.
+func (s *Server) Confirm(ctx context.Context, id webhook.KeyID, sum [sha256.Size]byte, used bool) (webhook.Key, error) {
 	if id == presetKeyID() {
 		preset := s.presetHash()
 		if s.config.OperatorKey == "" || subtle.ConstantTimeCompare(preset[:], sum[:]) != 1 {
 			return webhook.Key{}, errInvalidKey()
 		}
 		return presetKey(), nil
+	}
+	if !used {
+		return s.config.Keys.Check(ctx, id, sum)
 	}
 	return s.config.Keys.Authenticate(ctx, id, sum)
 }

@@ -126,10 +126,10 @@ func TestConfirmKnowsAuthenticatedKeys(t *testing.T) {
 	ctx := t.Context()
 	key, err := server.Authenticate(ctx, b.keys["admin"])
 	require.NoError(t, err)
-	same, err := server.Confirm(ctx, key.ID, server.KeyHash(key))
+	same, err := server.Confirm(ctx, key.ID, server.KeyHash(key), true)
 	require.NoError(t, err)
 	require.Equal(t, key, same)
-	_, err = server.Confirm(ctx, key.ID, sha256.Sum256(nil))
+	_, err = server.Confirm(ctx, key.ID, sha256.Sum256(nil), true)
 	require.Equal(t, webhook.CodeUnauthenticated, webhook.CodeOf(err))
 	_, err = server.Authenticate(ctx, "nonsense")
 	require.Equal(t, webhook.CodeUnauthenticated, webhook.CodeOf(err))
@@ -138,13 +138,13 @@ func TestConfirmKnowsAuthenticatedKeys(t *testing.T) {
 	require.NoError(t, err)
 	hash := server.KeyHash(preset)
 	require.NotEqual(t, sha256.Sum256([]byte("a preset key, as people choose them")), hash, "it can be guessed, so it is hashed slowly")
-	_, err = server.Confirm(ctx, preset.ID, hash)
+	_, err = server.Confirm(ctx, preset.ID, hash, true)
 	require.NoError(t, err)
 	for name, other := range map[string]string{"another": "another key", "none": ""} {
-		_, err = New(Config{Keys: b, OperatorKey: other}).Confirm(ctx, preset.ID, hash)
+		_, err = New(Config{Keys: b, OperatorKey: other}).Confirm(ctx, preset.ID, hash, true)
 		require.Equal(t, webhook.CodeUnauthenticated, webhook.CodeOf(err), name)
 	}
-	_, err = New(Config{Keys: b}).Confirm(ctx, preset.ID, [32]byte{})
+	_, err = New(Config{Keys: b}).Confirm(ctx, preset.ID, [32]byte{}, true)
 	require.Equal(t, webhook.CodeUnauthenticated, webhook.CodeOf(err), "without a preset key there is none")
 }
 

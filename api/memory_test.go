@@ -178,6 +178,10 @@ func (m *memory) Authenticate(_ context.Context, id webhook.KeyID, sum [32]byte)
 	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated}
 }
 
+func (m *memory) Check(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
+	return m.Authenticate(ctx, id, sum)
+}
+
 func (m *memory) CreateEndpoint(_ context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
 	defer m.lock()()
 	if _, ok := m.tenants[e.TenantID]; !ok {
@@ -442,7 +446,8 @@ func (m *memory) ListDeliveries(_ context.Context, tenant string, f webhook.Deli
 	defer m.lock()()
 	searchable, searched := m.deliveries, [16]byte{}
 	if m.searches > 0 { // looks at so many deliveries of a page only
-		searchable = pageIn(m.deliveries, webhook.Page{Limit: m.searches, After: p.After}, func(d webhook.Delivery) ([16]byte, bool) { return d.DeliveryID, true })
+		every := func(d webhook.Delivery) ([16]byte, bool) { return d.DeliveryID, true }
+		searchable = pageIn(m.deliveries, webhook.Page{Limit: m.searches, After: p.After}, every)
 		if len(searchable) == m.searches {
 			searched = searchable[m.searches-1].DeliveryID
 		}

@@ -32,8 +32,10 @@ type Metrics interface {
 	// AuthFailed and BodyRefused count requests that are refused before their handler runs.
 	AuthFailed(cause string)
 	BodyRefused(cause string)
-	// Answered counts every request by its operationId, or OperationNone.
+	// Answered counts every request from outside by its operationId, or OperationNone.
 	Answered(operation string, status int, took time.Duration)
+	// AnsweredInside counts a request of a Caller inside the process.
+	AnsweredInside(operation string, status int)
 }
 
 type noMetrics struct{}
@@ -42,6 +44,7 @@ func (noMetrics) AuthFailed(string)  {}
 func (noMetrics) BodyRefused(string) {}
 
 func (noMetrics) Answered(string, int, time.Duration) {}
+func (noMetrics) AnsweredInside(string, int)          {}
 
 // InFlight is the number of requests that are being answered.
 func (s *Server) InFlight() int { return int(s.inFlight.Load()) }
@@ -52,38 +55,69 @@ func (s *Server) routeOf(c echo.Context) (route, bool) {
 	return r, known
 }
 
-// observe begins what is measured of a request, and puts the span, if there are traces, into its
-// context. The caller calls answered once.
+// observe begins what is measured of a request. The caller calls answered once.
 func (s *Server) observe(c echo.Context) (answered func(status int)) {
 	s.inFlight.Add(1)
 	began, operation, name := time.Now(), OperationNone, "HTTP"
 	if r, known := s.routeOf(c); known {
 		operation, name = r.id, r.method+" "+r.path
 	}
-	span := s.traceRequest(c, operation, name)
+	var traced *requestTrace
+	if s.config.Tracer != nil {
+		traced = &requestTrace{tracer: s.config.Tracer, operation: operation, name: name, began: began}
+		c.Set(requestTraceKey, traced)
+	}
+	_, inside := c.Request().Context().Value(callerKey{}).(Caller)
 	return func(status int) {
 		s.inFlight.Add(-1)
-		s.config.Metrics.Answered(operation, status, time.Since(began))
-		span.Answered(status)
-		span.End(nil)
+		if inside {
+			s.config.Metrics.AnsweredInside(operation, status)
+		} else {
+			s.config.Metrics.Answered(operation, status, time.Since(began))
+		}
+		traced.end(c, status)
 	}
 }
 
-func (s *Server) traceRequest(c echo.Context, operation, name string) *tracing.Span {
+// requestTraceKey is where a request has its requestTrace, if there are traces.
+const requestTraceKey = "trace"
+
+// requestTrace makes the span of a request: below the caller's if the caller is authenticated, and else in a trace of
+// its own, so that no stranger decides what is traced.
+type requestTrace struct {
+	tracer          *tracing.Tracer
+	operation, name string
+	began           time.Time
+	span            *tracing.Span
+}
+
+// traceAuthenticated begins the span of a request whose caller is known, and puts it into the request's context.
+func traceAuthenticated(c echo.Context) {
+	t, traced := c.Get(requestTraceKey).(*requestTrace)
+	if !traced {
+		return
+	}
 	request := c.Request()
-	span := s.config.Tracer.Request(request.Context(), request.Header, name)
-	if span == nil {
-		return nil
+	t.span = t.tracer.Request(request.Context(), request.Header, t.name, t.began)
+	c.SetRequest(request.WithContext(t.span.In(request.Context())))
+}
+
+func (t *requestTrace) end(c echo.Context, status int) {
+	if t == nil {
+		return
 	}
-	if operation != OperationNone {
-		_, route, _ := strings.Cut(name, " ")
-		span.Text("http.request.method", request.Method)
-		span.Text("http.route", route)
+	if t.span == nil {
+		t.span = t.tracer.Stranger(c.Request().Header, t.name, t.began)
 	}
-	span.Text("everpost.operation", operation)
-	span.Text("everpost.request_id", requestID(c))
-	c.SetRequest(request.WithContext(span.In(request.Context())))
-	return span
+	if t.operation != OperationNone {
+		_, route, _ := strings.Cut(t.name, " ")
+		t.span.Text("http.request.method", c.Request().Method)
+		t.span.Text("http.route", route)
+	}
+	t.span.Text("everpost.operation", t.operation)
+	t.span.Text("everpost.request_id", requestID(c))
+	t.span.Answered(status)
+	t.span.End(nil)
 }
 
 // statusCut stands for the status of a request whose connection was cut after a panic.

@@ -51,7 +51,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	require.Zero(t, b.server.InFlight())
 }
 
-// A request's span is below the caller's, and has neither its path nor its query.
+// A request's span is below the caller's if that is authenticated, and has neither its path nor its query.
 func TestRequestsAreTraced(t *testing.T) {
 	t.Parallel()
 	b, collector := setup(t), tracingtest.New(t)
@@ -70,7 +70,13 @@ func TestRequestsAreTraced(t *testing.T) {
 	require.Len(t, spans, 3)
 	names := map[string]tracingtest.Span{}
 	for _, span := range spans {
-		require.Equal(t, []string{trace, parent}, []string{span.TraceID, span.ParentID})
+		if span.Name == "HTTP" { // no route: nobody was authenticated
+			require.Empty(t, span.ParentID)
+			require.NotEqual(t, trace, span.TraceID)
+			require.Equal(t, []string{trace}, span.Links)
+		} else {
+			require.Equal(t, []string{trace, parent}, []string{span.TraceID, span.ParentID})
+		}
 		require.Equal(t, "req-1", span.Attributes["everpost.request_id"])
 		names[span.Name] = span
 	}

@@ -27,9 +27,16 @@ type buckets struct {
 	of map[string]*rate.Limiter
 }
 
+// The least that callers inside the process may do for a tenant with a limit: a page makes several requests.
+const (
+	insideRate  = 20
+	insideBurst = 100
+)
+
 // admit takes a token for a request with a tenant's key, or returns an error with RetryAfter.
-// Operators are not limited, so that they can always intervene.
-func (s *Server) admit(ctx context.Context, key webhook.Key) error {
+// Operators are not limited, so that they can always intervene. Callers inside the process have a bucket of their
+// own: those who look at a tenant's pages take nothing of what the tenant's own requests may do.
+func (s *Server) admit(ctx context.Context, key webhook.Key, inside bool) error {
 	if key.TenantID == "" {
 		return nil
 	}
@@ -37,13 +44,18 @@ func (s *Server) admit(ctx context.Context, key webhook.Key) error {
 	if err != nil || limits.RequestsPerSecond == 0 {
 		return err
 	}
-	wait := s.buckets.take(key.TenantID, limits, s.config.Now())
+	bucket, who := key.TenantID, "the tenant"
+	if inside {
+		bucket, who = "inside\x00"+bucket, "the tenant's pages"
+		limits.RequestsPerSecond, limits.Burst = max(limits.RequestsPerSecond, insideRate), max(limits.Burst, insideBurst)
+	}
+	wait := s.buckets.take(bucket, limits, s.config.Now())
 	if wait == 0 {
 		return nil
 	}
 	return &webhook.Error{
 		Code: webhook.CodeRateLimited, RetryAfter: wait,
-		Message: "the tenant may make " + formatFloat(limits.RequestsPerSecond) + " requests per second, " +
+		Message: who + " may make " + formatFloat(limits.RequestsPerSecond) + " requests per second, " +
 			strconv.Itoa(limits.Burst) + " at once",
 	}
 }

@@ -26,13 +26,21 @@ type TenantUpdates interface {
 	UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error)
 }
 
-// Keys stores API keys. Authenticate caches keys and takes constant time for a known id. It returns
-// CodeUnauthenticated for every key that is not valid.
+// Keys stores API keys.
 type Keys interface {
+	KeyChecks
+
 	CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) error
 	ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Key, error)
 	RevokeKey(ctx context.Context, by webhook.Actor, tenantID string, id webhook.KeyID) error
+}
+
+// KeyChecks checks API keys. It caches keys and takes constant time for a known id. It returns
+// CodeUnauthenticated for every key that is not valid.
+type KeyChecks interface {
 	Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error)
+	// Check is Authenticate without a use of the key, which last_used_at shows.
+	Check(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error)
 }
 
 // Endpoints stores endpoints and their secrets, which it encrypts.

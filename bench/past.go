@@ -86,7 +86,7 @@ const writeDay = `
 			lateral (select $1::timestamptz + n * (interval '1 day' / $2::int) moment) times,
 			lateral (select lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') "time") hex),
 	outcomes as (
-		select made.*, case when dead then 4 else 3 end state, case when dead then 3 else 1 end decision,
+		select event, delivery, endpoint, tenant_id, moment, dead, case when dead then 4 else 3 end state, case when dead then 3 else 1 end decision,
 			case when dead then 'http_410' else 'http_200' end reason, case when dead then 410 else 200 end status
 		from made),
 	events as (
@@ -158,7 +158,8 @@ func (p *past) sample(ctx context.Context) (*sample, error) {
 		{&s.events, eventID, `select event_id from deliveries where event_type = 'bench.past' order by random() limit 1000`},
 		{&s.deliveries, deliveryID, `select id from deliveries where event_type = 'bench.past' order by random() limit 1000`},
 		{&s.dead, deliveryID, `select id from deliveries where state = 4 order by random() limit 1000`},
-		{&s.externalIDs, externalID, `select key::uuid from idempotency_keys where kind = 1 and event_id in (select id from events where type = 'bench.past' limit 1000)`},
+		{&s.externalIDs, externalID, `select key::uuid from idempotency_keys
+			where kind = 1 and event_id in (select id from events where type = 'bench.past' limit 1000)`},
 	} {
 		rows, err := p.connection.Query(ctx, of.query)
 		if err != nil {

@@ -87,7 +87,7 @@ func (c client) do(ctx context.Context, method, path string, query url.Values, b
 	if filled := nonEmpty(query).Encode(); filled != "" {
 		path += "?" + filled
 	}
-	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body)) //nolint:gosec // it does not leave the process
 	if err != nil {
 		return fmt.Errorf("make a request for %s: %w", method, err)
 	}

@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -44,13 +45,21 @@ const Root = "/console"
 
 // Sessions stores the console's sessions and redeems its links.
 type Sessions interface {
+	Links
+
 	// CreateSession stores the session of a log-in.
 	CreateSession(ctx context.Context, by webhook.Actor, made webhook.ConsoleSession) error
-	// UseLink removes a link and opens its session; CodeNotFound if the link cannot be used (any more).
-	UseLink(ctx context.Context, by webhook.Actor, link [sha256.Size]byte, made webhook.ConsoleSession) (webhook.ConsoleSession, error)
-	// Session reads a session that has not ended; else CodeNotFound.
-	Session(ctx context.Context, sum [sha256.Size]byte) (webhook.ConsoleSession, error)
+	// Session reads a session that has not ended; else CodeNotFound. Unless used is set, it does not count as a use,
+	// which keeps a session.
+	Session(ctx context.Context, sum [sha256.Size]byte, used bool) (webhook.ConsoleSession, error)
 	EndSession(ctx context.Context, sum [sha256.Size]byte) error
+}
+
+// Links reads links and uses them up. CodeNotFound: the link cannot be used (any more).
+type Links interface {
+	Link(ctx context.Context, link [sha256.Size]byte) (webhook.ConsoleLink, error)
+	// UseLink removes a link and opens its session.
+	UseLink(ctx context.Context, by webhook.Actor, link [sha256.Size]byte, made webhook.ConsoleSession) (webhook.ConsoleSession, error)
 }
 
 // API is the API of this process. *api.Server implements it.
@@ -64,7 +73,7 @@ type API interface {
 // Authenticator checks keys.
 type Authenticator interface {
 	Authenticate(ctx context.Context, text string) (webhook.Key, error)
-	Confirm(ctx context.Context, id webhook.KeyID, sum [sha256.Size]byte) (webhook.Key, error)
+	Confirm(ctx context.Context, id webhook.KeyID, sum [sha256.Size]byte, used bool) (webhook.Key, error)
 	KeyHash(key webhook.Key) [sha256.Size]byte
 }
 
@@ -116,7 +125,11 @@ type Console struct {
 	forms     *http.CrossOriginProtection
 	logIns    *logInLimiter
 	streams   *streams
-	busy      chan struct{} // a token for each page that is being made
+	lookUps   *fair.Semaphore // by source: sessions that are being looked up
+	unknown   *unknownTokens
+	pages     places // that are being made
+	slow      places // pages that wait for others, and big forms
+	transfers places // forms that are being read, and large answers that are being sent
 	diagnosis diagnosis
 }
 
@@ -124,7 +137,8 @@ type Console struct {
 func New(c Config) (*Console, error) {
 	s := &Console{
 		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(), logIns: newLogInLimiter(), streams: newStreams(),
-		busy: make(chan struct{}, maxBusy),
+		lookUps: fair.NewDynamic(maxLookUps, 1), unknown: newUnknownTokens(),
+		pages: newPlaces(maxPages), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
 	}
 	if c.URL != "" { // behind a proxy, requests may have another host
 		if err := s.forms.AddTrustedOrigin(c.URL); err != nil {
@@ -169,14 +183,18 @@ func (s *Console) Close() { s.streams.close() }
 
 // Limits on the work for readers, so that it does not slow down deliveries.
 const (
-	maxBusy     = 16               // pages that are being made at a time, in a process
-	busyWait    = 3 * time.Second  // for one of them
-	pageTime    = 15 * time.Second // to make a page
-	testTime    = 50 * time.Second // of a page that waits for a receiver's answer
-	maxForm     = 64 << 10         // bytes of a form
-	maxBigForm  = 1 << 20          // bytes of a form with a payload, whose percent-encoding triples it
-	maxPublic   = 8 << 10          // bytes of a form before a log-in
-	maxResponse = 8 << 20          // bytes that are read of one response of the API
+	maxPages     = 16               // pages that are being made at a time, in a process
+	maxSlow      = 8                // pages at a time that wait for others, or whose form is big
+	maxTransfers = 64               // forms at a time that are being read, and large answers that are being sent
+	maxLookUps   = 4                // sessions that are looked up at a time: invented tokens must not take the API's connections
+	busyWait     = 3 * time.Second  // for one of these places
+	pageTime     = 15 * time.Second // to make a page
+	testTime     = 50 * time.Second // of a page that waits for a receiver's answer
+	maxForm      = 64 << 10         // bytes of a form
+	maxBigForm   = 1 << 20          // bytes of a form with a payload, whose percent-encoding triples it
+	maxPublic    = 8 << 10          // bytes of a form before a log-in
+	smallAnswer  = 16 << 10         // bytes of an answer that needs no place to be sent
+	maxResponse  = 8 << 20          // bytes that are read of one response of the API
 )
 
 // headers sets the headers of every response. The policies are the strictest under which the pages work.

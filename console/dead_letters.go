@@ -175,8 +175,11 @@ func changeSelected(p *page) error {
 		})
 	}
 	done, skipped, err := p.commandLetters(p.r.Context(), ids, command)
-	if err != nil {
+	switch {
+	case err != nil && done == 0:
 		return err
+	case err != nil:
+		return p.done(back, doneSentence(command, done, skipped)+restSentence(err))
 	}
 	return p.done(back, doneSentence(command, done, skipped))
 }
@@ -228,4 +231,13 @@ func doneSentence(command string, done, skipped int) string {
 		text += "; skipped because they changed in the meantime: " + count(int64(skipped))
 	}
 	return text + "."
+}
+
+// restSentence says why a command to several dead letters ended before its end.
+func restSentence(err error) string {
+	why := "an error"
+	if isStatus(err, http.StatusTooManyRequests) {
+		why = "a limit of requests"
+	}
+	return " The rest was not reached because of " + why + "; repeat it in a moment."
 }

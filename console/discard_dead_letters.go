@@ -64,8 +64,11 @@ func discardLetters(p *page) error {
 			done, skipped = done+discarded, skipped+changed
 		}
 		if err != nil {
-			if done == 0 || ctx.Err() == nil {
+			if done == 0 {
 				return err
+			}
+			if ctx.Err() == nil {
+				return p.done(p.lettersPath(f), doneSentence(commandDiscard, done, skipped)+restSentence(err))
 			}
 			break // the time is over
 		}

@@ -112,6 +112,11 @@ func showPayload(p *page) error {
 	if err := p.get(&payload, nil, "events", p.r.PathValue("id"), "payload"); err != nil {
 		return err
 	}
+	done, err := p.startAnswer(len(payload))
+	if err != nil {
+		return err
+	}
+	defer done()
 	h := p.w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Content-Disposition", `attachment; filename="payload.json"`)

@@ -101,6 +101,11 @@ func (p *page) show(v view) error {
 		if err != nil {
 			return err
 		}
+		done, err := p.startAnswer(len(part))
+		if err != nil {
+			return err
+		}
+		defer done()
 		p.live.send(part)
 		return nil
 	}
@@ -112,6 +117,11 @@ func (p *page) show(v view) error {
 	if err != nil {
 		return err
 	}
+	done, err := p.startAnswer(len(whole))
+	if err != nil {
+		return err
+	}
+	defer done()
 	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if v.Status != 0 {
 		p.w.WriteHeader(v.Status)

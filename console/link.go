@@ -25,23 +25,17 @@ func showLink(p *page) error {
 	return p.show(view{Template: "link", Title: "Open", Data: linkView{CSRF: p.console.formToken(p.w, p.r)}})
 }
 
-// useLink uses up a link and opens its session.
+// useLink uses up a link and opens its session. Attempts are not limited: a link's token has 130 random bits.
 func useLink(p *page) error {
 	s := p.console
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{s.formToken(p.w, p.r), why}})
 	}
-	if status, why := p.admitPublic(); why != "" {
-		return refuse(status, why)
+	if !p.formFits() {
+		return refuse(http.StatusForbidden, formTooOld)
 	}
 	made := session{token: rand.Text()}
-	link := sha256.Sum256([]byte(p.r.PathValue("token")))
-	stored, err := s.config.Sessions.UseLink(p.r.Context(), p.actor(webhook.KeyID{}), link, webhook.ConsoleSession{
-		SHA256: sha256.Sum256([]byte(made.token)), ExpiresAt: s.sessionEnd(webhook.PortalLife, webhook.Key{}),
-	})
-	if err == nil {
-		_, err = s.config.API.Confirm(p.r.Context(), stored.KeyID, stored.KeySHA256)
-	}
+	stored, err := p.openLink(made.token)
 	switch code := webhook.CodeOf(err); {
 	case err != nil && (code == webhook.CodeNotFound || code == webhook.CodeUnauthenticated):
 		return refuse(http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
@@ -56,4 +50,30 @@ func useLink(p *page) error {
 		p.redirect(pagePath(stored.TenantID))
 	}
 	return nil
+}
+
+// openLink uses up the link of the path and opens its session. It confirms the key first, so that an error there
+// does not use the link up. CodeNotFound, CodeUnauthenticated: the link cannot be used.
+func (p *page) openLink(token string) (webhook.ConsoleSession, error) {
+	var none webhook.ConsoleSession
+	s, ctx, text := p.console, p.r.Context(), p.r.PathValue("token")
+	if !validToken(text) {
+		return none, webhook.NotFound("link")
+	}
+	done, err := s.startLookUp(p.r)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	link := sha256.Sum256([]byte(text))
+	known, err := s.config.Sessions.Link(ctx, link)
+	if err != nil {
+		return none, err
+	}
+	if _, err := s.config.API.Confirm(ctx, known.KeyID, known.KeySHA256, false); err != nil {
+		return none, err
+	}
+	return s.config.Sessions.UseLink(ctx, p.actor(webhook.KeyID{}), link, webhook.ConsoleSession{
+		SHA256: sha256.Sum256([]byte(token)), ExpiresAt: s.sessionEnd(webhook.PortalLife, webhook.Key{}),
+	})
 }

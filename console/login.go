@@ -5,13 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
-	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
+	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -45,12 +42,22 @@ func logIn(p *page) error {
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "login", Title: "Log in", Status: status, Data: logInView{to, s.formToken(p.w, p.r), why}})
 	}
-	if status, why := p.admitPublic(); why != "" {
-		return refuse(status, why)
+	if !p.formFits() {
+		return refuse(http.StatusForbidden, formTooOld)
 	}
-	key, err := s.config.API.Authenticate(p.r.Context(), strings.TrimSpace(p.typed.Get("key")))
+	text, source := strings.TrimSpace(p.typed.Get("key")), s.config.API.SourceAddress(p.r)
+	_, _, malformed := api.ParseKey(text)
+	guess := malformed != nil // Only a preset key can be guessed: keys that Everpost made have 256 random bits.
+	if guess && !s.logIns.allow(source, s.config.Now()) {
+		p.w.Header().Set("Retry-After", "60")
+		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
+	}
+	key, err := s.config.API.Authenticate(p.r.Context(), text)
 	switch {
 	case err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated:
+		if guess {
+			s.logIns.failed(source, s.config.Now())
+		}
 		return refuse(http.StatusUnauthorized, "This key is not valid, has expired or was revoked.")
 	case err != nil:
 		return err
@@ -70,53 +77,10 @@ func logIn(p *page) error {
 	return nil
 }
 
-// admitPublic checks the token of a form before a log-in, and limits the attempts of its source. why is "" if the form is admitted.
-func (p *page) admitPublic() (status int, why string) {
-	s := p.console
-	if !tokenFits(p.typed, cookieOf(p.r, formCookie)) {
-		return http.StatusForbidden, "The page was open for too long, or your browser blocks cookies. Please try again."
-	}
-	if !s.logIns.allow(s.config.API.SourceAddress(p.r), s.config.Now()) {
-		p.w.Header().Set("Retry-After", "60")
-		return http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute."
-	}
-	return 0, ""
-}
+// formFits checks the token of a form before a log-in.
+func (p *page) formFits() bool { return tokenFits(p.typed, cookieOf(p.r, formCookie)) }
 
-// Log-in attempts of one source: ten at once, then one every six seconds.
-const (
-	logInBurst = 10
-	logInEvery = 6 * time.Second
-	maxSources = 10_000
-)
-
-// logInLimiter limits log-in attempts by source address.
-type logInLimiter struct {
-	mu sync.Mutex
-	of map[netip.Prefix]*rate.Limiter
-}
-
-func newLogInLimiter() *logInLimiter { return &logInLimiter{of: map[netip.Prefix]*rate.Limiter{}} }
-
-// allow reports whether a source may try now. A network of IPv6 counts as one source.
-func (l *logInLimiter) allow(source netip.Addr, now time.Time) bool {
-	bits := 32
-	if source.Is6() {
-		bits = 64
-	}
-	network, _ := source.Prefix(bits) // an error: the address is not known, and all of those count as one
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	limiter := l.of[network]
-	if limiter == nil {
-		if len(l.of) >= maxSources {
-			clear(l.of)
-		}
-		limiter = rate.NewLimiter(rate.Every(logInEvery), logInBurst)
-		l.of[network] = limiter
-	}
-	return limiter.AllowN(now, 1)
-}
+const formTooOld = "The page was open for too long, or your browser blocks cookies. Please try again."
 
 // sessionEnd is the latest end of a session, which is not after its key's.
 func (s *Console) sessionEnd(life time.Duration, key webhook.Key) time.Time {

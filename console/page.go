@@ -25,6 +25,7 @@ type page struct {
 	typed   url.Values // the form that was sent
 	ages    url.Values // the times that ages in the filter stand for: a cursor is good for these only
 	live    *stream
+	leave   func() // gives back the place in which the page is made
 }
 
 // serve returns the handler of a route: it finds the session, checks that it may open the page and that
@@ -41,81 +42,99 @@ func (s *Console) serve(r route) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(req.Context(), limit)
 		defer cancel()
-		if !r.slow { // a slow page only waits
-			leave, free := s.enter(ctx)
-			if !free {
-				busy := &problem{Status: http.StatusServiceUnavailable, Detail: "too many pages are being made; try again in a moment"}
-				s.newPage(w, req).fail(busy) //nolint:contextcheck // as below
-				return
-			}
-			defer leave()
-		} else {
-			// Errors: there is no connection, as in tests.
-			control := http.NewResponseController(w)
-			_ = control.SetReadDeadline(time.Now().Add(limit))
-			_ = control.SetWriteDeadline(time.Now().Add(limit + busyWait))
-		}
 		p := s.newPage(w, req.WithContext(ctx))
-		if err := p.run(r); err != nil {
+		if err := p.run(r); err != nil { //nolint:contextcheck // as below
 			p.fail(err) //nolint:contextcheck // the page's request has the context
 		}
 	})
 }
 
-// enter waits for the permission to make a page.
-func (s *Console) enter(ctx context.Context) (leave func(), ok bool) {
-	wait := time.NewTimer(busyWait)
-	defer wait.Stop()
-	select {
-	case s.busy <- struct{}{}:
-		return func() { <-s.busy }, true
-	case <-wait.C:
-	case <-ctx.Done():
-	}
-	return nil, false
-}
-
 func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
-	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}}
+	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}, leave: func() {}}
 }
 
-// run runs a route's handler if the request may have it.
+// run runs a route's handler if the request may have it. Nothing of a form is read for a request that may not, and
+// the form is read before there is a place for the page: a slow sender holds none.
 func (p *page) run(r route) error {
-	if p.r.Method == http.MethodPost {
-		if p.console.forms.Check(p.r) != nil {
-			return &problem{Status: http.StatusForbidden, Detail: "the form was not sent from a page of this console"}
+	post := p.r.Method == http.MethodPost
+	if post && p.console.forms.Check(p.r) != nil {
+		return &problem{Status: http.StatusForbidden, Detail: "the form was not sent from a page of this console"}
+	}
+	if r.access != public {
+		if err := p.signIn(); err != nil {
+			return err
 		}
+		if !p.session.signedIn() {
+			return p.askToLogIn()
+		}
+		foreign := p.tenant != "" && (p.session.TenantID != "" && p.session.TenantID != p.tenant || !webhook.ValidTenantID(p.tenant))
+		if foreign || !r.access.sees(p.session) {
+			return errNotFound() // as for a page that does not exist
+		}
+	}
+	if r.slow || r.big {
+		leave, err := p.enter(p.console.slow)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	if post {
 		if err := p.readForm(r); err != nil {
 			return err
 		}
 	}
-	if r.access == public {
-		return r.handle(p)
-	}
-	if err := p.signIn(); err != nil {
-		return err
-	}
-	if !p.session.signedIn() {
-		return p.askToLogIn()
-	}
-	foreign := p.tenant != "" && (p.session.TenantID != "" && p.session.TenantID != p.tenant || !webhook.ValidTenantID(p.tenant))
-	if foreign || !r.access.sees(p.session) {
-		return errNotFound() // as for a page that does not exist
-	}
-	if p.r.Method == http.MethodPost && !tokenFits(p.typed, p.session.token) {
-		const old = "the form is too old, or was not sent from a page of this console; load the page again and repeat it"
-		return &problem{Status: http.StatusForbidden, Detail: old}
+	if r.slow { // it only waits, for longer than the server's usual deadlines
+		deadline := time.Now().Add(testTime)
+		control := http.NewResponseController(p.w) // errors: there is no connection, as in tests
+		_ = control.SetReadDeadline(deadline)
+		_ = control.SetWriteDeadline(deadline.Add(busyWait))
+	} else {
+		leave, err := p.enter(p.console.pages)
+		if err != nil {
+			return err
+		}
+		p.leave = leave
+		defer leave()
 	}
 	return r.handle(p)
 }
 
-// readForm reads the body of a form within its bound.
+// enter waits for one of the places, in the share of the session.
+func (p *page) enter(at places) (leave func(), err error) {
+	share := ofVisitors
+	if p.session.signedIn() {
+		share = p.session.share()
+	}
+	leave, free := at.enter(p.r.Context(), share, busyWait)
+	if !free {
+		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: "too many pages are being made; try again in a moment"}
+	}
+	return leave, nil
+}
+
+// startAnswer gives back the place in which the page was made, before an answer of that many bytes is sent. The
+// caller calls done after that.
+func (p *page) startAnswer(size int) (done func(), err error) {
+	p.leave()
+	if size <= smallAnswer {
+		return func() {}, nil
+	}
+	return p.enter(p.console.transfers)
+}
+
+// readForm reads the body of a form within its bound, and checks that a form of ours was sent.
 func (p *page) readForm(r route) error {
-	limit := int64(maxForm)
-	switch {
-	case r.access == public:
-		limit = maxPublic
-	case r.big:
+	limit := int64(maxPublic)
+	if r.access != public {
+		limit = maxForm
+		done, err := p.enter(p.console.transfers)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	if r.big {
 		limit = maxBigForm
 	}
 	p.r.Body = http.MaxBytesReader(p.w, p.r.Body, limit)
@@ -126,6 +145,10 @@ func (p *page) readForm(r route) error {
 		return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be read"}
 	}
 	p.typed = p.r.PostForm //nolint:forbidigo // a field, not a request of our own
+	if r.access != public && !tokenFits(p.typed, p.session.token) {
+		const old = "the form is too old, or was not sent from a page of this console; load the page again and repeat it"
+		return &problem{Status: http.StatusForbidden, Detail: old}
+	}
 	return nil
 }
 
@@ -148,17 +171,21 @@ func (p *page) askToLogIn() error {
 	if p.live != nil {
 		return &problem{Status: http.StatusUnauthorized, Detail: "the session has ended"}
 	}
-	to := p.r.URL.RequestURI()
-	if p.r.Method != http.MethodGet {
-		to = p.console.pageAt(p.r.URL.Path)
-	}
-	logIn := Root + "/login?" + url.Values{"to": {to}}.Encode()
+	logIn := Root + "/login?" + url.Values{"to": {p.here()}}.Encode()
 	if site := p.r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		p.w.Header().Set("Refresh", "0; url="+logIn)
 		return p.show(view{Template: "again", Title: "One moment", Data: logIn})
 	}
 	p.redirect(logIn)
 	return nil
+}
+
+// here is the page to come back to after a log-in.
+func (p *page) here() string {
+	if p.r.Method == http.MethodGet {
+		return p.r.URL.RequestURI()
+	}
+	return p.console.pageAt(p.r.URL.Path)
 }
 
 // pageAt is the page at a path, or the nearest above it: a form's target need not be a page.
@@ -234,7 +261,7 @@ func (p *page) fail(err error) {
 	shown := problemOf(err)
 	switch {
 	case shown.Status == http.StatusUnauthorized && p.live == nil: // the key was revoked a moment ago
-		p.redirect(Root + "/login?" + url.Values{"to": {localPath(p.r.URL.RequestURI())}}.Encode())
+		p.redirect(Root + "/login?" + url.Values{"to": {localPath(p.here())}}.Encode())
 		return
 	case shown.Status >= http.StatusInternalServerError:
 		p.console.config.Logger.LogAttrs(p.r.Context(), slog.LevelWarn, "a page of the console could not be made",

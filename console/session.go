@@ -1,16 +1,21 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base32"
 	"encoding/base64"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -25,7 +30,9 @@ const (
 	formLife  = time.Hour
 	flashLife = time.Minute
 	maxCookie = 512 // bytes of a cookie that is read
-	csrfField = "csrf"
+
+	tokenLength = 26 // of rand.Text: 130 random bits
+	csrfField   = "csrf"
 )
 
 // session is a session with its key, which was valid a moment ago.
@@ -44,6 +51,14 @@ func (s session) operator() bool {
 	return s.Access == webhook.AccessKey && s.key.Scope == webhook.ScopeOperator
 }
 
+// share is whose share of the console's places the session takes: its tenant's, or the operators'.
+func (s session) share() string {
+	if s.TenantID != "" {
+		return s.TenantID
+	}
+	return ofOperators
+}
+
 // caller is the session as the API takes it. A portal acts as its link, with the rights of the tenant's
 // admin within what a portal may do.
 func (s session) caller() api.Caller {
@@ -57,14 +72,15 @@ func (s session) caller() api.Caller {
 }
 
 // findSession returns the session of a request's cookie, or none. An error means that it could not be
-// looked up.
+// looked up. A stream is no use of a session or a key: a page that is left open keeps neither.
 func (s *Console) findSession(r *http.Request) (session, error) {
+	used := r.Header.Get("Accept") != eventStream
 	for _, name := range []string{keyCookie, portalCookie} {
 		token := cookieOf(r, name)
-		if token == "" {
+		if !validToken(token) {
 			continue
 		}
-		found, err := s.confirm(r, token)
+		found, err := s.confirm(r, token, used)
 		if err == nil && found.Access.Portal() == (name == portalCookie) {
 			return found, nil
 		}
@@ -75,21 +91,89 @@ func (s *Console) findSession(r *http.Request) (session, error) {
 	return session{}, nil
 }
 
-// confirm reads a session and checks its key.
-func (s *Console) confirm(r *http.Request, token string) (session, error) {
-	stored, err := s.config.Sessions.Session(r.Context(), sha256.Sum256([]byte(token)))
+// confirm reads a session and checks its key. What visitors of a portal do is no use of the key that made its link.
+func (s *Console) confirm(r *http.Request, token string, used bool) (session, error) {
+	stored, err := s.lookUp(r, sha256.Sum256([]byte(token)), used)
 	if err != nil {
 		return session{}, err
 	}
-	key, err := s.config.API.Confirm(r.Context(), stored.KeyID, stored.KeySHA256)
+	key, err := s.config.API.Confirm(r.Context(), stored.KeyID, stored.KeySHA256, used && !stored.Access.Portal())
 	if err != nil {
 		return session{}, err
 	}
 	return session{ConsoleSession: stored, key: key, token: token}, nil
 }
 
-// keep sets the cookie of a new session and removes that of an earlier one of the other kind.
+// lookUp reads a session.
+func (s *Console) lookUp(r *http.Request, sum [sha256.Size]byte, used bool) (webhook.ConsoleSession, error) {
+	if s.unknown.has(sum) {
+		return webhook.ConsoleSession{}, webhook.NotFound("session")
+	}
+	done, err := s.startLookUp(r)
+	if err != nil {
+		return webhook.ConsoleSession{}, err
+	}
+	defer done()
+	found, err := s.config.Sessions.Session(r.Context(), sum, used)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		s.unknown.add(sum)
+	}
+	return found, err
+}
+
+// startLookUp waits until a token may be looked up. A source of invented tokens gets at most half of the look-ups.
+func (s *Console) startLookUp(r *http.Request) (done func(), err error) {
+	source := networkOf(s.config.API.SourceAddress(r)).String()
+	if !s.lookUps.Acquire(r.Context(), source, 1, busyWait) {
+		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: "too many sessions are being looked up; try again in a moment"}
+	}
+	return func() { s.lookUps.Release(source, 1) }, nil
+}
+
+// unknownTokens are tokens that have no session, and will have none: a session's token is new, and one that has
+// ended does not come back.
+type unknownTokens struct {
+	mu  sync.Mutex
+	all *cache.Map[[sha256.Size]byte, struct{}]
+}
+
+const maxUnknownTokens = 10_000
+
+func newUnknownTokens() *unknownTokens {
+	return &unknownTokens{all: cache.NewMap[[sha256.Size]byte, struct{}](maxUnknownTokens)}
+}
+
+func (u *unknownTokens) has(sum [sha256.Size]byte) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, unknown := u.all.Peek(sum)
+	return unknown
+}
+
+func (u *unknownTokens) add(sum [sha256.Size]byte) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.all.Put(sum, struct{}{}, time.Now())
+}
+
+// validToken reports whether a text can be the token of a session or a link, which are of rand.Text.
+func validToken(token string) bool {
+	_, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(token)
+	return err == nil && len(token) == tokenLength
+}
+
+// keep sets the cookie of a new session. It ends the earlier sessions of the browser, and removes the cookie of
+// the other kind.
 func (s *Console) keep(w http.ResponseWriter, r *http.Request, made session) {
+	for _, name := range []string{keyCookie, portalCookie} {
+		token := cookieOf(r, name)
+		if !validToken(token) {
+			continue
+		}
+		if err := s.config.Sessions.EndSession(context.WithoutCancel(r.Context()), sha256.Sum256([]byte(token))); err != nil {
+			s.config.Logger.LogAttrs(r.Context(), slog.LevelWarn, "a session that was replaced could not be ended", slog.Any("error", err))
+		}
+	}
 	mine, other := keyCookie, portalCookie
 	if made.Access.Portal() {
 		mine, other = portalCookie, keyCookie

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -34,7 +33,7 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 		w.WriteHeader(http.StatusNoContent) // the browser does not try again
 		return
 	}
-	leave, free := s.streams.enter(p.session.token)
+	leave, free := s.streams.enter(r.Context(), p.session)
 	if !free {
 		w.WriteHeader(http.StatusNoContent)
 		return
@@ -60,6 +59,10 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 		case <-tick.C:
 		}
 		s.look(live, r, of)
+		if live.over {
+			live.write("event: end\ndata:\n\n") // else the browser would come again
+			return
+		}
 		tick.Reset(liveEvery)
 	}
 }
@@ -68,14 +71,9 @@ func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 func (s *Console) look(live *stream, r *http.Request, of route) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	leave, free := s.enter(ctx)
-	if !free {
-		return
-	}
-	defer leave()
 	p := s.newPage(&answer{header: http.Header{}}, r.WithContext(ctx))
 	p.live = live
-	err := p.run(of)
+	err := p.run(of) //nolint:contextcheck // the page's request has the context
 	if err == nil {
 		return
 	}
@@ -123,42 +121,3 @@ func (l *stream) write(text string) {
 		l.over = true
 	}
 }
-
-// Streams under way at a time.
-const (
-	maxStreams        = 100
-	maxSessionStreams = 6
-)
-
-// streams bounds the streams of a process and of each session, and ends them all when it stops.
-type streams struct {
-	mu   sync.Mutex
-	of   map[string]int // by the session's token
-	all  int
-	done chan struct{}
-	once sync.Once
-}
-
-func newStreams() *streams { return &streams{of: map[string]int{}, done: make(chan struct{})} }
-
-// enter takes a slot for a stream, if one is free.
-func (s *streams) enter(token string) (leave func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all >= maxStreams || s.of[token] >= maxSessionStreams {
-		return nil, false
-	}
-	s.all++
-	s.of[token]++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.all--
-		s.of[token]--
-		if s.of[token] == 0 {
-			delete(s.of, token)
-		}
-	}, true
-}
-
-func (s *streams) close() { s.once.Do(func() { close(s.done) }) }

@@ -58,6 +58,10 @@
     if (!live || remembered() || document.hidden) return;
     source = new EventSource(location.pathname + location.search);
     source.addEventListener("live", (e) => take(e.data));
+    source.addEventListener("end", () => {
+      stop();
+      state.textContent = "No updates: load the page again.";
+    });
     source.onopen = () => { state.textContent = ""; };
     source.onerror = () => {
       state.textContent = source.readyState === EventSource.CLOSED ? "No updates: load the page again." : "Connecting…";

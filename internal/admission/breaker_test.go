@@ -189,7 +189,7 @@ func TestOneProbe(t *testing.T) {
 		for i, c := range changes {
 			require.Equal(t, req.Endpoint, c.EndpointID)
 			states := []webhook.CircuitState{webhook.CircuitClosed, webhook.CircuitOpen, webhook.CircuitHalfOpen, webhook.CircuitClosed}
-			require.Equal(t, states[i:i+2], []webhook.CircuitState{c.From, c.To})
+			require.Equal(t, []webhook.CircuitState{states[i], states[i+1]}, []webhook.CircuitState{c.From, c.To})
 		}
 		require.Equal(t, begun, changes[0].At)
 		require.Equal(t, "20 of 20 requests failed, the last with http_503", changes[0].Why)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/console"
+	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -29,7 +30,8 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 	}
 	c := a.options.Config.Console
 	pages, err := console.New(console.Config{
-		API: server, Sessions: a.store.Sessions, URL: c.ConsoleURL, Name: c.ConsoleName, Color: c.ConsoleColor, FrameAncestors: c.ConsoleFrameAncestors,
+		API: consoleAPI{server}, Sessions: a.store.Sessions,
+		URL: c.ConsoleURL, Name: c.ConsoleName, Color: c.ConsoleColor, FrameAncestors: c.ConsoleFrameAncestors,
 		Version: a.options.Version, Logger: a.log, Now: a.store.Now,
 		Doctor: func(ctx context.Context) []console.Finding {
 			o := a.options
@@ -48,6 +50,17 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 		}
 		rest.ServeHTTP(w, r)
 	}), pages.Close
+}
+
+// consoleAPI is the API as the console uses it: its lists have limits of their own.
+type consoleAPI struct{ *api.Server }
+
+// As implements console.API.
+func (a consoleAPI) As(caller api.Caller) http.Handler {
+	next := a.Server.As(caller)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(postgres.ForPages(r.Context(), caller.Key.TenantID)))
+	})
 }
 
 // ConsoleLogIn makes a link that logs in to the console with a key, once. It is "" while the console is

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -30,6 +31,14 @@ func (b *bundle) writingAgent(p person) agent {
 }
 
 func (b *bundle) stateOfEndpoint(id string) any { return b.json("endpoints", "get", id)["state"] }
+
+// expectOf is what a refusal says that expect has to be.
+func expectOf(t *testing.T, refusal string) string {
+	t.Helper()
+	found := regexp.MustCompile(`expect: "([^"]+)"`).FindStringSubmatch(refusal)
+	require.NotNil(t, found, refusal)
+	return found[1]
+}
 
 // A client that can ask its user does, and nothing happens without a yes.
 func TestMCPConfirmedByThePerson(t *testing.T) {
@@ -81,21 +90,33 @@ func TestMCPConfirmedByName(t *testing.T) {
 		text := a.fails("cancel_delivery", arguments)
 		require.Contains(t, text, "Not done: this needs a confirmation.\nCancel the delivery "+ids[0]+
 			" of tenant acme (order.paid to "+ep+", retrying after 1 attempt)?")
-		require.Contains(t, text, `confirm: true and expect: "order.paid" (the event type of the delivery).`)
+		require.Regexp(t, `confirm: true and expect: "order\.paid-[0-9a-z]+-[0-9a-f]+" \(the event type of the delivery, and a code\)\.`, text)
 	}
+	cancel := map[string]any{"id": ids[0], "reason": "by mistake"}
+	expect := expectOf(t, a.fails("cancel_delivery", cancel))
+	another := map[string]any{"id": ids[0], "reason": "another", "confirm": true, "expect": expect}
+	require.Contains(t, a.fails("cancel_delivery", another), "this needs a confirmation", "a code is for one call with its arguments")
 	require.Equal(t, "retrying", b.json("deliveries", "get", ids[0])["state"])
-	text, out := a.ok("cancel_delivery", map[string]any{"id": ids[0], "confirm": true, "expect": "order.paid", "reason": "by mistake"})
+	cancel["confirm"], cancel["expect"] = true, expect
+	text, out := a.ok("cancel_delivery", cancel)
 	require.Contains(t, text, "The command cancel for "+ids[0]+" is stored and will be carried out")
 	require.Equal(t, "cancel", out["command"])
 	require.Len(t, b.json("audit", "--action=delivery.cancel")["data"].([]any), 1)
 
-	require.Contains(t, a.fails("pause_endpoint", map[string]any{"id": ep}), `expect: "example.com" (the host of the endpoint)`)
-	a.ok("pause_endpoint", map[string]any{"id": ep, "confirm": true, "expect": "example.com"})
+	refusal := a.fails("pause_endpoint", map[string]any{"id": ep})
+	require.Regexp(t, `expect: "example\.com-[0-9a-z-]+" \(the host of the endpoint, and a code\)`, refusal)
+	pause := map[string]any{"id": ep, "confirm": true, "expect": expectOf(t, refusal)}
+	a.ok("pause_endpoint", pause)
 	require.Equal(t, "paused", b.stateOfEndpoint(ep))
+	a.ok("resume_endpoint", map[string]any{"id": ep, "confirm": true, "expect": expectOf(t, a.fails("resume_endpoint", map[string]any{"id": ep}))})
+	require.Contains(t, a.fails("pause_endpoint", pause), "Not done: the confirmation was used before.")
+	require.Equal(t, "active", b.stateOfEndpoint(ep))
 
 	ingest := b.mcpCommand(b.key("acme", webhook.ScopeIngest))
 	ingest.Write = true
-	refused := connectAgent(t, ingest, nil).fails("cancel_delivery", map[string]any{"id": ids[0], "confirm": true, "expect": "order.paid"})
+	reader, again := connectAgent(t, ingest, nil), map[string]any{"id": ids[0]}
+	again["confirm"], again["expect"] = true, expectOf(t, reader.fails("cancel_delivery", map[string]any{"id": ids[0]}))
+	refused := reader.fails("cancel_delivery", again)
 	require.Contains(t, refused, "Remedy: Use a key of the tenant with the scope admin.", "the key decides")
 }
 
@@ -129,8 +150,9 @@ func TestMCPReplays(t *testing.T) {
 
 	byName := b.writingAgent(nil)
 	refused := byName.fails("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": "1"})
-	require.Contains(t, refused, `expect: "12" (the number of dead letters)`)
-	byName.ok("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": "12"})
+	require.Regexp(t, `expect: "12-[0-9a-z-]+" \(the number of dead letters, and a code\)`, refused)
+	require.Contains(t, byName.fails("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": "12"}), "needs a confirmation")
+	byName.ok("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": expectOf(t, refused)})
 
 	a.ok("replay_delivery", map[string]any{"id": letters[0], "reason": "mended"})
 	require.Contains(t, asked, "Send the delivery "+letters[0]+" of tenant acme (order.paid to ")

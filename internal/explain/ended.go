@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -117,8 +118,9 @@ func (s *Situation) withdrawn() Explanation {
 	case webhook.ReasonCancelled, webhook.ReasonDiscarded, "":
 		e.Cause = "The request gave no reason."
 	default:
-		why = "on request (" + foreign(d.Reason) + ")"
-		e.Cause = sentence("the request gave the reason: " + foreign(d.Reason))
+		given := strconv.Quote(foreign(d.Reason)) // a person's words
+		why = "on request (" + given + ")"
+		e.Cause = sentence("the request gave the reason " + given)
 	}
 	if d.State == webhook.StateDiscarded {
 		e.Code, did = Discarded, "discarded"

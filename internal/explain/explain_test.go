@@ -400,7 +400,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"cancelled", ended(webhook.StateCancelled, "no longer needed", "http_503"), Cancelled,
-			"Cancelled at 12:03:44 UTC, 24 s ago, on request (no longer needed), after 3 attempts.", "no longer needed",
+			"Cancelled at 12:03:44 UTC, 24 s ago, on request (\"no longer needed\"), after 3 attempts.", "no longer needed",
 		},
 		{
 			"cancelled with its endpoint", ended(webhook.StateCancelled, "endpoint_deleted", "http_503"), Cancelled,

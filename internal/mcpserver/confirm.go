@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -20,7 +22,7 @@ const question = "confirm"
 // confirmation is the arguments by which a client without elicitation confirms.
 type confirmation struct {
 	Confirm bool   `json:"confirm,omitempty" jsonschema:"Only for clients that cannot ask their user: true after the user has agreed."`
-	Expect  string `json:"expect,omitempty" jsonschema:"With confirm: what the refusal without it names, to show that the right thing is meant."`
+	Expect  string `json:"expect,omitempty" jsonschema:"With confirm: the text that the refusal of the same call without it names."`
 }
 
 func (c confirmation) given() confirmation { return c }
@@ -39,13 +41,13 @@ type intent struct {
 // confirm returns nil and nil if the call is confirmed, a result that asks, or an error that says what is
 // missing.
 func (s *Server) confirm(req *mcp.CallToolRequest, c *call, in any, plan intent) (*mcp.CallToolResult, error) {
-	about, err := json.Marshal(in)
+	about, err := argumentsOf(in)
 	if err != nil {
-		return nil, fmt.Errorf("encode the arguments: %w", err)
+		return nil, err
 	}
-	subject := strings.Join([]string{req.Params.Name, c.tenant, c.caller, string(about)}, "\x00")
+	subject, now := strings.Join([]string{req.Params.Name, c.tenant, c.caller, about}, "\x00"), time.Now()
 	if answered, ok := req.Params.InputResponses[question]; ok {
-		count, valid := s.seal.open(req.Params.RequestState, subject, time.Now())
+		count, valid := s.seal.open(req.Params.RequestState, subject, now)
 		reply, isReply := answered.(*mcp.ElicitResult)
 		switch {
 		case !valid || !isReply:
@@ -56,21 +58,65 @@ func (s *Server) confirm(req *mcp.CallToolRequest, c *call, in any, plan intent)
 			return nil, notDoneError(fmt.Sprintf("%s confirmed, and there are %d now.\nRemedy: Call the tool again.",
 				plural(count, "delivery was", "deliveries were"), plan.count))
 		}
-		return nil, nil //nolint:nilnil // nothing to ask and nothing wrong: it is confirmed
+		return nil, s.spent.use(req.Params.RequestState, now)
 	}
 	if canAsk(req) {
 		return &mcp.CallToolResult{
 			InputRequests: mcp.InputRequestMap{question: &mcp.ElicitParams{
 				Mode: "form", Message: plan.text, RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
 			}},
-			RequestState: s.seal.close(subject, plan.count, time.Now()),
+			RequestState: s.seal.close(subject, plan.count, now),
 		}, nil
 	}
-	if in, can := in.(confirmed); can && in.given().Confirm && plan.matches(in.given().Expect) {
-		return nil, nil //nolint:nilnil // as above
+	if in, can := in.(confirmed); can && in.given().Confirm {
+		if named, valid := s.seal.named(in.given().Expect, subject, now); valid && plan.matches(named) {
+			return nil, s.spent.use(in.given().Expect, now)
+		}
 	}
-	return nil, notDoneError(fmt.Sprintf("this needs a confirmation.\n%s\nRemedy: Ask the user. If they agree, call the tool again with "+
-		"confirm: true and expect: %s (%s).", plan.text, strconv.Quote(plan.expect), plan.what))
+	return nil, notDoneError(fmt.Sprintf("this needs a confirmation.\n%s\nRemedy: Ask the user. If they agree, repeat the call with "+
+		"confirm: true and expect: %s (%s, and a code).", plan.text, strconv.Quote(s.seal.code(subject, plan.expect, now)), plan.what))
+}
+
+// argumentsOf is the arguments of a call without its confirmation, as text.
+func argumentsOf(in any) (string, error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return "", fmt.Errorf("encode the arguments: %w", err)
+	}
+	var about map[string]any
+	if err := json.Unmarshal(text, &about); err != nil {
+		return "", fmt.Errorf("read the arguments: %w", err)
+	}
+	delete(about, "confirm")
+	delete(about, "expect")
+	text, err = json.Marshal(about)
+	return string(text), err
+}
+
+// spent are the confirmations that were used. Each is good for one call: a client that repeats a call because the
+// answer was lost has to ask again.
+type spent struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+// maxSpent bounds the confirmations of confirmTimeout.
+const maxSpent = 10_000
+
+// use returns an error if the confirmation was used before.
+func (u *spent) use(confirmation string, now time.Time) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.until, func(_ string, until time.Time) bool { return now.After(until) })
+	_, used := u.until[confirmation]
+	switch {
+	case used:
+		return notDoneError("the confirmation was used before.\nRemedy: See whether the first call has done it. If not, call the tool again.")
+	case len(u.until) >= maxSpent:
+		return notDoneError("too much was confirmed within a short time.\nRemedy: Try again in ten minutes.")
+	}
+	u.until[confirmation] = now.Add(confirmTimeout + time.Second) // a state's time has whole seconds
+	return nil
 }
 
 // notDoneError is the error of a call that was not confirmed.
@@ -128,6 +174,27 @@ func (s sealer) open(state, subject string, now time.Time) (count int, valid boo
 	}
 	count, err = strconv.Atoi(parts[1])
 	return count, err == nil
+}
+
+// codeSize is the length of a code's proof: enough against guesses by calls, and short to copy.
+const codeSize = 10
+
+// code returns what expect has to be: what the call is about, and a code that only this server can make. It is
+// valid for confirmTimeout.
+func (s sealer) code(subject, names string, now time.Time) string {
+	until := strconv.FormatInt(now.Add(confirmTimeout).Unix(), 36)
+	return names + "-" + until + "-" + s.sum(names+"-"+until, subject)[:codeSize]
+}
+
+// named returns what expect names, and whether its code is valid for the subject.
+func (s sealer) named(expect, subject string, now time.Time) (names string, valid bool) {
+	last := strings.LastIndexByte(expect, '-')
+	if last < 0 || !hmac.Equal([]byte(expect[last+1:]), []byte(s.sum(expect[:last], subject)[:codeSize])) {
+		return "", false
+	}
+	dash := strings.LastIndexByte(expect[:last], '-') // code has written one
+	until, err := strconv.ParseInt(expect[dash+1:last], 36, 64)
+	return expect[:max(dash, 0)], err == nil && now.Unix() <= until
 }
 
 func (s sealer) sum(head, subject string) string {

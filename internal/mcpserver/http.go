@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -26,6 +28,7 @@ const (
 
 	// maxSessions bounds the sessions over HTTP. One that is idle for sessionTimeout ends.
 	maxSessions    = 100
+	maxKeySessions = 10 // of one key
 	sessionTimeout = 30 * time.Minute
 
 	maxConnections = 4 * maxSessions // a client has one for events, and one or more for calls
@@ -129,22 +132,24 @@ func tokenOf(_ context.Context, key string, _ *http.Request) (*auth.TokenInfo, e
 	}, nil
 }
 
-// checkNewSessions lets a session begin only with a key that the API accepts, and while there are not too many.
+// checkNewSessions lets a session begin only with a key that the API accepts, and while there are not too many: of
+// the key, and of all.
 func (s *Server) checkNewSessions(next http.Handler) http.Handler {
-	checks := make(chan struct{}, maxChecks)
+	checks, begun := make(chan struct{}, maxChecks), &begunSessions{of: map[string]string{}, starting: map[string]int{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Session-Id") != "" {
 			next.ServeHTTP(w, r) // it has to be the key that began the session
 			return
 		}
-		count := 0
-		for range s.mcp.Sessions() {
-			count++
+		user := ""
+		if token := auth.TokenInfoFromContext(r.Context()); token != nil {
+			user = token.UserID
 		}
-		if count >= maxSessions {
+		if !begun.start(user, s.mcp) {
 			unavailable(w, "there are too many sessions")
 			return
 		}
+		defer func() { begun.started(user, w.Header().Get("Mcp-Session-Id")) }()
 		select {
 		case checks <- struct{}{}:
 		case <-r.Context().Done():
@@ -162,6 +167,46 @@ func (s *Server) checkNewSessions(next http.Handler) http.Handler {
 			unavailable(w, "Everpost's API does not answer as it should; the key cannot be checked")
 		}
 	})
+}
+
+// begunSessions knows who has begun which session.
+type begunSessions struct {
+	mu       sync.Mutex
+	of       map[string]string // user by session
+	starting map[string]int    // requests by user that may begin a session
+}
+
+// start reports whether the user may begin a session. The caller then calls started.
+func (b *begunSessions) start(user string, of *mcp.Server) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all, mine, living := 0, b.starting[user], map[string]bool{}
+	for session := range of.Sessions() {
+		all++
+		living[session.ID()] = true
+		if b.of[session.ID()] == user {
+			mine++
+		}
+	}
+	maps.DeleteFunc(b.of, func(id, _ string) bool { return !living[id] })
+	if all >= maxSessions || mine >= maxKeySessions {
+		return false
+	}
+	b.starting[user]++
+	return true
+}
+
+// started ends what start has begun: with a session, or without ("").
+func (b *begunSessions) started(user, session string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.starting[user]--
+	if b.starting[user] == 0 {
+		delete(b.starting, user)
+	}
+	if session != "" {
+		b.of[session] = user
+	}
 }
 
 func unavailable(w http.ResponseWriter, text string) {

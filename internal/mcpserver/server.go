@@ -58,6 +58,7 @@ type Server struct {
 	tenant string
 	slots  chan struct{} // one for each call that works
 	seal   sealer
+	spent  spent
 
 	stop     context.Context //nolint:containedctx // of the server's life: it ends all calls, also those that wait for a person
 	endCalls context.CancelFunc
@@ -70,6 +71,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		api: c.Client, tenant: c.Tenant, slots: make(chan struct{}, maxCalls), seal: newSealer(),
+		spent: spent{until: map[string]time.Time{}},
 		mcp: mcp.NewServer(
 			&mcp.Implementation{Name: "everpost", Title: "Everpost", Version: c.Version},
 			&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}},

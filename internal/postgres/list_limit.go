@@ -15,6 +15,7 @@ import (
 
 const (
 	listsPerTenant = 4 // at a time
+	listsOfPages   = 2 // at a time, for those who look at a tenant's pages, and for all operators
 	listWait       = time.Second
 
 	// ListTimeout bounds a list's statement.
@@ -26,31 +27,48 @@ const (
 )
 
 // listLimit bounds the statements that may read all rows of a tenant: lists with a filter that
-// few rows match, and counts. Together they get half of the connections, because accepting events
-// needs connections of the same pool for keys, limits and endpoints.
+// few rows match, and counts. Together they get two thirds of the connections, because accepting events
+// needs connections of the same pool for keys, limits and endpoints. Pages of the console have a small part of
+// their own, so that those who look at them take nothing of what the tenant's own requests may do.
 type listLimit struct {
 	Wait, Timeout time.Duration
-	Searched      int // rows that a list with filters looks at
-	Running       *fair.Semaphore
+	Searched      int             // rows that a list with filters looks at
+	Running       *fair.Semaphore // a half
+	OfPages       *fair.Semaphore // a sixth
 }
 
 func newListLimit(conns int32) *listLimit {
-	return &listLimit{Wait: listWait, Timeout: ListTimeout, Searched: maxSearched, Running: fair.NewCapped(max(1, int(conns)/2), listsPerTenant)} //nolint:mnd // half
+	part := func(of, perTenant int) *fair.Semaphore { return fair.NewCapped(max(1, int(conns)/of), perTenant) }
+	return &listLimit{
+		Wait: listWait, Timeout: ListTimeout, Searched: maxSearched,
+		Running: part(2, listsPerTenant), OfPages: part(6, listsOfPages), //nolint:mnd // see above
+	}
+}
+
+type pagesKey struct{}
+
+// ForPages returns the context of requests of those who look at a tenant's pages; "" for operators.
+func ForPages(ctx context.Context, tenant string) context.Context {
+	return context.WithValue(ctx, pagesKey{}, tenant)
 }
 
 // acquire waits until the tenant may run a list. The caller calls release after the list.
 // CodeRateLimited: the tenant runs too many; CodeUnavailable: all tenants together do.
 func (l *listLimit) acquire(ctx context.Context, tenant string) (release func(), err error) {
-	if l.Running.Acquire(ctx, tenant, 1, l.Wait) {
-		return func() { l.Running.Release(tenant, 1) }, nil
+	running, most, lists := l.Running, listsPerTenant, "lists of this tenant"
+	if share, pages := ctx.Value(pagesKey{}).(string); pages {
+		running, most, tenant, lists = l.OfPages, listsOfPages, share, "lists for pages like this one"
+	}
+	if running.Acquire(ctx, tenant, 1, l.Wait) {
+		return func() { running.Release(tenant, 1) }, nil
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case l.Running.Held(tenant) >= listsPerTenant:
+	case running.Held(tenant) >= most:
 		return nil, &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: retryAfter,
-			Message: fmt.Sprintf("%d lists of this tenant are already running; try again when one of them has been answered", listsPerTenant),
+			Message: fmt.Sprintf("%d %s are already running; try again when one of them has been answered", most, lists),
 		}
 	}
 	return nil, &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: retryAfter, Message: "too many lists are being read at the moment"}

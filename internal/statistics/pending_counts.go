@@ -29,10 +29,12 @@ type pendingCounts struct {
 	held    int // rows that are being written, or wait for that
 	max     int // of entries and held rows
 	dropped int64
+
+	filled chan struct{} // receives a value while it is four fifths full
 }
 
 func newPendingCounts(limit int) pendingCounts {
-	return pendingCounts{entries: map[key]*entry{}, max: limit}
+	return pendingCounts{entries: map[key]*entry{}, max: limit, filled: make(chan struct{}, 1)}
 }
 
 // add counts an attempt, unless a is nil, and the end of its delivery in a state, if ended is set.
@@ -43,17 +45,33 @@ func (c *pendingCounts) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, s
 	e := c.entries[k]
 	if e == nil {
 		if len(c.entries)+c.held >= c.max {
-			c.dropped++
+			c.drop(a, ended)
 			return
 		}
 		e = &entry{tenant: ref.TenantID}
 		c.entries[k] = e
+		if 5*(len(c.entries)+c.held) >= 4*c.max {
+			select {
+			case c.filled <- struct{}{}:
+			default: // it is known
+			}
+		}
 	}
 	if a != nil {
 		e.counts.AddAttempt(a)
 	}
 	if ended {
 		e.counts.AddEnd(state)
+	}
+}
+
+// drop counts what add would have counted as dropped. The caller holds the lock.
+func (c *pendingCounts) drop(a *webhook.Attempt, ended bool) {
+	if a != nil {
+		c.dropped++
+	}
+	if ended {
+		c.dropped++
 	}
 }
 

@@ -98,6 +98,10 @@ func (r *Recorder) Start(ctx context.Context) {
 			select {
 			case <-tick.C:
 				r.flush(ctx)
+			case <-r.counts.filled:
+				if !r.failed { // else the next tick tries again
+					r.flush(ctx)
+				}
 			case <-ctx.Done():
 				return
 			}

@@ -47,6 +47,7 @@ func (m *Metrics) makeSeries() {
 	}
 	for _, class := range []string{"2xx", "4xx", "5xx"} {
 		m.api.requests.WithLabelValues("postEvent", class)
+		m.api.inside.WithLabelValues("getTenantStats", class)
 	}
 	m.attempts.WithLabelValues(retry.Delivered.String(), string(retry.ReasonDelivered))
 	for _, failure := range []string{"temporal_request_failure", "temporal_workflow_task_execution_failed"} {

@@ -92,6 +92,7 @@ func TestSeriesExistFromTheStart(t *testing.T) {
 		`everpost_circuit_changes_total{to="open"} 0`,
 		`everpost_dead_letters_total{reason="max_attempts"} 0`,
 		`everpost_api_requests_total{operation="postEvent",status="5xx"} 0`,
+		`everpost_console_requests_total{operation="getTenantStats",status="5xx"} 0`,
 	} {
 		require.Contains(t, text, "\n"+line+"\n")
 	}

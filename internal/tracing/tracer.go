@@ -80,14 +80,28 @@ func (t *Tracer) Stop(ctx context.Context) {
 	_ = t.provider.Shutdown(ctx) // what is not sent by then is lost, as if the collector was away
 }
 
-// Request begins the span of a request to the API, below that of the caller if it has sent a
-// traceparent. The name of a span is the method and the route.
-func (t *Tracer) Request(ctx context.Context, header http.Header, name string) *Span {
+// Request makes the span of an authenticated request to the API, which began at a time. It is below that of the
+// caller if it has sent a traceparent. The name of a span is the method and the route.
+func (t *Tracer) Request(ctx context.Context, header http.Header, name string, began time.Time) *Span {
 	if t == nil {
 		return nil
 	}
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))
-	_, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer))
+	_, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(began))
+	return &Span{span: span}
+}
+
+// Stranger is Request for a caller that is not authenticated. It begins a trace, with a link to the caller's.
+func (t *Tracer) Stranger(header http.Header, name string, began time.Time) *Span {
+	if t == nil {
+		return nil
+	}
+	ctx := context.Background()
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(began)}
+	if from := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))); from.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: from}))
+	}
+	_, span := t.tracer.Start(ctx, name, options...)
 	return &Span{span: span}
 }
 

@@ -44,7 +44,7 @@ func TestTraceOfADelivery(t *testing.T) {
 	const caller, callerSpan = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	delivery := ref()
 
-	request := tracer.Request(t.Context(), http.Header{"Traceparent": {"00-" + caller + "-" + callerSpan + "-01"}}, "POST /v1/events")
+	request := tracer.Request(t.Context(), http.Header{"Traceparent": {"00-" + caller + "-" + callerSpan + "-01"}}, "POST /v1/events", time.Now())
 	ctx, commit := tracing.Below(request.In(t.Context()), "commit events")
 	require.NotEqual(t, tracing.Of(ctx), request.Trace())
 	commit.End(nil)
@@ -97,7 +97,7 @@ func TestRoots(t *testing.T) {
 	t.Parallel()
 	tracer, collector := setup(t)
 	roots := []*tracing.Span{
-		tracer.Start("", "root"), tracer.Start("rubbish", "root"), tracer.Request(t.Context(), http.Header{"Traceparent": {"00-0-0-01"}}, "root"),
+		tracer.Start("", "root"), tracer.Start("rubbish", "root"), tracer.Request(t.Context(), http.Header{"Traceparent": {"00-0-0-01"}}, "root", time.Now()),
 	}
 	for _, root := range roots {
 		root.End(nil)
@@ -118,7 +118,7 @@ func TestRoots(t *testing.T) {
 func TestNotSampled(t *testing.T) {
 	t.Parallel()
 	tracer, collector := setup(t)
-	request := tracer.Request(t.Context(), http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"}}, "request")
+	request := tracer.Request(t.Context(), http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"}}, "request", time.Now())
 	require.Regexp(t, `^00-4bf92f3577b34da6a3ce929d0e0e4736-[0-9a-f]{16}-00$`, string(request.Trace()))
 	attempt := tracer.Start(request.Trace(), "attempt")
 	attempt.Delivery(ref())
@@ -136,7 +136,7 @@ func TestOffAllocatesNothing(t *testing.T) { //nolint:paralleltest // AllocsPerR
 	var off *tracing.Tracer
 	ctx, delivery, header, failed := t.Context(), ref(), http.Header{}, errors.New("x")
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		span := off.Request(ctx, header, "request")
+		span := off.Request(ctx, header, "request", time.Time{})
 		in, below := tracing.Below(span.In(ctx), "below")
 		below.End(failed)
 		attempt := off.Start(span.Trace(), "attempt")

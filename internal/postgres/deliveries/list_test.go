@@ -30,11 +30,14 @@ func TestListsUseTheirIndexes(t *testing.T) {
 	b := storetest.Setup(t)
 	_, err := b.Pool().Exec(t.Context(), `
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
-		select gen_random_uuid(), gen_random_uuid(), md5((n % 500)::text)::uuid, case when n % 10 = 0 then 'other' else 'acme' end, 'a.b', now(), 1, 1,
+		select gen_random_uuid(), md5(n::text)::uuid, md5((n % 500)::text)::uuid, case when n % 10 = 0 then 'other' else 'acme' end, 'a.b', now(), 1, 1,
 			case when n % 40 < 7 then n % 40 else 3 end, now() from generate_series(1, 40000) n;
 		analyze deliveries`, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	one := b.Subscriber.ID
+	states := func(of ...webhook.State) webhook.DeliveryFilter { return webhook.DeliveryFilter{States: of} }
+	failed := states(webhook.StateRetrying, webhook.StateDeadLettered)
+	failed.EndpointID = one
 	for _, c := range []struct {
 		name  string
 		f     webhook.DeliveryFilter
@@ -42,14 +45,18 @@ func TestListsUseTheirIndexes(t *testing.T) {
 	}{
 		{"all", webhook.DeliveryFilter{}, "(tenant_id, id DESC)"},
 		{"of an endpoint", webhook.DeliveryFilter{EndpointID: one}, "(endpoint_id, id DESC)"},
-		{"failed ones of an endpoint", webhook.DeliveryFilter{EndpointID: one, States: []webhook.State{webhook.StateRetrying, webhook.StateDeadLettered}}, "(endpoint_id, id DESC) WHERE (state <> 3)"},
-		{"open", webhook.DeliveryFilter{States: []webhook.State{webhook.StatePending, webhook.StateRetrying, webhook.StateHeld}}, "(tenant_id, id DESC) WHERE (state < 3)"},
-		{"dead", webhook.DeliveryFilter{States: []webhook.State{webhook.StateDeadLettered}}, "(tenant_id, id DESC) INCLUDE (endpoint_id, reason, last_status, event_type, created_at) WHERE (state = 4)"},
-		{"cancelled", webhook.DeliveryFilter{States: []webhook.State{webhook.StateCancelled}}, "(tenant_id, id DESC) WHERE (state > 4)"},
+		{"failed ones of an endpoint", failed, "(endpoint_id, id DESC) WHERE (state <> 3)"},
+		{"open", states(webhook.StatePending, webhook.StateRetrying, webhook.StateHeld), "(tenant_id, id DESC) WHERE (state < 3)"},
+		{
+			"dead", states(webhook.StateDeadLettered),
+			"(tenant_id, id DESC) INCLUDE (endpoint_id, reason, last_status, event_type, created_at) WHERE (state = 4)",
+		},
+		{"cancelled", states(webhook.StateCancelled), "(tenant_id, id DESC) WHERE (state > 4)"},
 	} {
 		var index string
 		require.NoError(t, b.Pool().QueryRow(t.Context(), `
-			select indexname from pg_indexes where schemaname = current_schema() and tablename = 'deliveries_default' and indexdef like '%' || $1`, c.index).Scan(&index), c.index)
+			select indexname from pg_indexes
+			where schemaname = current_schema() and tablename = 'deliveries_default' and indexdef like '%' || $1`, c.index).Scan(&index), c.index)
 		sql, args := deliveries.ListDeliveries("acme", c.f, webhook.Page{Limit: 50}, [16]byte{})
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			require.Regexp(t, "(using|on) "+index+`\b`, planOf(t, b, mode, sql, args), "%s: %s", c.name, mode)

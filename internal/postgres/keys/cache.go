@@ -134,7 +134,6 @@ func (c *keyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]b
 	case expired:
 		return webhook.Key{}, errBadKey(webhook.ErrKeyExpired)
 	}
-	c.use(id, now)
 	return *k, nil
 }
 

@@ -99,6 +99,15 @@ func (s *Keys) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string,
 // CodeUnauthenticated otherwise, with the same message and after the same work
 // whatever is wrong. It reads the cache: see keyCache.
 func (s *Keys) Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error) {
+	k, err := s.cache.authenticate(ctx, id, sha256)
+	if err == nil {
+		s.cache.use(id, time.Now())
+	}
+	return k, err
+}
+
+// Check is Authenticate without a use of the key.
+func (s *Keys) Check(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error) {
 	return s.cache.authenticate(ctx, id, sha256)
 }
 

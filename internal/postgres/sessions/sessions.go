@@ -51,6 +51,30 @@ func (s *Sessions) CreateLink(ctx context.Context, by webhook.Actor, l webhook.C
 	})
 }
 
+// Link reads a link. CodeNotFound: there is no such link, it was used, or it has expired.
+func (s *Sessions) Link(ctx context.Context, sum [32]byte) (webhook.ConsoleLink, error) {
+	found := webhook.ConsoleLink{SHA256: sum}
+	err := s.core.AsOperator().WithConn(ctx, "read console link", func(ctx context.Context, conn postgres.Querier) error {
+		var access int16
+		var key []byte
+		err := conn.QueryRow(ctx, `
+			select id, coalesce(tenant_id, ''), key_id, key_sha256, access, return_url, expires_at
+			from console_links where sha256 = $1 and expires_at > now()`, sum[:]).
+			Scan((*[16]byte)(&found.ID), &found.TenantID, (*[16]byte)(&found.KeyID), &key, &access, &found.ReturnURL, &found.ExpiresAt)
+		if postgres.IsNoRows(err) {
+			return webhook.NotFound("link")
+		}
+		found.Access = webhook.ConsoleAccess(access) //nolint:gosec // written by us from a ConsoleAccess
+		copy(found.KeySHA256[:], key)
+		found.ExpiresAt = found.ExpiresAt.UTC()
+		return err
+	})
+	if err != nil {
+		return webhook.ConsoleLink{}, err
+	}
+	return found, nil
+}
+
 // UseLink opens the session of a link and removes the link, so that it opens no other. made has the
 // session's own hash and its latest end; the rest is the link's. CodeNotFound: there is no such link,
 // it was used, or it has expired.
@@ -111,9 +135,9 @@ func insertSession(ctx context.Context, tx pgx.Tx, by webhook.Actor, made webhoo
 	return audit.Write(ctx, tx, by, made.TenantID, audit.ConsoleLogIn, subject, postgres.JSONBytes(map[string]string{"access": made.Access.String()}))
 }
 
-// Session reads a session, and notes that it was used. CodeNotFound: there is none, or it has ended.
-// The caller checks the session's key.
-func (s *Sessions) Session(ctx context.Context, sum [32]byte) (webhook.ConsoleSession, error) {
+// Session reads a session, and notes that it was used if used is set. CodeNotFound: there is none, or it has
+// ended. The caller checks the session's key.
+func (s *Sessions) Session(ctx context.Context, sum [32]byte, used bool) (webhook.ConsoleSession, error) {
 	found := webhook.ConsoleSession{SHA256: sum}
 	err := s.core.AsOperator().WithConn(ctx, "read console session", func(ctx context.Context, conn postgres.Querier) error {
 		var link pgtype.UUID
@@ -136,7 +160,7 @@ func (s *Sessions) Session(ctx context.Context, sum [32]byte) (webhook.ConsoleSe
 		found.LinkID, found.Access = link.Bytes, webhook.ConsoleAccess(access) //nolint:gosec // written by us from a ConsoleAccess
 		copy(found.KeySHA256[:], key)
 		found.ExpiresAt = found.ExpiresAt.UTC()
-		if stale {
+		if stale && used {
 			_, err = conn.Exec(ctx, `update console_sessions set last_seen_at = now() where sha256 = $1`, sum[:])
 		}
 		return err

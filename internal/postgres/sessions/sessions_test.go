@@ -40,7 +40,7 @@ func TestLinkOpensItsSessionOnce(t *testing.T) {
 		ReturnURL: l.ReturnURL, ExpiresAt: made.ExpiresAt,
 	}
 	require.Equal(t, want, opened)
-	found, err := s.Session(t.Context(), made.SHA256)
+	found, err := s.Session(t.Context(), made.SHA256, true)
 	require.NoError(t, err)
 	require.Equal(t, want, found)
 
@@ -97,13 +97,13 @@ func TestWhatIsOverIsNotFound(t *testing.T) {
 		},
 	} {
 		made := session(time.Now().Add(time.Hour))
-		_, err := s.Session(t.Context(), made.SHA256)
+		_, err := s.Session(t.Context(), made.SHA256, true)
 		require.NoError(t, err, name)
 		over(made)
-		_, err = s.Session(t.Context(), made.SHA256)
+		_, err = s.Session(t.Context(), made.SHA256, true)
 		storetest.RequireCode(t, webhook.CodeNotFound, err)
 	}
-	_, err = s.Session(t.Context(), sum())
+	_, err = s.Session(t.Context(), sum(), true)
 	storetest.RequireCode(t, webhook.CodeNotFound, err)
 	require.NoError(t, s.EndSession(t.Context(), sum()))
 }
@@ -120,7 +120,7 @@ func TestUseOfASessionIsNoted(t *testing.T) {
 	set := func(ago string) {
 		_, err := s.Pool().Exec(t.Context(), `update console_sessions set last_seen_at = now() - $1::interval`, ago)
 		require.NoError(t, err)
-		_, err = s.Session(t.Context(), made.SHA256)
+		_, err = s.Session(t.Context(), made.SHA256, true)
 		require.NoError(t, err)
 	}
 	set("2 minutes")

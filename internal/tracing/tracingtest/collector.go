@@ -37,7 +37,8 @@ type Span struct {
 	Began      time.Time
 	Ended      time.Time
 	Attributes map[string]string
-	Service    string // of the resource
+	Links      []string // the traces that it links to
+	Service    string   // of the resource
 }
 
 // Collector is a running collector.
@@ -83,11 +84,15 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 }
 
 func spanOf(s *tracepb.Span, service string) Span {
+	var links []string
+	for _, link := range s.GetLinks() {
+		links = append(links, hex.EncodeToString(link.GetTraceId()))
+	}
 	return Span{
 		Name: s.GetName(), TraceID: hex.EncodeToString(s.GetTraceId()), SpanID: hex.EncodeToString(s.GetSpanId()),
 		ParentID: hex.EncodeToString(s.GetParentSpanId()), Kind: s.GetKind(), Failed: s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR,
 		Began: time.Unix(0, int64(s.GetStartTimeUnixNano())), Ended: time.Unix(0, int64(s.GetEndTimeUnixNano())), //nolint:gosec // until 2262
-		Attributes: attributes(s.GetAttributes()), Service: service,
+		Attributes: attributes(s.GetAttributes()), Links: links, Service: service,
 	}
 }
 

@@ -1,0 +1,166 @@
+package console
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/everpost/everpost/internal/fair"
+)
+
+// Failed log-in attempts of one source: ten at once, then one every six seconds.
+const (
+	logInBurst = 10
+	logInEvery = 6 * time.Second
+	maxSources = 10_000
+)
+
+// logInLimiter limits failed log-in attempts by source address.
+type logInLimiter struct {
+	mu    sync.Mutex
+	of    map[netip.Prefix]*rate.Limiter
+	swept time.Time
+}
+
+func newLogInLimiter() *logInLimiter { return &logInLimiter{of: map[netip.Prefix]*rate.Limiter{}} }
+
+// allow reports whether a source may try now.
+func (a *logInLimiter) allow(source netip.Addr, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	limiter := a.of[networkOf(source)]
+	if limiter == nil {
+		limiter = a.of[netip.Prefix{}] // see failed
+	}
+	return limiter == nil || limiter.TokensAt(now) >= 1
+}
+
+// failed counts a failed attempt. Sources beyond maxSources count as one, so that nobody can make room for
+// itself by the attempts of many addresses.
+func (a *logInLimiter) failed(source netip.Addr, now time.Time) {
+	network := networkOf(source)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of[network] == nil && len(a.of) >= maxSources {
+		a.sweep(now)
+		if len(a.of) >= maxSources {
+			network = netip.Prefix{}
+		}
+	}
+	if a.of[network] == nil {
+		a.of[network] = rate.NewLimiter(rate.Every(logInEvery), logInBurst)
+	}
+	a.of[network].AllowN(now, 1)
+}
+
+// sweep removes the limiters of the sources that have all their attempts again.
+func (a *logInLimiter) sweep(now time.Time) {
+	if now.Sub(a.swept) < logInEvery {
+		return
+	}
+	a.swept = now
+	for network, limiter := range a.of {
+		if limiter.TokensAt(now) >= logInBurst {
+			delete(a.of, network)
+		}
+	}
+}
+
+// networkOf is what counts as one source: an address of IPv4, a network of IPv6. Addresses that are not known
+// count as one.
+func networkOf(source netip.Addr) netip.Prefix {
+	bits := 32
+	if source.Is6() {
+		bits = 64
+	}
+	network, _ := source.Prefix(bits)
+	return network
+}
+
+// places bounds work for readers, and shares it: a tenant gets as much as is free, so that another tenant always
+// gets some. A quarter is for operators only.
+type places struct {
+	all     *fair.Semaphore
+	tenants *fair.Semaphore
+}
+
+func newPlaces(n int) places {
+	return places{fair.NewCapped(n, n), fair.NewDynamic(n-n/4, 1)} //nolint:mnd // a quarter
+}
+
+// Shares of the places that are not a tenant's.
+const (
+	ofOperators = ""
+	ofVisitors  = "?" // without a session; no tenant has this id
+)
+
+// enter waits for a place. leave may be called more than once.
+func (p places) enter(ctx context.Context, share string, wait time.Duration) (leave func(), ok bool) {
+	if share != ofOperators && !p.tenants.Acquire(ctx, share, 1, wait) {
+		return nil, false
+	}
+	if !p.all.Acquire(ctx, share, 1, wait) {
+		if share != ofOperators {
+			p.tenants.Release(share, 1)
+		}
+		return nil, false
+	}
+	return sync.OnceFunc(func() {
+		p.all.Release(share, 1)
+		if share != ofOperators {
+			p.tenants.Release(share, 1)
+		}
+	}), true
+}
+
+// Streams under way at a time.
+const (
+	maxStreams        = 100
+	maxSessionStreams = 6
+)
+
+// streams bounds the streams of a process, of each tenant and of each session, and ends them all when it stops.
+type streams struct {
+	places places
+
+	mu   sync.Mutex
+	of   map[string]int // by the session's token
+	done chan struct{}
+	once sync.Once
+}
+
+func newStreams() *streams {
+	return &streams{places: newPlaces(maxStreams), of: map[string]int{}, done: make(chan struct{})}
+}
+
+// enter takes a place for a stream of a session, if there is one.
+func (s *streams) enter(ctx context.Context, of session) (leave func(), ok bool) {
+	s.mu.Lock()
+	full := s.of[of.token] >= maxSessionStreams
+	if !full {
+		s.of[of.token]++
+	}
+	s.mu.Unlock()
+	if full {
+		return nil, false
+	}
+	free := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.of[of.token]--
+		if s.of[of.token] == 0 {
+			delete(s.of, of.token)
+		}
+	}
+	done, ok := s.places.enter(ctx, of.share(), 0)
+	if !ok {
+		free()
+		return nil, false
+	}
+	return func() { done(); free() }, true
+}
+
+func (s *streams) close() { s.once.Do(func() { close(s.done) }) }
