@@ -54,7 +54,7 @@ func TestALimitEndsWithWhatWasDone(t *testing.T) {
 	m := newMemory()
 	s := m.console(t)
 	token := m.session(webhook.ConsoleSession{TenantID: "acme", Access: webhook.AccessKey})
-	selected := []string{"act", commandReplay, "sure", "1"}
+	selected := []string{"command", commandReplay, "sure", "1"}
 	for i := range 10 {
 		selected = append(selected, "id", fmt.Sprint("dlv_", i))
 	}
@@ -77,7 +77,7 @@ func TestAKeyThatIsRevokedMeanwhile(t *testing.T) {
 	s := m.console(t)
 	token := m.session(webhook.ConsoleSession{TenantID: "acme", Access: webhook.AccessKey})
 	m.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
-	w := request(s, http.MethodPost, "/console/t/acme/dead-letters/selected", keyCookie, token, "act", commandReplay, "sure", "1", "id", "dlv_1")
+	w := request(s, http.MethodPost, "/console/t/acme/dead-letters/selected", keyCookie, token, "command", commandReplay, "sure", "1", "id", "dlv_1")
 	require.Equal(t, http.StatusSeeOther, w.Code)
 	require.Equal(t, "/console/login?"+url.Values{"to": {"/console/t/acme/dead-letters"}}.Encode(), w.Header().Get("Location"))
 }

@@ -22,7 +22,7 @@ func TestInventedTokens(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	s := m.console(t)
-	for _, text := range []string{"x", strings.Repeat("A", 25), strings.Repeat("A", 27), strings.Repeat("É", 13), strings.Repeat("a", 26)} {
+	for _, text := range []string{"x", strings.Repeat("A", 25), strings.Repeat("A", 27), strings.Repeat("!", 26), strings.Repeat("a", 26)} {
 		require.Equal(t, http.StatusSeeOther, request(s, http.MethodGet, "/console/tenants", keyCookie, text).Code)
 	}
 	require.Zero(t, m.lookUps)

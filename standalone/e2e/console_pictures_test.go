@@ -37,10 +37,20 @@ func TestPictures(t *testing.T) {
 	in := ownInstance(t, nil)
 	b := newBundle(t, in, in.client(), "acme")
 	delivery := b.shop()
+	eventually(contextFor(t, patience), t, func() string { // the charts
+		var got struct {
+			Totals counted `json:"totals"`
+		}
+		require.NoError(t, b.stats("")().into(&got))
+		if len(got.Totals.Latency) == 0 || got.Totals.Latency["p50"] == nil {
+			return "no statistics yet"
+		}
+		return ""
+	})
 	w := browser.open(t, in)
 	w.as(in, in.key)
 	w.theme("light")
-	w.size(1000, 640)
+	w.size(1000, 760)
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	for name, path := range map[string]string{
 		"overview": b.below(), "delivery": b.below("deliveries", delivery.ID), "dead-letters": b.below("dead-letters"),
