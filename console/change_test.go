@@ -120,7 +120,7 @@ func TestEventAndDelivery(t *testing.T) {
 	_, text = u.post(t, http.StatusConflict, delivery+"/discard")
 	require.Contains(t, text, "Discard is not possible")
 	require.Contains(t, u.get(t, http.StatusOK, delivery+"/cancel"), "1 delivery of order.paid")
-	u.post(t, http.StatusSeeOther, delivery+"/cancel", "reason", "not needed")
+	u.post(t, http.StatusSeeOther, delivery+"/cancel", "why", "not needed")
 	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/deliveries?since=1h"), "dlv_")
 	text = u.get(t, http.StatusBadRequest, "/console/t/acme/deliveries?state=nonsense")
 	require.Contains(t, text, "is not a state of a delivery")

@@ -55,8 +55,9 @@ func deliveries(p *page) error {
 	return p.show(view{Template: "deliveries", Title: "Deliveries", Entry: "Deliveries", Status: f.status(), Live: !f.Failed(), Data: v})
 }
 
-// shownAttempts is how many of a delivery's attempts are shown and drawn.
-const shownAttempts = 50
+// shownAttempts is how many of a delivery's attempts are shown and drawn: with the largest answers of hostile receivers
+// they stay below maxResponse.
+const shownAttempts = 25
 
 // deliveryView is the page of a delivery.
 type deliveryView struct {
@@ -65,7 +66,7 @@ type deliveryView struct {
 	Attempts []attempt // newest first
 	More     bool      // there are older ones
 	Chosen   int       // the attempt that is shown in full
-	Endpoint *endpoint // nil: it is deleted
+	Endpoint *endpoint // nil: it is deleted, or cannot be decrypted
 	Curl     string
 }
 
@@ -90,8 +91,8 @@ func showDelivery(p *page) error {
 	switch err := p.get(&e, nil, "endpoints", v.Delivery.EndpointID); {
 	case err == nil:
 		v.Endpoint = &e
-	case !isStatus(err, http.StatusNotFound):
-		return err
+	case !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusInternalServerError):
+		return err // 500: its headers cannot be decrypted, which is why the delivery waits
 	}
 	if p.session.Access.Portal() {
 		v.Delivery.WorkflowID, v.Delivery.WorkflowURL = "", ""
@@ -242,7 +243,7 @@ func sendCommand(name string) func(*page) error {
 				return err
 			}
 			q := commandQuestion(p, name, d)
-			q.Problem = sentence(problemOf(err).Detail)
+			q.Problem, q.Why = sentence(problemOf(err).Detail), p.typed.Get("why")
 			return p.ask(commandOf(name).title, "Deliveries", q)
 		}
 		if err != nil {
@@ -252,10 +253,10 @@ func sendCommand(name string) func(*page) error {
 	}
 }
 
-// reasonBody is the body with the reason that a form gives.
+// reasonBody is the body with the reason that a form gives. Its field is not called reason, as a filter is.
 func reasonBody(typed url.Values) map[string]any {
 	body := map[string]any{}
-	if reason := strings.TrimSpace(typed.Get("reason")); reason != "" {
+	if reason := strings.TrimSpace(typed.Get("why")); reason != "" {
 		body["reason"] = reason
 	}
 	return body

@@ -16,7 +16,11 @@ const (
 
 // askDiscardLetters asks before all dead letters that match are discarded, with their count.
 func askDiscardLetters(p *page) error {
-	f := p.readFilter(p.r.URL.Query(), letterFields()...)
+	asked := p.r.URL.Query()
+	if asked.Get("until") == "" { // what comes later was not counted
+		asked.Set("until", p.console.config.Now().UTC().Format(time.RFC3339Nano))
+	}
+	f := p.readFilter(asked, letterFields()...)
 	var groups letterGroups
 	if err := p.get(&groups, f.query, "dead-letters", "groups"); err != nil {
 		return err
@@ -26,8 +30,8 @@ func askDiscardLetters(p *page) error {
 		detail += fmt.Sprintf(" The newest %s are discarded at once; repeat it for the rest.", count(maxDiscarded))
 	}
 	return p.ask(deadLettersTitle, deadLettersTitle, question{
-		Question: questionOf(commandDiscard, groups.Words()), Button: buttonOf(commandDiscard), Back: p.lettersPath(f), Hidden: f.Form.Values,
-		Detail: detail, Danger: true, Reason: true,
+		Question: questionOf(commandDiscard, groups.Words()), Button: buttonOf(commandDiscard), Back: p.lettersPath(p.readFilter(p.r.URL.Query(), letterFields()...)),
+		Hidden: f.query, Detail: detail, Danger: true, Reason: true,
 	})
 }
 

@@ -3,6 +3,8 @@ package console
 import (
 	"net/http"
 	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // ofEndpoint reads the endpoint of the path and its health, for a question about it.
@@ -18,10 +20,18 @@ func (p *page) ofEndpoint() (e endpoint, h health, err error) {
 // waitingWords is how many deliveries wait for an endpoint.
 func waitingWords(h health) string {
 	n := count(int64(h.Waiting + h.Scheduled))
-	if h.More {
+	if h.MoreWaiting() {
 		n = "more than " + n
 	}
 	return n
+}
+
+// heldWords is how many deliveries are held for an endpoint.
+func heldWords(h health) string {
+	if h.MoreHeld() {
+		return "more than " + count(webhook.MaxCounted)
+	}
+	return count(int64(h.Held))
 }
 
 func askPause(p *page) error {
@@ -67,13 +77,9 @@ func (p *page) showResume(f form) error {
 	if err != nil {
 		return err
 	}
-	held := count(int64(h.Held))
-	if h.More {
-		held = "more than " + held
-	}
 	return p.show(view{
 		Template: "resume", Title: "Resume the endpoint", Entry: "Endpoints", Status: f.status(),
-		Data: resumeView{f, nameOf(e), held, p.to("endpoints", e.ID)},
+		Data: resumeView{f, nameOf(e), heldWords(h), p.to("endpoints", e.ID)},
 	})
 }
 
@@ -123,9 +129,8 @@ func askDeleteEndpoint(p *page) error {
 	if err != nil {
 		return err
 	}
-	held := count(int64(h.Held))
 	return p.ask("Delete the endpoint", "Endpoints", question{
-		Question: "Delete " + visible(nameOf(e)) + " and cancel its open deliveries: " + waitingWords(h) + " waiting, " + held + " held.",
+		Question: "Delete " + visible(nameOf(e)) + " and cancel its open deliveries: " + waitingWords(h) + " waiting, " + heldWords(h) + " held.",
 		Detail:   "This cannot be undone. Its dead letters stay readable, but cannot be replayed any more.",
 		Button:   "Delete for good", Back: p.to("endpoints", e.ID), Danger: true,
 	})

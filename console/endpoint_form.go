@@ -115,13 +115,14 @@ func headersOf(text string) map[string]string {
 type endpointFormView struct {
 	Form form
 	ID   string // "" for a new one
+	Seen string // when the endpoint that the form shows was changed last
 	Back string
 }
 
-func (p *page) showEndpointForm(f form, id string) error {
-	v, title := endpointFormView{f, id, p.to("endpoints")}, "Create an endpoint"
-	if id != "" {
-		v.Back, title = p.to("endpoints", id), "Edit the endpoint"
+func (p *page) showEndpointForm(f form, e endpoint) error {
+	v, title := endpointFormView{f, e.ID, e.UpdatedAt, p.to("endpoints")}, "Create an endpoint"
+	if e.ID != "" {
+		v.Back, title = p.to("endpoints", e.ID), "Edit the endpoint"
 	}
 	return p.show(view{Template: "endpoint-form", Title: title, Entry: "Endpoints", Status: f.status(), Data: v})
 }
@@ -132,7 +133,7 @@ func newValues() map[string]string {
 }
 
 func newEndpoint(p *page) error {
-	return p.showEndpointForm(endpointForm(newValues()), "")
+	return p.showEndpointForm(endpointForm(newValues()), endpoint{})
 }
 
 // createdView shows the secret of a new endpoint, or a new secret, once.
@@ -149,7 +150,7 @@ func createEndpoint(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEndpointForm(f, "")
+		return p.showEndpointForm(f, endpoint{})
 	}
 	return p.show(view{
 		Template: "secret", Title: "The endpoint is created", Entry: "Endpoints", Status: http.StatusCreated,
@@ -162,10 +163,10 @@ func editEndpoint(p *page) error {
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
-	return p.showEndpointForm(endpointForm(endpointValues(e)), e.ID)
+	return p.showEndpointForm(endpointForm(endpointValues(e)), e)
 }
 
-// updateEndpoint sends what differs from the endpoint as it is now.
+// updateEndpoint sends what differs from the endpoint as it is now, unless that is not what the form showed.
 func updateEndpoint(p *page) error {
 	id := p.r.PathValue("id")
 	var e endpoint
@@ -173,6 +174,16 @@ func updateEndpoint(p *page) error {
 		return err
 	}
 	before := endpointValues(e)
+	if seen := p.typed.Get("seen"); seen != "" && seen != e.UpdatedAt {
+		f, err := endpointForm(before).refused(p.typed, &problem{
+			Status: http.StatusConflict,
+			Detail: "the endpoint was changed in the meantime, so nothing was saved; check the values below, which are yours, and save again",
+		})
+		if err != nil {
+			return err
+		}
+		return p.showEndpointForm(f, e)
+	}
 	body := endpointBody(p.typed, before)
 	if len(body) == 0 {
 		return p.done(p.to("endpoints", id), "Nothing was changed.")
@@ -182,7 +193,7 @@ func updateEndpoint(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEndpointForm(f, id)
+		return p.showEndpointForm(f, e)
 	}
 	return p.done(p.to("endpoints", id), "The endpoint is changed.")
 }

@@ -66,13 +66,20 @@ type eventView struct {
 	Gone    bool // the payload is past its retention
 	Raw     bool // as it was sent, not indented
 	JSON    bool // it can be indented
+	More    int  // deliveries that are not shown
 }
+
+// shownDeliveries is how many of an event's deliveries its page shows.
+const shownDeliveries = 100
 
 func showEvent(p *page) error {
 	id := p.r.PathValue("id")
 	v := eventView{Raw: p.r.URL.Query().Get("payload") == "raw"}
 	if err := p.get(&v.Event, nil, "events", id); err != nil {
 		return err
+	}
+	if n := len(v.Event.Deliveries); n > shownDeliveries {
+		v.Event.Deliveries, v.More = v.Event.Deliveries[:shownDeliveries], n-shownDeliveries
 	}
 	if p.live == nil {
 		if err := p.addPayload(&v); err != nil {

@@ -49,9 +49,9 @@ func (f filter) page(limit, cursor string) url.Values {
 	return asked
 }
 
-// refused is the filter with what the API has against it; other errors are returned.
+// refused is the filter with what the API has against it, or that its list takes too long; other errors are returned.
 func (f filter) refused(err error) (filter, error) {
-	if !isStatus(err, http.StatusBadRequest) {
+	if !isStatus(err, http.StatusBadRequest) && !isStatus(err, http.StatusServiceUnavailable) {
 		return f, err
 	}
 	f.Form, err = f.Form.refused(f.Form.Values, err)

@@ -36,7 +36,8 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 		return f, err
 	}
 	switch known.Status {
-	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
+	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+		http.StatusServiceUnavailable:
 	default:
 		return f, err
 	}
@@ -116,6 +117,7 @@ type question struct {
 	Danger   bool
 	Hidden   url.Values // what the form sends along
 	Reason   bool       // it has a field for a reason
+	Why      string     // the reason that was typed
 	Problem  string
 }
 

@@ -114,6 +114,7 @@ type endpoint struct {
 	Certificate    json.RawMessage   `json:"client_certificate"`
 	Description    string            `json:"description"`
 	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      string            `json:"updated_at"`
 	Secret         string            `json:"secret"` // of a new endpoint
 }
 
@@ -150,10 +151,13 @@ type health struct {
 	Deferred      int          `json:"deferred"`
 	Scheduled     int          `json:"scheduled"`
 	Held          int          `json:"held"`
-	More          bool         `json:"more"`
 	OldestWaiting time.Time    `json:"oldest_waiting_at"`
 	Explanation   *explanation `json:"explanation"`
 }
+
+// MoreWaiting and MoreHeld report whether there are more than the API counts.
+func (h health) MoreWaiting() bool { return h.Waiting >= webhook.MaxCounted }
+func (h health) MoreHeld() bool    { return h.Held >= webhook.MaxCounted }
 
 type circuit struct {
 	State string    `json:"state"`

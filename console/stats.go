@@ -79,20 +79,21 @@ type charts struct {
 
 // statsOf reads and draws the statistics at a path; nil if the API has none.
 func (p *page) statsOf(path string, endpointID string, span time.Duration, step string) (*charts, error) {
-	now := p.console.config.Now().UTC()
+	unit := time.Minute
+	if step == "1h" {
+		unit = time.Hour
+	}
+	// The step under way is the last one.
+	since := p.console.config.Now().UTC().Truncate(unit).Add(unit - span)
 	var s statistics
 	err := p.api.get(p.r.Context(), &s, url.Values{
-		"endpoint_id": {endpointID}, "since": {now.Add(-span).Format(time.RFC3339)}, "step": {step},
+		"endpoint_id": {endpointID}, "since": {since.Format(time.RFC3339)}, "step": {step},
 	}, path)
 	if isStatus(err, http.StatusNotFound) {
 		return nil, nil //nolint:nilnil // there is nothing to show, which is no error
 	}
 	if err != nil {
 		return nil, err
-	}
-	unit := time.Minute
-	if s.Step == "1h" {
-		unit = time.Hour
 	}
 	c := &charts{Rates: ratesOf(s.Totals), Since: s.Since}
 	if !c.Rates.Known {

@@ -129,7 +129,7 @@ func discardDeadLetters(t *testing.T, b *bundle, w *window, _ bool) {
 	require.NoError(t, chromedp.Do(w.ctx, chromedp.Click(`//input[@name="id"][@value="`+chosen.ID+`"]`)))
 	w.pressButton("Discard selected")
 	require.Contains(t, w.text(), "Discard 1 dead letter?")
-	w.fill("reason", "a test")
+	w.fill("why", "a test")
 	w.pressButton("Discard")
 	require.Equal(t, "a test", text(b.waitState(chosen.ID, "discarded").Reason))
 	require.Equal(t, "dead_lettered", b.delivery(kept.ID).State)
