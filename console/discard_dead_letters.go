@@ -29,8 +29,9 @@ func askDiscardLetters(p *page) error {
 	if groups.More || groups.Counted > maxDiscarded {
 		detail += fmt.Sprintf(" The newest %s are discarded at once; repeat it for the rest.", count(maxDiscarded))
 	}
+	back := p.lettersPath(p.readFilter(p.r.URL.Query(), letterFields()...))
 	return p.ask(deadLettersTitle, deadLettersTitle, question{
-		Question: questionOf(commandDiscard, groups.Words()), Button: buttonOf(commandDiscard), Back: p.lettersPath(p.readFilter(p.r.URL.Query(), letterFields()...)),
+		Question: questionOf(commandDiscard, groups.Words()), Button: buttonOf(commandDiscard), Back: back,
 		Hidden: f.query, Detail: detail, Danger: true, Reason: true,
 	})
 }
