@@ -217,5 +217,5 @@ func TestDetailsAreMarkdownOfOurOwn(t *testing.T) {
 	l := b.deliver(t)
 	l.run(after(time.Second, signal(workflows.SignalCancel, "<b>[a](http://x.example/?q)</b> `c` *d* \\e")))
 	require.Equal(t, webhook.StateCancelled, b.delivery(t, l.start.DeliveryID).State)
-	require.Contains(t, l.details(), "(\\<b>\\[a](http://x.example \\`c\\` \\*d\\* \\\\e)")
+	require.Contains(t, l.details(), "(\"\\<b>\\[a](http://x.example \\`c\\` \\*d\\* \\\\\\\\e\")")
 }
