@@ -128,6 +128,7 @@ type Console struct {
 	lookUps   *fair.Semaphore // by source: sessions that are being looked up
 	unknown   *unknownTokens
 	pages     places // that are being made
+	looks     places // live pages that are being made again
 	slow      places // pages that wait for others, and big forms
 	transfers places // forms that are being read, and large answers that are being sent
 	diagnosis diagnosis
@@ -138,7 +139,7 @@ func New(c Config) (*Console, error) {
 	s := &Console{
 		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(), logIns: newLogInLimiter(), streams: newStreams(),
 		lookUps: fair.NewDynamic(maxLookUps, 1), unknown: newUnknownTokens(),
-		pages: newPlaces(maxPages), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
+		pages: newPlaces(maxPages), looks: newPlaces(maxLooks), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
 	}
 	if c.URL != "" { // behind a proxy, requests may have another host
 		if err := s.forms.AddTrustedOrigin(c.URL); err != nil {
@@ -184,6 +185,7 @@ func (s *Console) Close() { s.streams.close() }
 // Limits on the work for readers, so that it does not slow down deliveries.
 const (
 	maxPages     = 16               // pages that are being made at a time, in a process
+	maxLooks     = 1                // live pages at a time that are made again: together they would delay deliveries
 	maxSlow      = 8                // pages at a time that wait for others, or whose form is big
 	maxTransfers = 64               // forms at a time that are being read, and large answers that are being sent
 	maxLookUps   = 4                // sessions that are looked up at a time: invented tokens must not take the API's connections

@@ -90,7 +90,7 @@ func (p *page) run(r route) error {
 		_ = control.SetReadDeadline(deadline)
 		_ = control.SetWriteDeadline(deadline.Add(busyWait))
 	} else {
-		leave, err := p.enter(p.console.pages)
+		leave, err := p.enterPages()
 		if err != nil {
 			return err
 		}
@@ -98,6 +98,20 @@ func (p *page) run(r route) error {
 		defer leave()
 	}
 	return r.handle(p)
+}
+
+// enterPages waits for the place in which a page is made. After a look at a live page the next one waits for a while, so
+// that deliveries have the processors.
+func (p *page) enterPages() (leave func(), err error) {
+	if p.live == nil {
+		return p.enter(p.console.pages)
+	}
+	free, err := p.enter(p.console.looks)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	return func() { time.AfterFunc(liveRest*time.Since(began), free) }, nil
 }
 
 // enter waits for one of the places, in the share of the session.

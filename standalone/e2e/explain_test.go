@@ -207,7 +207,7 @@ func TestExplanationsOfWaitsAndEnds(t *testing.T) {
 	scheduled := of("a.well", "deliver_at", `"`+at(time.Now().Add(48*time.Hour))+`"`)
 	b.requireExplained(scheduled, "scheduled", `Scheduled for `+clock+`, in \d+ (h|days); attempt 1 is made then\.`, "deliver_at")
 	b.command(http.StatusAccepted, scheduled.ID, "cancel", fieldsOf{"reason": "no longer needed"})
-	b.requireExplained(scheduled, "cancelled", `Cancelled at `+clock+`, \d+ s ago, on request \(no longer needed\), after 0 attempts\.`, "no longer needed")
+	b.requireExplained(scheduled, "cancelled", `Cancelled at `+clock+`, \d+ s ago, on request \("no longer needed"\), after 0 attempts\.`, "no longer needed")
 
 	paused := b.endpoint(r, "/paused", fieldsOf{"event_types": []string{"a.paused"}})
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+paused.ID+"/pause", nil, nil)

@@ -104,7 +104,7 @@ func TestExplanationsOfEnds(t *testing.T) {
 	t.Parallel()
 	b, _, d := deadLettered(t)
 	b.ask(http.StatusAccepted, http.MethodPost, "/dead-letters/"+d.ID+"/discard", fieldsOf{"reason": "not needed"}, nil)
-	b.requireExplained(d, "discarded", `Discarded at `+clock+`, \d+ s ago, on request \(not needed\), after 1 attempt\.`, "not needed")
+	b.requireExplained(d, "discarded", `Discarded at `+clock+`, \d+ s ago, on request \("not needed"\), after 1 attempt\.`, "not needed")
 
 	b, _, d = waiting(t)
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+d.EndpointID, nil, nil)
