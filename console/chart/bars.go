@@ -45,9 +45,11 @@ func DrawBars(b Bars) template.HTML {
 	d := draw("bars", b.Title, b.words(step), chartHeight)
 	d.drawTimeAxis(axis, plotTop, plotBottom)
 	d.drawScale(short(top), short(top/2))
+	keys := make([]key, len(b.Series))
 	for i, s := range b.Series {
-		d.drawKey(i, len(b.Series), s.Name, s.Tone)
+		keys[i] = key{s.Name, s.Tone}
 	}
+	d.drawKeys(keys)
 	width := (axis.right - axis.left) / float64(max(len(columns), 1))
 	for i, values := range columns {
 		x := axis.left + float64(i)*width
@@ -93,11 +95,26 @@ func total(values []float64) float64 {
 	return sum
 }
 
-// drawKey writes the name of a series above the chart, with its colour.
-func (d *drawing) drawKey(i, of int, name string, tone Tone) {
-	x := left + float64(i)*(right-left)/float64(max(of, 3))
-	d.rect("key "+tone.class(), x, 4, 2.5, 9, "")
-	d.textFrom("label", "start", x+3.5, 13, name)
+// key is the name of a series and its colour.
+type key struct {
+	name string
+	tone Tone
+}
+
+// drawKeys writes the names of the series above the chart, with their colours. Each has room by its length, so that five
+// fit a phone.
+func (d *drawing) drawKeys(all []key) {
+	const square = 4 // its width in characters
+	characters := 0
+	for _, k := range all {
+		characters += len(k.name) + square
+	}
+	each, x := (right-left)/float64(max(characters, 55)), left
+	for _, k := range all {
+		d.rect("key "+k.tone.class(), x, 4, 2.5, 9, "")
+		d.textFrom("label", "start", x+3.5, 13, k.name)
+		x += each * float64(len(k.name)+square)
+	}
 }
 
 // drawScale draws three grid lines and labels the upper two.

@@ -39,9 +39,11 @@ func DrawLines(l Lines) template.HTML {
 	axis := newTimeAxis(l.Begin, l.Begin.Add(step*time.Duration(max(steps, 1))))
 	d := draw("lines", l.Title, l.words(), chartHeight)
 	d.drawTimeAxis(axis, plotTop, plotBottom)
+	keys := make([]key, len(l.Series))
 	for i, s := range l.Series {
-		d.drawKey(i, len(l.Series), s.Name, s.Tone)
+		keys[i] = key{s.Name, s.Tone}
 	}
+	d.drawKeys(keys)
 	d.drawScale(Span(top), Span(top/2))
 	// The curves are stretched with the page: 1000 wide, a unit high for each pixel.
 	d.svg.WriteString(`<svg x="` + num(left) + `%" y="` + num(plotTop) + `" width="` + num(right-left) + `%" height="` + num(plotHeight) +
