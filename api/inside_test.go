@@ -9,7 +9,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Those who look at a tenant's pages take no request from the tenant's own, nor the other way round.
+// Requests of the console and of the tenant have separate rate limits: neither uses up the other's.
 func TestCallersInsideHaveALimitOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -38,7 +38,7 @@ func (r *insideRequests) AnsweredInside(operation string, status int) {
 	r.inside[[2]any{operation, status}]++
 }
 
-// Pages of the console are not among the API's requests, whose errors raise an alert.
+// The console's requests have a metric of their own, so that their errors do not raise the API's alerts.
 func TestRequestsInsideAreCountedApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -91,7 +91,7 @@ type requestTrace struct {
 	span            *tracing.Span
 }
 
-// traceAuthenticated begins the span of a request whose caller is known, and puts it into the request's context.
+// traceAuthenticated starts the span of an authenticated request and stores it in the request's context.
 func traceAuthenticated(c echo.Context) {
 	t, traced := c.Get(requestTraceKey).(*requestTrace)
 	if !traced {

@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Those who look at a tenant's pages take none of the lists that the tenant's own requests may run, and the tenants
+// The console's lists do not count against the limit of the tenant's own requests, and the tenants
 // none of the operators'.
 func TestListsForPagesAreApart(t *testing.T) {
 	t.Parallel()
