@@ -111,7 +111,7 @@ func (p *page) enterPages() (leave func(), err error) {
 		return nil, err
 	}
 	began := time.Now()
-	return func() { time.AfterFunc(liveRest*time.Since(began), free) }, nil
+	return func() { time.AfterFunc(min(liveRest*time.Since(began), liveEvery), free) }, nil
 }
 
 // enter waits for one of the places, in the share of the session.

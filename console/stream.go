@@ -11,7 +11,7 @@ import (
 
 const (
 	eventStream = "text/event-stream"
-	liveRest    = 50               // times as long as a look took, no other begins: looks take 2 % of the time
+	liveRest    = 50               // times as long as a look took, but at most liveEvery, no other begins: 2 % of the time
 	liveEvery   = 2 * time.Second  // between the end of one look and the next
 	liveBeat    = 15 * time.Second // at the latest something is sent, so that a dead peer is noticed
 	liveLife    = 10 * time.Minute // then the browser connects again
