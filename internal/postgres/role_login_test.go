@@ -248,8 +248,9 @@ func TestARotatedLoginGoesOn(t *testing.T) {
 // it was given.
 func TestAnOwnerThatMayMakeNoRoles(t *testing.T) {
 	t.Parallel()
-	superuser := storetest.OpenStore(t, postgrestest.New(t))
+	postgrestest.New(t) // makes the roles
 	address := postgrestest.NewEmpty(t)
+	superuser := storetest.OpenStore(t, address)
 	name, its := postgrestest.NewLogin(t, address)
 	u, err := url.Parse(address)
 	require.NoError(t, err)

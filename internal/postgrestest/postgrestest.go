@@ -1,4 +1,4 @@
-// Package postgrestest provides tests with a real PostgreSQL: a migrated schema of its own
+// Package postgrestest provides tests with a real PostgreSQL: a migrated database of its own
 // for each test, on a shared server.
 package postgrestest
 
@@ -15,15 +15,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/localpg"
-	"github.com/everpost/everpost/migrations"
 )
 
 // URLVariable names the environment variable with the address of a database for tests. The
-// role must be allowed to create schemas in it. Without it, each test process starts a
+// role must be allowed to create schemas in it, and databases beside it. Without it, each test process starts a
 // server of its own: see Main.
 const URLVariable = "EVERPOST_TEST_DATABASE_URL"
 
@@ -36,26 +34,8 @@ const (
 	stopTimeout  = 20 * time.Second
 )
 
-// New returns the address of a new schema with all migrations applied: objects that a
-// connection creates without naming a schema are created in it. The schema is dropped when
-// the test ends. Only DEFAULT partitions exist.
-//
-// Keep pools small: all running tests share the server's connections.
-func New(t testing.TB) string {
-	t.Helper()
-	address := NewEmpty(t)
-	config, err := pgx.ParseConfig(address)
-	require.NoError(t, err)
-	db := stdlib.OpenDB(*config)
-	defer func() { require.NoError(t, db.Close()) }()
-
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setUpTimeout)
-	defer cancel()
-	require.NoError(t, migrations.Up(ctx, db, slog.New(slog.DiscardHandler)))
-	return address
-}
-
-// NewEmpty is New without the migrations.
+// NewEmpty returns the address of a new schema without any tables: objects that a connection creates without naming a
+// schema are created in it. The schema is dropped when the test ends.
 func NewEmpty(t testing.TB) string {
 	t.Helper()
 	base, err := serverURL()
@@ -64,9 +44,17 @@ func NewEmpty(t testing.TB) string {
 	schema := "test_" + strings.ToLower(rand.Text())
 	execute(t, base, `create schema `+schema)
 	t.Cleanup(func() { execute(t, base, `drop schema `+schema+` cascade`) })
+	return addressOf(t, base, "", schema)
+}
 
+// addressOf returns the address of a schema, in another database of the server if one is named.
+func addressOf(t testing.TB, base, database, schema string) string {
+	t.Helper()
 	u, err := url.Parse(base)
 	require.NoError(t, err)
+	if database != "" {
+		u.Path = "/" + database
+	}
 	query := u.Query()
 	query.Set("search_path", schema)
 	u.RawQuery = query.Encode()
