@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/config"
 )
 
 // A form does not undo what another has changed since it was shown. It keeps what was typed, and the second attempt saves.
@@ -28,6 +32,47 @@ func TestAFormUndoesNoOthersChange(t *testing.T) {
 
 	u.post(t, http.StatusSeeOther, edit, append(pairs, "seen", seenOf.FindStringSubmatch(text)[1])...)
 	require.Equal(t, "Mine", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")["description"])
+}
+
+// Neither does the form of a tenant.
+func TestATenantsFormUndoesNoOthersChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	u := b.loggedIn(t, "operator")
+	page, seenOf := "/console/tenants/acme", regexp.MustCompile(`name="seen" value="([^"]+)"`)
+	seen := seenOf.FindStringSubmatch(u.get(t, http.StatusOK, page))
+	require.NotNil(t, seen)
+	b.api(t, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"limits":{"endpoints":7}}`)
+
+	_, text := u.post(t, http.StatusBadRequest, page, "name", "Mine", "seen", seen[1])
+	require.Contains(t, text, "The tenant was changed in the meantime, so nothing was saved")
+	require.Contains(t, text, `value="Mine"`)
+	require.EqualValues(t, 7, b.api(t, http.StatusOK, "GET", "/v1/tenants/acme", "")["limits"].(map[string]any)["endpoints"])
+
+	u.post(t, http.StatusSeeOther, page, "name", "Mine", "endpoints", "7", "seen", seenOf.FindStringSubmatch(text)[1])
+	require.Equal(t, "Mine", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme", "")["name"])
+}
+
+// An endpoint whose headers cannot be decrypted still has a page: its deliveries wait, and it says why.
+func TestAnEndpointThatCannotBeDecrypted(t *testing.T) {
+	t.Parallel()
+	database := ""
+	b := setup(t, func(c *config.Config) { database = c.DatabaseURL })
+	id := b.endpoint(t, "acme", `,"headers":{"x-team":"a secret"}`)
+	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	conn, err := pgx.Connect(t.Context(), database)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `update endpoints set headers_ciphertext = '\x00'`)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+
+	u := b.loggedIn(t, "acme admin")
+	text := u.get(t, http.StatusOK, "/console/t/acme/endpoints/"+id)
+	require.Contains(t, text, "cannot decrypt this endpoint’s headers or credentials")
+	require.Contains(t, text, id)
+	require.Contains(t, text, "<dt>Waiting</dt>")
+	require.NotContains(t, text, "/edit")
+	u.get(t, http.StatusNotFound, "/console/t/acme/endpoints/"+strings.Replace(id, id[len(id)-4:], "0000", 1))
 }
 
 // The page of an event for many endpoints shows some of its deliveries, and leads to the others.

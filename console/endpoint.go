@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -56,6 +57,7 @@ func endpoints(p *page) error {
 // endpointView is the page of an endpoint.
 type endpointView struct {
 	Endpoint endpoint
+	Sealed   bool // it cannot be decrypted: Endpoint has only its id
 	Health   health
 	Stats    *charts
 	Failures []failureGroup
@@ -85,7 +87,10 @@ const maxFailures = 100
 func showEndpoint(p *page) error {
 	id := p.r.PathValue("id")
 	v := endpointView{}
-	if err := p.get(&v.Endpoint, nil, "endpoints", id); err != nil {
+	switch err := p.get(&v.Endpoint, nil, "endpoints", id); {
+	case isStatus(err, http.StatusInternalServerError):
+		v.Endpoint, v.Sealed = endpoint{ID: id}, true // its deliveries wait: that is when this page is needed
+	case err != nil:
 		return err
 	}
 	if err := p.get(&v.Health, nil, "endpoints", id, "health"); err != nil {
@@ -103,8 +108,10 @@ func showEndpoint(p *page) error {
 		return err
 	}
 	v.Failures, v.Grouped = groupFailures(failed.Data), len(failed.Data)
-	v.Settings = settingsOf(v.Endpoint)
-	v.Name = nameOf(v.Endpoint)
+	v.Name = id
+	if !v.Sealed {
+		v.Settings, v.Name = settingsOf(v.Endpoint), nameOf(v.Endpoint)
+	}
 	return p.show(view{Template: "endpoint", Title: clip(visible(v.Name), 60), Entry: "Endpoints", Live: true, Data: v})
 }
 

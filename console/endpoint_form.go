@@ -174,21 +174,15 @@ func updateEndpoint(p *page) error {
 		return err
 	}
 	before := endpointValues(e)
-	if seen := p.typed.Get("seen"); seen != "" && seen != e.UpdatedAt {
-		f, err := endpointForm(before).refused(p.typed, &problem{
-			Status: http.StatusConflict,
-			Detail: "the endpoint was changed in the meantime, so nothing was saved; check the values below, which are yours, and save again",
-		})
-		if err != nil {
-			return err
+	err := changedMeanwhile("endpoint", p.typed.Get("seen"), e.UpdatedAt)
+	if err == nil {
+		body := endpointBody(p.typed, before)
+		if len(body) == 0 {
+			return p.done(p.to("endpoints", id), "Nothing was changed.")
 		}
-		return p.showEndpointForm(f, e)
+		err = p.send(nil, http.MethodPatch, body, "endpoints", id)
 	}
-	body := endpointBody(p.typed, before)
-	if len(body) == 0 {
-		return p.done(p.to("endpoints", id), "Nothing was changed.")
-	}
-	if err := p.send(nil, http.MethodPatch, body, "endpoints", id); err != nil {
+	if err != nil {
 		f, err := endpointForm(before).refused(p.typed, err)
 		if err != nil {
 			return err

@@ -158,3 +158,15 @@ func withPayload(fields map[string]any, payload []byte) (json.RawMessage, error)
 	}
 	return append(append(append(head, `"payload":`...), payload...), '}'), nil
 }
+
+// changedMeanwhile returns the refusal of a form that showed what another has changed since: when the form was made,
+// the thing had last been changed at seen.
+func changedMeanwhile(thing, seen, updatedAt string) error {
+	if seen == "" || seen == updatedAt {
+		return nil
+	}
+	return &problem{
+		Status: http.StatusConflict,
+		Detail: "the " + thing + " was changed in the meantime, so nothing was saved; check the values below, which are yours, and save again",
+	}
+}

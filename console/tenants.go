@@ -30,6 +30,7 @@ type tenantDetails struct {
 	Limits      tenantLimits    `json:"limits"`
 	RetryPolicy json.RawMessage `json:"retry_policy"`
 	CreatedAt   time.Time       `json:"created_at"`
+	UpdatedAt   string          `json:"updated_at"`
 }
 
 // tenantLimits are a tenant's own limits; nil is the installation's default.
@@ -150,9 +151,26 @@ func showTenant(p *page) error {
 	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Data: v})
 }
 
-// changeTenant changes what the form shows of a tenant.
+// changeTenant changes what the form shows of a tenant, unless another has changed it since.
 func changeTenant(p *page) error {
-	typed := p.typed
+	v := tenantView{}
+	if err := p.get(&v.tenantDetails, nil); err != nil {
+		return err
+	}
+	err := changedMeanwhile("tenant", p.typed.Get("seen"), v.UpdatedAt)
+	if err == nil {
+		err = p.send(nil, http.MethodPatch, tenantBody(p.typed))
+	}
+	if err == nil {
+		return p.done(Root+"/tenants/"+url.PathEscape(p.tenant), "The tenant has been changed.")
+	}
+	if v.Form, err = v.form().refused(p.typed, limitPaths(err)); err != nil {
+		return err
+	}
+	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Status: http.StatusBadRequest, Data: v})
+}
+
+func tenantBody(typed url.Values) map[string]any {
 	limits := map[string]any{}
 	for _, name := range []string{"requests_per_second", "burst", "endpoints", "pending_deliveries", "endpoints_per_event"} {
 		limits[name] = number(typed.Get(name))
@@ -161,18 +179,7 @@ func changeTenant(p *page) error {
 	if contact := typed.Get("contact"); contact != "" {
 		body["contact"] = contact
 	}
-	err := p.send(nil, http.MethodPatch, body)
-	if err == nil {
-		return p.done(Root+"/tenants/"+url.PathEscape(p.tenant), "The tenant has been changed.")
-	}
-	v := tenantView{}
-	if failed := p.get(&v.tenantDetails, nil); failed != nil {
-		return failed
-	}
-	if v.Form, err = v.form().refused(typed, limitPaths(err)); err != nil {
-		return err
-	}
-	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Status: http.StatusBadRequest, Data: v})
+	return body
 }
 
 // policyValue is a retry policy as it was typed: an object, a preset's name, or nothing.

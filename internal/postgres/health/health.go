@@ -62,12 +62,12 @@ func (s *EndpointHealth) WriteObservations(ctx context.Context, worker string, s
 	})
 }
 
-// Health reads an endpoint with the counts of its deliveries, those of its last attempts, the last
+// Health reads an endpoint, without its headers and credentials, with the counts of its deliveries, those of its last attempts, the last
 // failure on record, and the observations of all workers but the named one, which has newer ones itself. CodeNotFound.
 func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook.EndpointID, but string) (
 	h webhook.Health, seen []webhook.Observation, err error,
 ) {
-	h.Endpoint, err = s.endpoints.Endpoint(ctx, tenantID, id)
+	h.Endpoint, err = s.endpoints.Unsealed(ctx, tenantID, id)
 	if err != nil {
 		return h, nil, err
 	}
