@@ -292,7 +292,7 @@ func TestNextRunCountsOn(t *testing.T) {
 	dead, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDeadLettered, dead.State)
-	status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "mended"})
+	status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
 	require.NoError(t, err)
 	require.Equal(t, 2, status.Run)
 

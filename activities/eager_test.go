@@ -194,7 +194,7 @@ func TestEagerAndNotRecorded(t *testing.T) {
 				start.comeTo(t, unrecorded())
 			}
 			require.True(t, b.inOutbox(t, in))
-			cable.Mend()
+			cable.Restore()
 			require.Eventually(t, func() bool {
 				got, err := p.attempt(in)
 				return err == nil && got.State == want

@@ -189,7 +189,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	}
 	require.Less(t, p.record.count()-asked, 5*len(all))
 
-	wire.Mend()
+	wire.Restore()
 	deadline := time.Now().Add(10 * time.Second)
 	for b.Count() < len(all) {
 		require.True(t, time.Now().Before(deadline))

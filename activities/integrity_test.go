@@ -55,7 +55,7 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Equal(t, []string{"attempt 1", "no attempt, dead_lettered"}, seen.counted)
 			require.Equal(t, []string{string(retry.ReasonPayloadCorrupt)}, seen.ended)
 
-			status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "mended"})
+			status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
 			require.NoError(t, err)
 			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
 			again, err := p.attempt(in)
@@ -64,12 +64,12 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Equal(t, 1, b.Count())
 
 			b.execute(t, `update events e set payload = k.payload, payload_sha256 = k.payload_sha256 from kept k where k.id = e.id and e.id = $1`, in.EventID)
-			status, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 2, Reason: "mended"})
+			status, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 2, Reason: "fixed"})
 			require.NoError(t, err)
 			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
-			mended, err := p.attempt(in)
+			fixed, err := p.attempt(in)
 			require.NoError(t, err)
-			require.Equal(t, webhook.StateDelivered, mended.State)
+			require.Equal(t, webhook.StateDelivered, fixed.State)
 			require.Equal(t, payload, string(b.Requests()[1].Body))
 		})
 	}

@@ -54,7 +54,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 
 			_, err := p.attempt(in)
 			require.Error(t, err, "still away")
-			wire.Mend()
+			wire.Restore()
 			if c.noted {
 				status, err := p.RecordStep(t.Context(), note(in))
 				require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestRecordAwayBeforeTheRequest(t *testing.T) {
 	_, err = p.attempt(in)
 	require.ErrorContains(t, err, "claim attempt 1 of "+in.DeliveryID.String()+": the database is not reachable")
 	require.Zero(t, b.Count())
-	wire.Mend()
+	wire.Restore()
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
@@ -253,7 +253,7 @@ func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.True(t, got.Running)
-	wire.Mend()
+	wire.Restore()
 	require.Eventually(t, func() bool {
 		var owned bool
 		err := b.store.Pool().QueryRow(t.Context(), `select count(*) > 0 from deliveries where id = $1 and owner_until > now()`, in.DeliveryID).Scan(&owned)
@@ -286,7 +286,7 @@ func TestCancelLetsTheOutcomeBeRecordedFirst(t *testing.T) {
 	cancel.State, cancel.Reason = webhook.StateCancelled, "too late"
 	_, err := p.RecordStep(t.Context(), cancel)
 	require.Error(t, err, "still away")
-	wire.Mend()
+	wire.Restore()
 	status, err := p.RecordStep(t.Context(), cancel)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, status.State)

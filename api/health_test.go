@@ -61,7 +61,7 @@ func TestEndpointHealth(t *testing.T) {
 			"code": "endpoint_circuit_open", "cause": "Most requests failed, so the endpoint gets none for a while.",
 			"next": "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again. " +
 				"Held deliveries are released oldest first.",
-			"remedy": "Mend the receiver at example.com. To try it at once: " +
+			"remedy": "Fix the receiver at example.com. To try it at once: " +
 				"everpost endpoints close-circuit " + id + ".", "workflow": nil, "until": "2026-01-31T09:30:21.123456Z",
 		},
 	}, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)

@@ -30,7 +30,7 @@ import (
 
 const host = "receiver.example"
 
-// unreachable is a bundle whose endpoint has the name above and answers over TLS. mended
+// unreachable is a bundle whose endpoint has the name above and answers over TLS. fixed
 // says from when on its record and its certificate are right.
 type unreachable struct {
 	*bundle
@@ -177,7 +177,7 @@ func TestEveryPresetWhileTheReceiverCannotBeReached(t *testing.T) {
 	}
 }
 
-// What the README promises: up to 72 hours. A record or a certificate that is mended on the
+// What the README promises: up to 72 hours. A record or a certificate that is fixed on the
 // third day is in time.
 func TestReachableAgainOnTheThirdDay(t *testing.T) {
 	t.Parallel()
@@ -187,8 +187,8 @@ func TestReachableAgainOnTheThirdDay(t *testing.T) {
 			u := setupUnreachable(t, retry.Default())
 			u.record.Store(outage.record)
 			l := u.deliver(t)
-			const mended = 58 * time.Hour
-			l.run(after(mended, func(*testsuite.TestWorkflowEnvironment) {
+			const fixed = 58 * time.Hour
+			l.run(after(fixed, func(*testsuite.TestWorkflowEnvironment) {
 				u.record.Store(true)
 				u.certificate.Store(true)
 			}))
@@ -196,7 +196,7 @@ func TestReachableAgainOnTheThirdDay(t *testing.T) {
 			attempts := u.attempts(t, l.start.DeliveryID)
 			last := attempts[len(attempts)-1]
 			require.Equal(t, retry.Delivered, last.Outcome.Decision)
-			require.Greater(t, last.StartedAt.Sub(attempts[0].StartedAt), mended-slack)
+			require.Greater(t, last.StartedAt.Sub(attempts[0].StartedAt), fixed-slack)
 			require.Greater(t, len(attempts), 10)
 			for _, a := range attempts[:len(attempts)-1] {
 				require.Equal(t, outage.reason, a.Outcome.Reason)

@@ -49,7 +49,7 @@ type diagnosis struct {
 	engine client.Client // nil if Temporal or its namespace cannot be used
 }
 
-// Diagnose checks an installation without changing it. The findings are in the order in which problems should be mended.
+// Diagnose checks an installation without changing it. The findings are in the order in which problems should be fixed.
 func Diagnose(ctx context.Context, i Installation) []Finding {
 	c := &diagnosis{Installation: i}
 	defer c.close()

@@ -48,7 +48,7 @@ type Commands struct {
 	Keys    KeysCommand    `cmd:"" help:"Create, list and revoke API keys; rotate the key for secrets at rest."`
 
 	SetupTemporal SetupTemporalCommand `cmd:"" help:"Create Everpost's namespace and search attributes in Temporal."`
-	Doctor        DoctorCommand        `cmd:"" help:"Check an installation, and say how to mend what is wrong."`
+	Doctor        DoctorCommand        `cmd:"" help:"Check an installation, and say how to fix what is wrong."`
 
 	Explain     ExplainCommand     `cmd:"" help:"Explain how a delivery, an event or an endpoint is doing, by its id."`
 	Send        SendCommand        `cmd:"" help:"Post an event."`

@@ -154,7 +154,7 @@ func TestMCPReplays(t *testing.T) {
 	require.Contains(t, byName.fails("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": "12"}), "needs a confirmation")
 	byName.ok("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": expectOf(t, refused)})
 
-	a.ok("replay_delivery", map[string]any{"id": letters[0], "reason": "mended"})
+	a.ok("replay_delivery", map[string]any{"id": letters[0], "reason": "fixed"})
 	require.Contains(t, asked, "Send the delivery "+letters[0]+" of tenant acme (order.paid to ")
 	require.Contains(t, a.fails("retry_delivery", map[string]any{"id": letters[1]}), "(status 409)")
 }

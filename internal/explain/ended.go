@@ -62,7 +62,7 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why, f.remedy = Expired, "its turn at the endpoint did not come before the give-up time", ""
 		e.Cause = "The endpoint takes fewer requests than it gets."
 	case webhook.ReasonInternal:
-		e.Code, why, f.remedy = FailedInside, "a fault of Everpost, not of the receiver, lasted until the give-up time", "An operator mends the fault."
+		e.Code, why, f.remedy = FailedInside, "a fault of Everpost, not of the receiver, lasted until the give-up time", "An operator fixes the fault."
 		e.Cause = sentence(foreign(d.LastError))
 	case string(retry.ReasonPayloadCorrupt):
 		e.Code, why = FailedInside, "the stored payload does not match its SHA-256, and such a payload is never sent"

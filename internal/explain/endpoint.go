@@ -51,14 +51,14 @@ func (h health) conditionNow() (e Explanation, clauses []string) {
 // condition is the most important fact about the endpoint. Its Summary is a clause.
 func (h health) condition() Explanation {
 	s, id := &h.Observed, h.Endpoint.ID.String()
-	mend := "Mend " + receiverOf(&h.Endpoint) + ". To try it at once: everpost endpoints close-circuit " + id + "."
+	fix := "Fix " + receiverOf(&h.Endpoint) + ". To try it at once: everpost endpoints close-circuit " + id + "."
 	switch {
 	case h.Endpoint.State != webhook.EndpointActive:
 		return h.stopped()
 	case s.Circuit == webhook.CircuitOpen:
 		return Explanation{
 			Code: EndpointOpen, Summary: "circuit open" + since(s, h.now) + reasonOf(s) + "; " + probe(s, h.now), Until: s.NextProbe,
-			Cause: "Most requests failed, so the endpoint gets none for a while.", Remedy: mend,
+			Cause: "Most requests failed, so the endpoint gets none for a while.", Remedy: fix,
 			Next: "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again.",
 		}
 	case s.Circuit == webhook.CircuitHalfOpen:
@@ -135,7 +135,7 @@ func (h health) lastFailure() string {
 	return joined(text, sentence(errorDetail(h.LastFailure.Error, h.now)))
 }
 
-// remedy is what mends the last failure.
+// remedy is what fixes the last failure.
 func (h health) remedy() string {
 	if h.LastFailure == nil {
 		return ""
@@ -158,7 +158,7 @@ func (h health) stopped() Explanation {
 		Remedy: "To send again: everpost endpoints resume " + h.Endpoint.ID.String() + ".",
 	}
 	if h.Endpoint.State == webhook.EndpointDisabled {
-		e.Code, e.Remedy = EndpointOff, "Mend the receiver, test it with everpost endpoints test "+h.Endpoint.ID.String()+", then resume it."
+		e.Code, e.Remedy = EndpointOff, "Fix the receiver, test it with everpost endpoints test "+h.Endpoint.ID.String()+", then resume it."
 	}
 	return e
 }

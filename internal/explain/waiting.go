@@ -29,7 +29,7 @@ func (s *Situation) becauseStopped() string {
 func (s *Situation) resume() string {
 	words := "Resume the endpoint: everpost endpoints resume " + s.Delivery.EndpointID.String() + "."
 	if s.stopped() && s.Endpoint.State == webhook.EndpointDisabled {
-		return "Mend the receiver. " + words
+		return "Fix the receiver. " + words
 	}
 	return words
 }
@@ -230,7 +230,7 @@ func (s *Situation) retrying() Explanation {
 		policy, _ := s.Endpoint.PolicyInForce()
 		if n := len(policy.AmbiguousDelays); d.Ambiguous <= n {
 			limits = fmt.Sprintf("retry %d of at most %d for such a failure", d.Ambiguous, n) + s.until(", until ")
-			e.Cause += " That may be permanent or be mended soon, so it is retried less often and with longer delays."
+			e.Cause += " That may be permanent or be fixed soon, so it is retried less often and with longer delays."
 		}
 	}
 	e.Summary, e.Next = sentence(did, s.follows(), limits), sentence(s.follows(), limits)
@@ -263,7 +263,7 @@ func (s *Situation) deferred() Explanation {
 			e.Next = sentence(probe(o, now), s.follows(), s.until("tried until "))
 		}
 		e.Cause = "Most requests to the endpoint failed, so it gets none until a probe succeeds."
-		e.Remedy = "Mend the receiver. To try it at once: everpost endpoints close-circuit " + d.EndpointID.String() + "."
+		e.Remedy = "Fix the receiver. To try it at once: everpost endpoints close-circuit " + d.EndpointID.String() + "."
 		if o := s.Observed; o != nil && o.Circuit == webhook.CircuitClosed {
 			why = "was deferred while the circuit of the endpoint was open, which has closed since"
 			e.Cause = "Most requests to the endpoint failed for a while."

@@ -135,7 +135,7 @@ func (c *call) toolError(ctx context.Context, err error) error {
 	default:
 		lines = []string{err.Error()}
 		if _, isArgument := errors.AsType[*argumentError](err); isArgument {
-			remedy = "Mend the argument and call the tool again."
+			remedy = "Fix the argument and call the tool again."
 		}
 	}
 	if remedy != "" {
@@ -161,7 +161,7 @@ func (c *call) refusal(e *client.APIError) (lines []string, remedy string) {
 	}
 	switch e.Status {
 	case http.StatusBadRequest:
-		remedy = "Mend the fields that are named and call the tool again."
+		remedy = "Fix the fields that are named and call the tool again."
 	case http.StatusUnauthorized:
 		remedy = "Start the MCP server with a valid key: --key or $EVERPOST_KEY."
 		if c.caller != "" {

@@ -90,7 +90,7 @@ type ensurer struct {
 	result Result
 }
 
-// await repeats a step until it succeeds. It gives up after an error that a repetition does not mend: one that is
+// await repeats a step until it succeeds. It gives up after an error that a repetition does not fix: one that is
 // neither temporary nor in retry.
 func (e *ensurer) await(ctx context.Context, step string, retry func(error) bool, try func(context.Context) error) error {
 	within, cancel := context.WithTimeout(ctx, e.config.Timeout)

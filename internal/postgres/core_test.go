@@ -74,7 +74,7 @@ func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 		require.Equal(t, time.Second, e.RetryAfter, name)
 	}
 
-	w.Mend()
+	w.Restore()
 	require.Eventually(t, func() bool { return s.Ready(t.Context()) == nil }, storetest.Eventually, storetest.Poll)
 	_, err := s.Tenant(t.Context(), "acme")
 	require.NoError(t, err)

@@ -146,7 +146,7 @@ func TestOldConnectionsAreNotUsedAgain(t *testing.T) {
 
 	w.Cut()
 	require.Eventually(t, func() bool { return s.TenantPool().Stat().TotalConns() == 0 }, storetest.Eventually, storetest.Poll)
-	w.Mend()
+	w.Restore()
 	require.Eventually(t, s.Listening, storetest.Eventually, storetest.Poll)
 	_, err := s.Tenant(t.Context(), "acme")
 	require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *t
 	require.False(t, silent.Listening())
 
 	w.Cut()
-	w.Mend()
+	w.Restore()
 	require.Eventually(t, silent.Listening, storetest.Eventually, storetest.Poll)
 	_, err = silent.Authenticate(t.Context(), k.ID, k.SHA256)
 	storetest.RequireCode(t, webhook.CodeUnauthenticated, err)

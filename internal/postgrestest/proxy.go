@@ -111,8 +111,8 @@ func (p *Proxy) Cut() {
 	clear(p.conns)
 }
 
-// Mend lets connections and what they carry through again.
-func (p *Proxy) Mend() {
+// Restore lets connections and what they carry through again.
+func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down, p.silent = false, false

@@ -100,7 +100,7 @@ func TestPermanentThenReplayed(t *testing.T) {
 	require.Len(t, letters.Data, 1)
 	require.Equal(t, d.ID, letters.Data[0].ID)
 
-	b.ask(http.StatusAccepted, http.MethodPost, "/dead-letters/"+d.ID+"/replay", fieldsOf{"reason": "mended"}, nil)
+	b.ask(http.StatusAccepted, http.MethodPost, "/dead-letters/"+d.ID+"/replay", fieldsOf{"reason": "fixed"}, nil)
 	d = b.waitState(d.ID, "delivered")
 	require.Equal(t, []int{2, 2}, []int{d.Run, d.Attempts})
 	require.Nil(t, d.Reason)

@@ -153,14 +153,14 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 	all, shared, ofEvent := u.workflowsOf(members[0])
 
 	letters := u.sevenDeadLetters()
-	cancelled, discarded, terminated, mended := u.open(), u.deadLetter(), u.open(), u.open()
+	cancelled, discarded, terminated, fixed := u.open(), u.deadLetter(), u.open(), u.open()
 	u.command(http.StatusAccepted, cancelled.ID, "cancel", nil)
 	u.ask(http.StatusAccepted, http.MethodPost, "/dead-letters/"+discarded.ID+"/discard", nil, nil)
 	require.NoError(t, u.engine.TerminateWorkflow(t.Context(), terminated.WorkflowID, "", "by hand"))
-	u.command(http.StatusAccepted, mended.ID, "retry", nil)
+	u.command(http.StatusAccepted, fixed.ID, "retry", nil)
 	u.waitState(cancelled.ID, "cancelled")
 	u.waitState(discarded.ID, "discarded")
-	u.waitState(mended.ID, "delivered")
+	u.waitState(fixed.ID, "delivered")
 	replayed := u.makeReplay(fieldsOf{"source": "dead_letters", "event_type": "no.such"})
 
 	ids := func(all ...delivery) (ids []string) {
@@ -184,7 +184,7 @@ func TestListFiltersOfTheWebUI(t *testing.T) {
 		"what was cancelled or discarded":                                ids(cancelled, discarded),
 		"replays":                                                        {replayed.WorkflowID},
 		"workflows that a person terminated":                             ids(terminated),
-		"what was delivered after a retry or a replay":                   ids(mended),
+		"what was delivered after a retry or a replay":                   ids(fixed),
 		"shared workflows in which a delivery waits for a retry":         shared,
 		"deliveries that are scheduled, or wait for their first attempt": ids(scheduled),
 	}

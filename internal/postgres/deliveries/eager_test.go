@@ -108,7 +108,7 @@ func TestReplaysOutboxRowIsNotTheStarts(t *testing.T) {
 	step.Attempt, step.KeepOutbox = storetest.AttemptOf(1, 1, 400), true
 	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
-	_, err = b.Reopen(t.Context(), start.Ref, 1, "mended")
+	_, err = b.Reopen(t.Context(), start.Ref, 1, "fixed")
 	require.NoError(t, err)
 	_, err = b.Pool().Exec(t.Context(), `update outbox set run = 2`)
 	require.NoError(t, err)
