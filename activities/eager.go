@@ -42,11 +42,9 @@ type eagerRequest struct {
 // is started, if it can be sent at once. False: nothing is sent, and the workflow's Attempt sends
 // it. SendEagerly does not block.
 //
-// The outcome is recorded at once, as the delivery's first attempt. The workflow finds it in this
-// process or in the store.
-//
-// Only a process that runs all workflows may call it. A worker in another process would not know
-// of a request that is running, and would repeat it.
+// The outcome is recorded at once, as the delivery's first attempt. The workflow, in whatever process
+// it runs, finds the outcome or the claim of a slow request: it is started after they were written, and
+// the relay takes up only what is older than any request without a claim.
 func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	target, ok := a.targets.Known(in.EndpointID)
 	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.TryAcquire(in.TenantID) {

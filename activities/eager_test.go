@@ -157,10 +157,13 @@ func TestEagerAndSlow(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, own.Running)
 			joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
+			other := b.process(t, nil)
+			elsewhere := later(func() (activities.AttemptResult, error) { return other.join(in) })
 			b.Release()
-			end := <-joined
-			require.NoError(t, end.err)
-			require.Equal(t, want, end.result.State)
+			for _, end := range []outcome{<-joined, <-elsewhere} {
+				require.NoError(t, end.err)
+				require.Equal(t, want, end.result.State)
+			}
 			require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
 			require.Equal(t, want != webhook.StateDelivered, b.inOutbox(t, in))
 			p.Stop(context.WithoutCancel(t.Context()))

@@ -302,7 +302,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,
 		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace},
 		UIURL:    i.ui.URL(), WorkflowsKept: i.command.TemporalRetention,
-		MaxEventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(), SoleWorker: i.private,
+		MaxEventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(),
 		DataDir: i.ownDataDir(),
 	})
 	if err != nil {

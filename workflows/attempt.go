@@ -45,7 +45,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 	}
 	var result activities.AttemptResult
 	err := workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Attempt, request).Get(ctx, &result)
-	elsewhere := in.Running && !result.ClaimedUntil.IsZero() // begun by the shared workflow, in another process
+	elsewhere := in.Running && !result.ClaimedUntil.IsZero() // begun eagerly or by the shared workflow, in another process
 	if err != nil || !result.Running && !elsewhere {
 		return result, err
 	}

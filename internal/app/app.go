@@ -67,10 +67,6 @@ type Options struct {
 	// Clock is this process's clock, which may be off in tests. Defaults to time.Now.
 	Clock func() time.Time
 
-	// SoleWorker says that no other process runs a worker while this one does. Then first
-	// requests need not wait for their workflows.
-	SoleWorker bool
-
 	// Register registers workflows and activities. Defaults to worker.Register; tests pass
 	// that of another release.
 	Register func(worker.Registry, *activities.Activities)
@@ -277,7 +273,7 @@ func (a *App) starterConfig() starter.Config {
 	o := a.options
 	c := starter.Config{
 		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log,
-		StartLoops: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
+		StartLoops: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
 		MaxPerWorkflow: o.Config.MaxPerWorkflow, MaxEventIDs: o.MaxEventIDs, KeepDeadLetters: o.Config.DeadLetterRetention,
 		Tracer: a.tracer, Now: a.store.Now,
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Where one process runs all workflows, a request does not wait for the workflow, and its
+// Where the process that accepts an event has a worker, the request does not wait for the workflow, and its
 // outcome is recorded although none comes. This Temporal never has a task for the worker.
 func TestFirstRequestsAreEager(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)
 	o := options(t, postgrestest.New(t))
-	o.Worker, o.SoleWorker, o.Temporal.HostPort = true, true, newFrontend(t).address
+	o.Worker, o.Temporal.HostPort = true, newFrontend(t).address
 	o.Config.AllowHTTP, o.Config.ExtraPorts.Any = true, true
 	o.Config.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	a := start(t, o)
@@ -44,12 +44,4 @@ func TestFirstRequestsAreEager(t *testing.T) {
 		return len(items) == 1
 	}, soon, 10*time.Millisecond)
 	require.Equal(t, 1, receiver.Count())
-}
-
-// Where others may run workflows as well, they would not know of it.
-func TestFirstRequestsWaitForTheirWorkflows(t *testing.T) {
-	t.Parallel()
-	o := options(t, postgrestest.New(t))
-	o.Worker, o.Temporal.HostPort = true, newFrontend(t).address
-	require.False(t, start(t, o).starterConfig().SoleWorker)
 }

@@ -152,6 +152,7 @@ func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err e
 		}
 		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 	case start.Run == 1:
+		input.Running = start.Recorded // if it has a claim and no attempt; the workflow finds out
 		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 		if err != nil && ignoreAlreadyStarted(err) == nil && start.Relayed > 1 {
 			// It was started long ago and has no first write: its workflow may be gone.

@@ -80,11 +80,11 @@ func (s *Starter) enqueue(start *webhook.Start) bool {
 	return true
 }
 
-// sendEagerly sends the first request of a delivery, unless earlier deliveries of its endpoint are
+// sendEagerly sends the first request of a delivery from a process with a worker, unless earlier deliveries of its endpoint are
 // queued, or starts do not keep up.
 func (s *Starter) sendEagerly(start webhook.Start) bool {
 	requests := s.requests.Load()
-	return s.soleWorker && requests != nil && s.queue.Len() < s.queueLength && s.gatherings.len() < maxGathered*s.maxPerWorkflow &&
+	return requests != nil && s.queue.Len() < s.queueLength && s.gatherings.len() < maxGathered*s.maxPerWorkflow &&
 		!s.endpointQueue.has(start.EndpointID) &&
 		(*requests).SendEagerly(
 			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true, Trace: start.Trace},

@@ -22,7 +22,7 @@ func TestSendEagerly(t *testing.T) {
 		var asked []activities.AttemptInput
 		sends := false
 		g := admissionStub{wait: map[webhook.EndpointID]time.Duration{}}
-		d := New(Config{LocalWorker: true, SoleWorker: true, Admission: g})
+		d := New(Config{LocalWorker: true, Admission: g})
 		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
 			asked = append(asked, in)
 			return sends
@@ -75,7 +75,7 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				asked := 0
-				d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 20, MaxPerWorkflow: 5})
+				d := New(Config{LocalWorker: true, QueueLength: 20, MaxPerWorkflow: 5})
 				busy(d)
 				d.uses(requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
 					asked++

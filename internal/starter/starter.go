@@ -73,10 +73,8 @@ type Config struct {
 	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
 	KeepDeadLetters time.Duration
 	// LocalWorker says that a worker of this process, on the same client, runs workflows. The starter
-	// then keeps the payloads of new events for it, and starts workflows eagerly.
+	// then keeps the payloads of new events for it, sends first requests eagerly, and starts workflows eagerly.
 	LocalWorker bool
-	// SoleWorker says that no other process runs workflows. First requests may then be sent eagerly.
-	SoleWorker bool
 	// Tracer makes a span of each start; nil: there are none.
 	Tracer *tracing.Tracer
 	// Now is the database's clock, for deliver_at. Defaults to time.Now.
@@ -110,7 +108,7 @@ type Starter struct {
 
 	startLoops, maxPerWorkflow, maxEventIDs, queueLength int
 	reconcileEvery, keepDeadLetters                      time.Duration
-	localWorker, soleWorker                              bool
+	localWorker                                          bool
 	now                                                  func() time.Time
 
 	queue         *fair.Queue[webhook.Start]
@@ -151,7 +149,7 @@ func New(c Config) *Starter {
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),
 		reconcileEvery: cmp.Or(c.ReconcileEvery, defaultReconcileEvery), keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour),
-		localWorker: c.LocalWorker, soleWorker: c.SoleWorker, now: c.Now,
+		localWorker: c.LocalWorker, now: c.Now,
 
 		queue:      fair.New[webhook.Start](queueOverdraft * c.QueueLength),
 		permits:    fair.NewDynamic(c.QueueLength, 1),

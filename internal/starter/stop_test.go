@@ -20,7 +20,7 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 10})
+		d := New(Config{LocalWorker: true, QueueLength: 10})
 		d.uses(requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
 			asked++
 			return true

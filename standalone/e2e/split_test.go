@@ -39,8 +39,8 @@ func buildCluster(t *testing.T, into string) string {
 	return out
 }
 
-// split is an installation of several processes of everpost-cluster: APIs and workers on one
-// PostgreSQL and one Temporal, the shape for more than one machine.
+// split is an installation of several processes of everpost-cluster on one PostgreSQL and one Temporal, the
+// shape for more than one machine: APIs and workers, or processes that are both.
 type split struct {
 	t       *testing.T
 	binary  string
@@ -49,26 +49,27 @@ type split struct {
 	url     string // of the database
 	apis    []*member
 	workers []*member
+	all     []*member // each once
 	turn    atomic.Uint64
 }
 
 // member is one process, which may live several times.
 type member struct {
 	s       *split
-	command string // api or worker
+	command string // api, worker or serve
 	env     settings
 	process *process
 	addr    atomic.Pointer[map[string]string]
 }
 
-func newSplit(t *testing.T, temporal, namespace string) *split {
+func newSplit(t *testing.T, temporal, namespace string, both bool) *split {
 	t.Helper()
 	in := ownHome(t) // for its place among those that run at a time, its directory and its log
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
 	require.NoError(t, err)
 	s := &split{t: t, binary: buildCluster(t, in.home), log: in.log, url: database.URL(localpg.Database)}
 	t.Cleanup(func() {
-		for _, m := range slices.Concat(s.apis, s.workers) {
+		for _, m := range s.all {
 			if m.process != nil && m.process.running() {
 				if err := m.process.terminate(); err != nil {
 					t.Errorf("stop everpost %s: %v", m.command, err)
@@ -88,16 +89,24 @@ func newSplit(t *testing.T, temporal, namespace string) *split {
 	f, err := runToEndOf(contextFor(t, startPatience), s.binary, s.env, "migrate")
 	require.NoError(t, err)
 	require.Zero(t, f.code, f.stderr)
-	for range 2 {
-		s.apis = append(s.apis, &member{s: s, command: "api", env: s.env.with(settings{"EVERPOST_LISTEN": "127.0.0.1:0"})})
+	of := func(command string, env settings) (members []*member) {
+		for range splitWorkers {
+			members = append(members, &member{s: s, command: command, env: env})
+		}
+		return members
 	}
-	for range splitWorkers {
-		s.workers = append(s.workers, &member{s: s, command: "worker", env: s.env})
+	listening := s.env.with(settings{"EVERPOST_LISTEN": "127.0.0.1:0"})
+	if both {
+		s.all = of("serve", listening)
+		s.apis, s.workers = s.all, s.all
+	} else {
+		s.apis, s.workers = of("api", listening), of("worker", s.env)
+		s.all = slices.Concat(s.apis, s.workers)
 	}
-	for _, m := range slices.Concat(s.apis, s.workers) {
+	for _, m := range s.all {
 		m.launch()
 	}
-	for _, m := range slices.Concat(s.apis, s.workers) {
+	for _, m := range s.all {
 		m.waitReady()
 	}
 	return s
@@ -163,7 +172,7 @@ func (m *member) kill() crash {
 	m.s.t.Helper()
 	require.True(m.s.t, m.process.running(), "%s has ended by itself", m.command)
 	m.process.kill()
-	return crash{at: time.Now(), worker: m.command == "worker", recorded: m.s.recorded()}
+	return crash{at: time.Now(), worker: m.command != "api", recorded: m.s.recorded()}
 }
 
 // crash is one kill -9.
@@ -220,22 +229,33 @@ func most(requests []receivertest.Request, within time.Duration) int {
 	return most
 }
 
-// Two APIs and two workers as processes of their own. Workers and an API are killed under
-// load, and nothing is lost: what was acknowledged arrives, the record says of each delivery what
-// its receiver saw, and only what a dead worker had under way is sent twice. A cap and a rate hold in
-// each worker.
+// Two APIs and two workers as processes of their own.
 func TestSplitInstallation(t *testing.T) {
 	t.Parallel()
+	testSplit(t, false)
+}
+
+// Two processes that are both, each of which sends the first requests of what it accepts.
+func TestTwoServe(t *testing.T) {
+	t.Parallel()
+	testSplit(t, true)
+}
+
+// testSplit kills workers and an API under load, and nothing is lost: what was acknowledged arrives, the record
+// says of each delivery what its receiver saw, and only what a dead worker had under way is sent twice. A cap and
+// a rate hold in each worker.
+func testSplit(t *testing.T, both bool) {
+	t.Helper()
 	const (
 		maxInFlight = 3
 		perSecond   = 20
 		stretch     = 3 * time.Second
 	)
-	engine, namespace := shared(t).addr["temporal"], "split-"+time.Now().Format("150405.000000")
+	engine, namespace := shared(t).addr["temporal"], fmt.Sprintf("split-%t-", both)+time.Now().Format("150405.000000")
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	begun := time.Now()
-	s := newSplit(t, engine, namespace)
-	t.Logf("two APIs and two workers run after %.1f s", time.Since(begun).Seconds())
+	s := newSplit(t, engine, namespace, both)
+	t.Logf("%d processes run after %.1f s", len(s.all), time.Since(begun).Seconds())
 	b := newBundle(t, nil, &apiClient{
 		base: "http://everpost.test", key: s.env["EVERPOST_OPERATOR_KEY"], http: &http.Client{Transport: watched(s), Timeout: 30 * time.Second},
 	}, "acme")
