@@ -419,7 +419,7 @@ func TestReplayProperties(t *testing.T) {
 			fail := failing(3)
 			r.let(&r.lose, func(string) error { return fail() })
 		},
-		"receiver breaks":    func(r *replaying, _ environment) { r.answer(func(n int) bool { return n%3 == 0 }) },
+		"receiver breaks":   func(r *replaying, _ environment) { r.answer(func(n int) bool { return n%3 == 0 }) },
 		"receiver is fixed": func(r *replaying, _ environment) { r.answer(func(int) bool { return true }) },
 	}
 	for action, name := range map[webhook.ReplayAction]string{webhook.ReplayPause: "pause", webhook.ReplayResume: "resume", webhook.ReplayCancel: "cancel"} {

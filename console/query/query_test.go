@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 		"type:order.paid":                        {Type: "order.paid"},
 		"STATUS:503":                             {Status: 503},
 		"status:503 dead_lettered":               {Status: 503, States: []webhook.State{webhook.StateDeadLettered}},
-		`reason:"fixed by hand"`:                {Reason: "fixed by hand"},
+		`reason:"fixed by hand"`:                 {Reason: "fixed by hand"},
 		"external_id:retrying":                   {ExternalID: "retrying"},
 		"url:https://example.com":                {URL: "https://example.com"},
 		"since:2h until:90s":                     {Since: now.Add(-2 * time.Hour), Until: now.Add(-90 * time.Second)},
