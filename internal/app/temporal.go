@@ -10,8 +10,11 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/everpost/everpost/internal/namespace"
+	"github.com/everpost/everpost/internal/temporalconn"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -40,7 +43,7 @@ func SetupNamespace(ctx context.Context, o client.Options, retention, wait time.
 	result, err := namespace.Ensure(ctx, services(c), namespace.Config{
 		Name: NamespaceName(o), Attributes: namespace.WorkflowAttributes(), Retention: retention, Timeout: wait, Interval: setupInterval,
 	})
-	return result, explainTemporal(o, err)
+	return result, explainTemporal(ctx, o, err)
 }
 
 func dialLazily(o client.Options, logger *slog.Logger) (client.Client, error) {
@@ -57,9 +60,10 @@ func services(c client.Client) namespace.Services {
 }
 
 // explainTemporal adds to an error of Temporal what to do about it.
-func explainTemporal(o client.Options, err error) error {
+func explainTemporal(ctx context.Context, o client.Options, err error) error {
 	const cloud = "a namespace of Temporal Cloud is set up there: see docs/operations.md#temporal-as-a-service"
 	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
+	denied = denied || status.Code(err) == codes.Unauthenticated
 	_, lacking := errors.AsType[*serviceerror.Unimplemented](err)
 	switch {
 	case err == nil:
@@ -67,14 +71,16 @@ func explainTemporal(o client.Options, err error) error {
 	case denied:
 		return &webhook.Error{
 			Code: webhook.CodeForbidden, Err: err,
-			Message: "Temporal at " + o.HostPort + " does not permit this: check TEMPORAL_API_KEY, or the certificate; " + cloud,
+			Message: "Temporal at " + o.HostPort + " does not permit this: check TEMPORAL_API_KEY or TEMPORAL_API_KEY_FILE, or the certificate; " + cloud,
 		}
 	case lacking:
 		return &webhook.Error{Code: webhook.CodeForbidden, Message: "Temporal at " + o.HostPort + " does not offer this; " + cloud, Err: err}
 	case isAway(err):
-		return &webhook.Error{
-			Code: webhook.CodeUnavailable, Message: "no answer from Temporal at " + o.HostPort + ": check TEMPORAL_ADDRESS and TEMPORAL_TLS", Err: err,
+		message := "no answer from Temporal at " + o.HostPort + ": "
+		if why := temporalconn.Check(ctx, o); why != nil {
+			return &webhook.Error{Code: webhook.CodeUnavailable, Message: message + oneLine(why), Err: err}
 		}
+		return &webhook.Error{Code: webhook.CodeUnavailable, Message: message + "check TEMPORAL_ADDRESS and TEMPORAL_TLS", Err: err}
 	}
 	return err
 }

@@ -3,60 +3,41 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
+	"log/slog"
 	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/contrib/envconfig"
 
 	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/temporalconn"
 )
 
 // temporalSettings is the part of the help on Temporal's settings, which come from the
-// environment only and are not Everpost's.
+// environment only and are not Everpost's, except TEMPORAL_API_KEY_FILE.
 const temporalSettings = `Where Temporal is, by its own conventions, from the environment:
 
   TEMPORAL_ADDRESS         host:port (default localhost:7233)
   TEMPORAL_NAMESPACE       namespace (default "default")
-  TEMPORAL_API_KEY         API key, of Temporal Cloud
+  TEMPORAL_API_KEY, TEMPORAL_API_KEY_FILE
+                           API key, of Temporal Cloud; or a file with it
   TEMPORAL_TLS             true or false; required for another machine
   TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_SERVER_NAME
                            certificates to trust, and the name in the server's
   TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH
-                           certificate and key of this client
+                           certificate and key of this client; these files, the one
+                           above and the API key's are read again when they are replaced
   TEMPORAL_CONFIG_FILE, TEMPORAL_PROFILE
                            a file of Temporal's with all of this, and a profile in it
 `
 
-// temporalOptions returns how to reach Temporal: TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and so
-// on, Temporal's own conventions.
-func temporalOptions() (client.Options, error) {
-	o, err := envconfig.LoadDefaultClientOptions()
+// temporalOptions returns how to reach Temporal.
+func temporalOptions(logger *slog.Logger) (client.Options, error) {
+	o, err := temporalconn.Load(nil, logger)
 	if err != nil {
-		return o, usagef("settings of Temporal: %w", err)
-	}
-	if err := requireTemporalTLS(o.HostPort, o.ConnectionOptions.TLS != nil || o.ConnectionOptions.TLSDisabled); err != nil {
 		return o, Usage(err)
 	}
 	return o, nil
-}
-
-// requireTemporalTLS returns an error when the connection to Temporal would be unencrypted
-// over a network. settled reports that TLS is on, or that the operator has turned it off
-// explicitly.
-func requireTemporalTLS(address string, settled bool) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
-	}
-	ip, err := netip.ParseAddr(host)
-	if settled || host == "" || host == "localhost" || err == nil && ip.IsLoopback() {
-		return nil
-	}
-	return fmt.Errorf("TEMPORAL_ADDRESS: the connection to %s would not be encrypted; "+
-		"set TEMPORAL_TLS=true, or =false where the network may be trusted", address)
 }
 
 // SetupTemporalCommand sets up Everpost's namespace in Temporal.
@@ -80,11 +61,12 @@ func (c *SetupTemporalCommand) Run(ctx context.Context, p Process) error {
 	if c.Wait <= 0 {
 		return usage("--wait: must be positive")
 	}
-	o, err := temporalOptions()
+	logger := p.Logger(c.LogLevel)
+	o, err := temporalOptions(logger)
 	if err != nil {
 		return err
 	}
-	done, err := app.SetupNamespace(ctx, o, c.Retention, c.Wait, p.Logger(c.LogLevel))
+	done, err := app.SetupNamespace(ctx, o, c.Retention, c.Wait, logger)
 	if err != nil {
 		return err
 	}
