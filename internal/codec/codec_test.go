@@ -81,7 +81,7 @@ func TestWhatCannotBeDecrypted(t *testing.T) {
 	_, err := New(vault.New(newKEK(t)), true).Decode([]*commonpb.Payload{encode()})
 	require.ErrorIs(t, err, vault.ErrUnknownKEK)
 	for _, spoil := range []func(*commonpb.Payload){
-		func(p *commonpb.Payload) { p.Data[len(p.Data)-1] ^= 1 },
+		func(p *commonpb.Payload) { p.GetData()[len(p.GetData())-1] ^= 1 },
 		func(p *commonpb.Payload) { p.Data = nil },
 		func(p *commonpb.Payload) { p.Metadata[metaKey] = nil },
 		func(p *commonpb.Payload) { p.Metadata[metaKey] = encode().GetMetadata()[metaKey] },

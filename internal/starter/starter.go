@@ -153,7 +153,8 @@ func New(c Config) *Starter {
 		c.Converter = converter.GetDefaultDataConverter()
 	}
 	s := &Starter{
-		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, converter: c.Converter, tracer: c.Tracer, admission: c.Admission,
+		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, converter: c.Converter,
+		tracer: c.Tracer, admission: c.Admission,
 		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),
