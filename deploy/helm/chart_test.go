@@ -228,6 +228,10 @@ func TestHooks(t *testing.T) {
 		require.Equal(t, name, job.Spec.Template.Spec.Containers[0].Args[0])
 	}
 	require.Equal(t, []string{"setup-temporal", "--retention=48h"}, get[*batchv1.Job](t, all, "Job post-everpost-setup-temporal").Spec.Template.Spec.Containers[0].Args)
+	current := get[*batchv1.Job](t, decoded(t, `settings: {EVERPOST_WORKER_VERSIONING: "true"}`), "Job post-everpost-make-current")
+	require.Equal(t, "post-install,post-upgrade", current.Annotations["helm.sh/hook"])
+	require.Equal(t, []string{"setup-temporal", "--make-current", "--wait=10m"}, current.Spec.Template.Spec.Containers[0].Args)
+	require.NotContains(t, all, "Job post-everpost-make-current")
 	require.NotContains(t, decoded(t, "setupTemporal: {enabled: false}"), "Job post-everpost-setup-temporal")
 	require.NotContains(t, decoded(t, "{migrate: {enabled: false}, database: {migrate: {secret: \"\"}}}"), "Job post-everpost-migrate")
 }

@@ -228,7 +228,19 @@ func (c *diagnosis) workers(ctx context.Context) Finding {
 	if polling == 0 {
 		return warning("no worker has polled for minutes: events are accepted and not sent", "start 'everpost worker' or 'everpost serve'")
 	}
-	return ok("%d polled within the last 5 minutes", polling)
+	found := fmt.Sprintf("%d polled within the last 5 minutes", polling)
+	if !c.Config.WorkerVersioning {
+		return ok("%s", found)
+	}
+	current, err := currentVersion(ctx, c.engine)
+	switch {
+	case err != nil:
+		return skipped(oneLine(err))
+	case current != c.Version:
+		return warning(fmt.Sprintf("%s; this release is %s, and the current version is %s", found, c.Version, cmp.Or(current, "that of workers without one")),
+			"once workers of this release run: 'everpost setup-temporal --make-current'")
+	}
+	return ok("%s; %s is the current version", found, current)
 }
 
 func (c *diagnosis) backlog(ctx context.Context) Finding {

@@ -16,6 +16,7 @@ import (
 	"github.com/everpost/everpost/internal/namespace"
 	"github.com/everpost/everpost/internal/temporalconn"
 	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/worker"
 )
 
 // setupInterval is the pause between two tries while Temporal starts.
@@ -44,6 +45,64 @@ func SetupNamespace(ctx context.Context, o client.Options, retention, wait time.
 		Name: NamespaceName(o), Attributes: namespace.WorkflowAttributes(), Retention: retention, Timeout: wait, Interval: setupInterval,
 	})
 	return result, explainTemporal(ctx, o, err)
+}
+
+// MakeCurrent makes a release the current version of the workers in Temporal: workflows begin and go on with its workers. It waits
+// up to wait for one that polls. The result is the version from before, "" for workers without one.
+func MakeCurrent(ctx context.Context, o client.Options, version string, wait time.Duration, logger *slog.Logger) (before string, err error) {
+	c, err := dialLazily(o, logger)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	within, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	tick := time.NewTicker(setupInterval)
+	defer tick.Stop()
+	var last error
+	for {
+		// Without AllowNoPollers it fails until a worker of this version has polled the task queue.
+		done, err := c.WorkerDeploymentClient().GetHandle(worker.Deployment).SetCurrentVersion(within, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: version})
+		if err == nil {
+			if done.PreviousVersion == nil {
+				return "", nil
+			}
+			return done.PreviousVersion.BuildID, nil
+		}
+		if within.Err() == nil || last == nil {
+			last = err // not that the time is over
+		}
+		if !isPassing(err) {
+			return "", fmt.Errorf("make %s the current version: %w", version, explainTemporal(ctx, o, err))
+		}
+		select {
+		case <-tick.C:
+		case <-within.Done():
+			return "", fmt.Errorf("make %s the current version: no worker of it has polled within %s: %w", version, wait, explainTemporal(ctx, o, last))
+		}
+	}
+}
+
+// currentVersion is the version of the workers that workflows begin and go on with; "" is that of workers without one.
+func currentVersion(ctx context.Context, c client.Client) (string, error) {
+	found, err := c.WorkerDeploymentClient().GetHandle(worker.Deployment).Describe(ctx, client.WorkerDeploymentDescribeOptions{})
+	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the current version: %w", err)
+	}
+	if current := found.Info.RoutingConfig.CurrentVersion; current != nil {
+		return current.BuildID, nil
+	}
+	return "", nil
+}
+
+// isPassing reports an error that goes away when a worker polls, or Temporal answers.
+func isPassing(err error) bool {
+	_, missing := errors.AsType[*serviceerror.NotFound](err)
+	_, early := errors.AsType[*serviceerror.FailedPrecondition](err)
+	return missing || early || isAway(err)
 }
 
 func dialLazily(o client.Options, logger *slog.Logger) (client.Client, error) {

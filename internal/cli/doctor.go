@@ -34,7 +34,7 @@ var errProblems = errors.New("there are problems: see above")
 // Run checks the installation and prints the findings.
 func (c *DoctorCommand) Run(ctx context.Context, p Process) error {
 	logger := p.Logger("error")
-	installation := app.Installation{Unknown: config.Unknown(p.Environ, Settings()), Logger: logger}
+	installation := app.Installation{Version: p.Version, Unknown: config.Unknown(p.Environ, Settings()), Logger: logger}
 	if c.DatabaseURL == "" && p.FindDatabase != nil {
 		c.findStandalone(p, &installation)
 	} else {

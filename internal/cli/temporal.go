@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -42,21 +43,26 @@ func temporalOptions(logger *slog.Logger) (client.Options, error) {
 
 // SetupTemporalCommand sets up Everpost's namespace in Temporal.
 type SetupTemporalCommand struct {
-	Retention time.Duration `help:"How long Temporal keeps workflows that have ended, 1h or more. Without it, a new namespace keeps them 24h, and an existing one stays as it is." placeholder:"DURATION"` //nolint:lll // a struct tag cannot be wrapped
-	Wait      time.Duration `default:"2m" help:"How long to wait for Temporal." placeholder:"DURATION"`
-	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Lowest level of log lines." placeholder:"LEVEL"`
+	Retention   time.Duration `help:"How long Temporal keeps workflows that have ended, 1h or more. Without it, a new namespace keeps them 24h, and an existing one stays as it is." placeholder:"DURATION"` //nolint:lll // a struct tag cannot be wrapped
+	MakeCurrent bool          `help:"Instead, make this release the current version of the workers (EVERPOST_WORKER_VERSIONING), as soon as one polls."`
+	Wait        time.Duration `default:"2m" help:"How long to wait for Temporal." placeholder:"DURATION"`
+	LogLevel    string        `default:"warn" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Lowest level of log lines." placeholder:"LEVEL"`
 }
 
 // Help returns the help that the flags do not contain.
 func (*SetupTemporalCommand) Help() string {
 	return "Creates the namespace and Everpost's search attributes as far as they are missing, and changes nothing else. " +
-		"Run it once before the first start, and after an upgrade.\n\n" + temporalSettings
+		"Run it once before the first start, and after an upgrade. " +
+		"With --make-current it sets up nothing, and makes this release the current version of the workers.\n\n" + temporalSettings
 }
 
 // Run sets up the namespace and prints what it did.
 func (c *SetupTemporalCommand) Run(ctx context.Context, p Process) error {
 	if c.Retention != 0 && c.Retention < time.Hour {
 		return usagef("--retention: %s: Temporal keeps workflows for 1h or more", c.Retention)
+	}
+	if c.MakeCurrent && c.Retention != 0 {
+		return usage("--make-current: sets up nothing, so --retention has no effect; leave one of them out")
 	}
 	if c.Wait <= 0 {
 		return usage("--wait: must be positive")
@@ -65,6 +71,14 @@ func (c *SetupTemporalCommand) Run(ctx context.Context, p Process) error {
 	o, err := temporalOptions(logger)
 	if err != nil {
 		return err
+	}
+	if c.MakeCurrent {
+		before, err := app.MakeCurrent(ctx, o, p.Version, c.Wait, logger)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.Stdout, "workers: %s is the current version (before: %s)\n", p.Version, cmp.Or(before, "without a version"))
+		return err //nolint:wrapcheck // standard output
 	}
 	done, err := app.SetupNamespace(ctx, o, c.Retention, c.Wait, logger)
 	if err != nil {
