@@ -61,13 +61,9 @@ func MakeCurrent(ctx context.Context, o client.Options, version string, wait tim
 	defer tick.Stop()
 	var last error
 	for {
-		// Without AllowNoPollers it fails until a worker of this version has polled the task queue.
-		done, err := c.WorkerDeploymentClient().GetHandle(worker.Deployment).SetCurrentVersion(within, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: version})
+		before, err = makeCurrent(within, c, version)
 		if err == nil {
-			if done.PreviousVersion == nil {
-				return "", nil
-			}
-			return done.PreviousVersion.BuildID, nil
+			return before, nil
 		}
 		if within.Err() == nil || last == nil {
 			last = err // not that the time is over
@@ -81,6 +77,16 @@ func MakeCurrent(ctx context.Context, o client.Options, version string, wait tim
 			return "", fmt.Errorf("make %s the current version: no worker of it has polled within %s: %w", version, wait, explainTemporal(ctx, o, last))
 		}
 	}
+}
+
+// makeCurrent fails with NotFound or FailedPrecondition until a worker of the version has polled the task queue.
+func makeCurrent(ctx context.Context, c client.Client, version string) (before string, err error) {
+	if before, err = currentVersion(ctx, c); err != nil {
+		return "", err
+	}
+	_, err = c.WorkerDeploymentClient().GetHandle(worker.Deployment).
+		SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: version})
+	return before, err //nolint:wrapcheck // MakeCurrent wraps it
 }
 
 // currentVersion is the version of the workers that workflows begin and go on with; "" is that of workers without one.

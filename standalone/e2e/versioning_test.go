@@ -20,7 +20,8 @@ import (
 func buildRelease(t *testing.T, into, version string) string {
 	t.Helper()
 	out := filepath.Join(into, "everpost-cluster-"+version)
-	command := exec.Command("go", "build", "-C", filepath.Join("..", ".."), "-buildvcs=false", "-ldflags", "-X main.version="+version, "-o", out, "./cmd/everpost")
+	command := exec.Command("go", "build", "-C", filepath.Join("..", ".."), "-buildvcs=false", "-ldflags", "-X main.version="+version,
+		"-o", out, "./cmd/everpost")
 	command.Stdout, command.Stderr = os.Stderr, os.Stderr
 	require.NoError(t, command.Run())
 	return out
@@ -137,15 +138,10 @@ func TestUpgradeWithWorkerVersioning(t *testing.T) {
 	require.NoError(t, old.terminate())
 
 	// A version without workers does not become current.
-	f, err := runToEndOf(contextFor(t, patience), after, env.with(settings{"TEMPORAL_NAMESPACE": newNamespaceFor(t, address)}), "setup-temporal", "--make-current", "--wait=2s")
+	empty := newNamespace("empty")
+	makeNamespace(contextFor(t, patience), t, address, empty)
+	f, err := runToEndOf(contextFor(t, patience), after, env.with(settings{"TEMPORAL_NAMESPACE": empty}), "setup-temporal", "--make-current", "--wait=2s")
 	require.NoError(t, err)
 	require.Equal(t, 1, f.code)
 	require.Contains(t, f.stderr, "make v1.1.0 the current version: no worker of it has polled within 2s")
-}
-
-func newNamespaceFor(t *testing.T, address string) string {
-	t.Helper()
-	name := newNamespace("empty")
-	makeNamespace(contextFor(t, patience), t, address, name)
-	return name
 }
