@@ -77,11 +77,13 @@ func TestObjects(t *testing.T) {
 		want   []string
 	}{
 		{"", []string{
-			"Deployment post-everpost-api", "Deployment post-everpost-worker", "PodDisruptionBudget post-everpost-api", "PodDisruptionBudget post-everpost-worker",
+			"Deployment post-everpost-api", "Deployment post-everpost-worker",
+			"PodDisruptionBudget post-everpost-api", "PodDisruptionBudget post-everpost-worker",
 		}},
 		{"{mode: serve}", []string{"Deployment post-everpost-serve", "PodDisruptionBudget post-everpost-serve"}},
 		{everything, []string{
-			"Deployment post-everpost-api", "Deployment post-everpost-worker", "PodDisruptionBudget post-everpost-api", "PodDisruptionBudget post-everpost-worker",
+			"Deployment post-everpost-api", "Deployment post-everpost-worker",
+			"PodDisruptionBudget post-everpost-api", "PodDisruptionBudget post-everpost-worker",
 			"HorizontalPodAutoscaler post-everpost-api", "HorizontalPodAutoscaler post-everpost-worker", "NetworkPolicy post-everpost",
 			"PrometheusRule post-everpost", "ServiceMonitor post-everpost",
 		}},
@@ -136,7 +138,7 @@ func TestProbesAndStopping(t *testing.T) {
 			continue
 		}
 		c, pod := d.Spec.Template.Spec.Containers[0], d.Spec.Template.Spec
-		require.EqualValues(t, 45+c.Lifecycle.PreStop.Sleep.Seconds, *pod.TerminationGracePeriodSeconds, name)
+		require.Equal(t, 45+c.Lifecycle.PreStop.Sleep.Seconds, *pod.TerminationGracePeriodSeconds, name)
 		for _, probe := range []struct {
 			of   *corev1.Probe
 			path string
@@ -210,7 +212,8 @@ func TestEnvironment(t *testing.T) {
 	require.Equal(t, "/var/run/everpost/temporal-api-key/api-key", env["TEMPORAL_API_KEY_FILE"].Value)
 	require.Equal(t, "ghcr.io/everpost/everpost:v1.2.3", worker.Containers[0].Image)
 	vault := `{keys: {kek: {secret: ""}}, settings: {EVERPOST_KEK_VAULT_ADDR: "https://vault:8200"}}`
-	require.NotContains(t, environment(get[*appsv1.Deployment](t, decoded(t, vault), "Deployment post-everpost-api").Spec.Template.Spec.Containers[0]), "EVERPOST_KEK_FILE")
+	withVault := get[*appsv1.Deployment](t, decoded(t, vault), "Deployment post-everpost-api").Spec.Template.Spec.Containers[0]
+	require.NotContains(t, environment(withVault), "EVERPOST_KEK_FILE")
 	digest := "sha256:" + strings.Repeat("a", 64)
 	require.Equal(t, "ghcr.io/everpost/everpost@"+digest,
 		get[*appsv1.Deployment](t, decoded(t, "image: {digest: "+digest+"}"), "Deployment post-everpost-api").Spec.Template.Spec.Containers[0].Image)
@@ -227,7 +230,8 @@ func TestHooks(t *testing.T) {
 		require.Equal(t, corev1.RestartPolicyNever, job.Spec.Template.Spec.RestartPolicy)
 		require.Equal(t, name, job.Spec.Template.Spec.Containers[0].Args[0])
 	}
-	require.Equal(t, []string{"setup-temporal", "--retention=48h"}, get[*batchv1.Job](t, all, "Job post-everpost-setup-temporal").Spec.Template.Spec.Containers[0].Args)
+	setup := get[*batchv1.Job](t, all, "Job post-everpost-setup-temporal")
+	require.Equal(t, []string{"setup-temporal", "--retention=48h"}, setup.Spec.Template.Spec.Containers[0].Args)
 	current := get[*batchv1.Job](t, decoded(t, `settings: {EVERPOST_WORKER_VERSIONING: "true"}`), "Job post-everpost-make-current")
 	require.Equal(t, "post-install,post-upgrade", current.Annotations["helm.sh/hook"])
 	require.Equal(t, []string{"setup-temporal", "--make-current", "--wait=10m"}, current.Spec.Template.Spec.Containers[0].Args)
@@ -247,7 +251,8 @@ func TestServices(t *testing.T) {
 				s := get[*corev1.Service](t, all, "Service "+service)
 				require.Equal(t, want, labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)), "%s %s", service, name)
 				if want {
-					require.True(t, slices.ContainsFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == s.Spec.Ports[0].TargetPort.StrVal }))
+					target := s.Spec.Ports[0].TargetPort.StrVal
+					require.True(t, slices.ContainsFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == target }))
 				}
 			}
 		}
@@ -318,7 +323,7 @@ func TestNetworkPolicy(t *testing.T) {
 				open++
 				require.Contains(t, peer.IPBlock.Except, "169.254.0.0/16")
 				require.Contains(t, peer.IPBlock.Except, "10.0.0.0/8")
-				require.EqualValues(t, 443, rule.Ports[0].Port.IntValue())
+				require.Equal(t, 443, rule.Ports[0].Port.IntValue())
 			}
 		}
 	}

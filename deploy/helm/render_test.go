@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // Helm says that a link was followed
-	os.Exit(m.Run())
+	m.Run()
 }
 
 type values = map[string]any
@@ -127,7 +127,8 @@ func decoded(t *testing.T, more string) objects {
 			require.NoError(t, yaml.Unmarshal(document, &head), "%s:\n%s", name, document)
 			of := map[string]any{
 				"apps/v1 Deployment": &appsv1.Deployment{}, "batch/v1 Job": &batchv1.Job{}, "v1 Service": &corev1.Service{},
-				"policy/v1 PodDisruptionBudget": &policyv1.PodDisruptionBudget{}, "autoscaling/v2 HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{},
+				"policy/v1 PodDisruptionBudget":           &policyv1.PodDisruptionBudget{},
+				"autoscaling/v2 HorizontalPodAutoscaler":  &autoscalingv2.HorizontalPodAutoscaler{},
 				"networking.k8s.io/v1 NetworkPolicy":      &networkingv1.NetworkPolicy{},
 				"monitoring.coreos.com/v1 ServiceMonitor": &serviceMonitor{},
 				"monitoring.coreos.com/v1 PrometheusRule": &prometheusRule{},
