@@ -2,24 +2,27 @@
 #   docker build --target everpost .     the cluster binary: api, worker, serve, migrate …, against a given PostgreSQL and Temporal
 #   docker build --target standalone .   everything in one process tree, with a PostgreSQL of its own
 
-FROM golang:1.26.8-bookworm AS builder
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS builder
 WORKDIR /src
 ENV CGO_ENABLED=0
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 ARG VERSION=dev
+# Set by the builder; compiling for another architecture needs no emulation.
+ARG TARGETOS
+ARG TARGETARCH
 
 FROM builder AS build-everpost
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost ./cmd/everpost
+    GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost ./cmd/everpost
 
 FROM builder AS build-standalone
 COPY standalone/go.mod standalone/go.sum ./standalone/
 RUN --mount=type=cache,target=/go/pkg/mod cd standalone && go mod download
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    cd standalone && go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost .
+    cd standalone && GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost .
 
 # The binaries are static. Roots are for TLS to receivers, curl is for health checks.
 FROM debian:bookworm-20260824-slim AS runtime

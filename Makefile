@@ -1,6 +1,6 @@
 # Everpost's build. `make help` lists what there is.
 #
-# Two modules live here: the root and standalone/ (docs/adr/0001, Go modules). Go decides what has to be rebuilt, so no
+# Three modules live here: the root, standalone/ and the tests in deploy/helm/ (docs/adr/0001, Go modules). Go decides what has to be rebuilt, so no
 # target lists sources; only the tools, which have versions of their own, are files with rules.
 
 SHELL := /bin/bash
@@ -27,10 +27,15 @@ BUILD := $(GO) build -buildvcs=false -ldflags '-X main.version=$(VERSION)'
 GOLANGCI_LINT_VERSION := v2.15.0
 WORKFLOWCHECK_VERSION := v0.6.0
 GOVULNCHECK_VERSION := v1.8.0
+ACTIONLINT_VERSION := v1.7.12
+# Newer ones need a newer Go.
+GORELEASER_VERSION := v2.13.0
 TOOLS := $(CURDIR)/.tools/$(shell $(GO) env GOVERSION)
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 WORKFLOWCHECK := $(TOOLS)/workflowcheck-$(WORKFLOWCHECK_VERSION)/workflowcheck
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
+ACTIONLINT := $(TOOLS)/actionlint-$(ACTIONLINT_VERSION)/actionlint
+GORELEASER := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)/goreleaser
 
 # The race detector watches the root module, where the concurrency of our own is; it needs a C compiler.
 # `make test RACE=` runs without.
@@ -58,7 +63,7 @@ run: build ## build if needed, then run a whole installation here: PostgreSQL, T
 	exec bin/everpost standalone
 
 .PHONY: test
-test: bin/withpg ## run the tests of both modules, PostgreSQL and Temporal included
+test: bin/withpg ## run the tests of all modules, PostgreSQL and Temporal included
 	$(WITH_POSTGRES) $(SUBMAKE) test-modules
 
 .PHONY: test-long
@@ -102,6 +107,8 @@ test-modules:
 	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 	# One package at a time: each starts whole Temporals, which bind their ports by number.
 	cd standalone && $(GO) test -p 1 -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+	# Without vet, which would read all of Helm; lint has it.
+	cd deploy/helm && $(GO) test -vet=off -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 
 .PHONY: bin/withpg
 bin/withpg:
@@ -112,12 +119,13 @@ bin/withpg:
 ci: fmt-check lint workflowcheck vulncheck build test ## what .ci/run runs: format, lint, determinism, vulnerabilities, builds, tests
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## lint both modules
+lint: $(GOLANGCI_LINT) ## lint all modules
 	$(GOLANGCI_LINT) run ./...
 	cd standalone && $(GOLANGCI_LINT) run --config ../.golangci.yaml ./...
+	cd deploy/helm && $(GOLANGCI_LINT) run --config ../../.golangci.yaml ./...
 
 .PHONY: fmt
-fmt: $(GOLANGCI_LINT) ## format both modules
+fmt: $(GOLANGCI_LINT) ## format all modules
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: fmt-check
@@ -131,6 +139,12 @@ workflowcheck: $(WORKFLOWCHECK) ## fail if workflow code is not deterministic
 .PHONY: vulncheck
 vulncheck: $(GOVULNCHECK) ## fail if something is called that is known to be vulnerable; skipped where the database of that is out of reach
 	tools/vulncheck $(GOVULNCHECK)
+
+# The tools take minutes to build, so neither `make test` nor `make ci` runs this; the workflow in .github does.
+.PHONY: check-release
+check-release: $(ACTIONLINT) $(GORELEASER) ## check the workflows in .github and .goreleaser.yaml
+	$(ACTIONLINT) -shellcheck= -pyflakes=
+	tools/check-goreleaser $(GORELEASER)
 
 .PHONY: docs
 docs: ## write anew what is generated in docs/: the tables of settings, the tables and pictures of retry presets
@@ -152,6 +166,12 @@ $(GOLANGCI_LINT):
 
 $(WORKFLOWCHECK):
 	GOBIN=$(@D) GOFLAGS= $(GO) install go.temporal.io/sdk/contrib/tools/workflowcheck@$(WORKFLOWCHECK_VERSION)
+
+$(ACTIONLINT):
+	GOBIN=$(@D) GOFLAGS= $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
+
+$(GORELEASER):
+	GOBIN=$(@D) GOFLAGS= $(GO) install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
 
 $(GOVULNCHECK):
 	GOBIN=$(@D) GOFLAGS= $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)

@@ -38,6 +38,11 @@ type service struct {
 		Test    []string `yaml:"test"`
 		Disable bool     `yaml:"disable"`
 	} `yaml:"healthcheck"`
+	ReadOnly        bool     `yaml:"read_only"`
+	CapDrop         []string `yaml:"cap_drop"`
+	SecurityOpt     []string `yaml:"security_opt"`
+	StopGracePeriod string   `yaml:"stop_grace_period"`
+
 	Ports   []string `yaml:"ports"`
 	Volumes []string `yaml:"volumes"`
 }
@@ -268,7 +273,7 @@ type stage struct{ from, name, body string }
 func stages(t *testing.T) []stage {
 	t.Helper()
 	dockerfile := read(t, "Dockerfile")
-	marks := regexp.MustCompile(`(?m)^FROM (\S+) AS (\S+)$`).FindAllStringSubmatchIndex(dockerfile, -1)
+	marks := regexp.MustCompile(`(?m)^FROM (?:--platform=\S+ )?(\S+) AS (\S+)$`).FindAllStringSubmatchIndex(dockerfile, -1)
 	require.Len(t, marks, strings.Count("\n"+dockerfile, "\nFROM "), "every stage has a name")
 	var found []stage
 	for i, mark := range marks {
@@ -313,6 +318,26 @@ func TestImagesRunAsAnOrdinaryUser(t *testing.T) {
 		users := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindAllStringSubmatch(s.body, -1)
 		require.Len(t, users, 1, s.name)
 		require.NotEqual(t, "0", users[0][1], s.name)
+	}
+}
+
+// Containers run with a read-only root: an image that has to write says where by a volume.
+func TestContainersAreRestricted(t *testing.T) {
+	t.Parallel()
+	for name, s := range compose(t).Services {
+		if s.Build == nil {
+			continue
+		}
+		require.True(t, s.ReadOnly, name)
+		require.Equal(t, []string{"ALL"}, s.CapDrop, name)
+		require.Equal(t, []string{"no-new-privileges:true"}, s.SecurityOpt, name)
+		require.Equal(t, "45s", s.StopGracePeriod, "%s: docs/operations.md#stopping", name)
+	}
+	for _, s := range stages(t) {
+		if s.name == "standalone" {
+			require.Contains(t, s.body, "\nVOLUME /var/lib/everpost\n")
+			require.Contains(t, s.body, "EVERPOST_DATA_DIR=/var/lib/everpost/data")
+		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The two lists of packages have every package of both modules.
+// The two lists of packages have every package of all modules.
 func TestListsOfPackagesAreComplete(t *testing.T) {
 	t.Parallel()
 	packages := map[string]bool{}

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
@@ -33,15 +34,38 @@ type Worker struct {
 	worker sdk.Worker
 }
 
-// Start starts a worker. Eager workflow starts require the client that starts the workflows. fatal
-// is called when the worker ends by itself, for example because its namespace does not exist. Spans
-// is an interceptor to pass.
-func Start(c client.Client, a *activities.Activities, fatal func(error), interceptors ...interceptor.WorkerInterceptor) (*Worker, error) {
-	return StartWith(c, func(r Registry) { Register(r, a) }, fatal, interceptors...)
+// Deployment is the name of the worker deployment; its versions are the releases.
+const Deployment = "everpost"
+
+// Options say how a worker runs.
+type Options struct {
+	// Version is the release, which versions the worker. "" is a worker without a version.
+	Version string
+	// Fatal is called when the worker ends by itself, for example because its namespace does not exist.
+	Fatal func(error)
+	// Interceptors are called for each task; see Spans.
+	Interceptors []interceptor.WorkerInterceptor
+}
+
+// deployment is the versioning of a worker. Workflows go on under the current version, whichever began them: they live
+// for as long as dead letters do, too long to keep old workers for them.
+func (o Options) deployment() sdk.DeploymentOptions {
+	if o.Version == "" {
+		return sdk.DeploymentOptions{}
+	}
+	return sdk.DeploymentOptions{
+		UseVersioning: true, Version: sdk.WorkerDeploymentVersion{DeploymentName: Deployment, BuildID: o.Version},
+		DefaultVersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+	}
+}
+
+// Start starts a worker. Eager workflow starts require the client that starts the workflows.
+func Start(c client.Client, a *activities.Activities, o Options) (*Worker, error) {
+	return StartWith(c, func(r Registry) { Register(r, a) }, o)
 }
 
 // StartWith is Start with other registrations; a test registers those of another release.
-func StartWith(c client.Client, register func(Registry), fatal func(error), interceptors ...interceptor.WorkerInterceptor) (*Worker, error) {
+func StartWith(c client.Client, register func(Registry), o Options) (*Worker, error) {
 	sdk.SetStickyWorkflowCacheSize(cachedWorkflows)
 	w := sdk.New(c, workflows.TaskQueue, sdk.Options{
 		MaxConcurrentWorkflowTaskExecutionSize:  slots,
@@ -53,8 +77,9 @@ func StartWith(c client.Client, register func(Registry), fatal func(error), inte
 		// without a deadlock.
 		DeadlockDetectionTimeout: 10 * time.Second,
 		WorkerStopTimeout:        StopTimeout,
-		OnFatalError:             fatal,
-		Interceptors:             interceptors,
+		OnFatalError:             o.Fatal,
+		Interceptors:             o.Interceptors,
+		DeploymentOptions:        o.deployment(),
 	})
 	register(w)
 	if err := w.Start(); err != nil {

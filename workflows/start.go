@@ -64,10 +64,10 @@ func FanoutOf(deliveries []webhook.Start) FanoutInput {
 	return in
 }
 
-// DeliveriesOf are the deliveries with which a shared workflow with this input began.
-func DeliveriesOf(input *commonpb.Payloads) ([]webhook.DeliveryID, error) {
+// DeliveriesOf are the deliveries with which a shared workflow with this input began. The converter is that of the client.
+func DeliveriesOf(with converter.DataConverter, input *commonpb.Payloads) ([]webhook.DeliveryID, error) {
 	var in FanoutInput
-	if err := converter.GetDefaultDataConverter().FromPayloads(input, &in); err != nil {
+	if err := with.FromPayloads(input, &in); err != nil {
 		return nil, fmt.Errorf("read the input of a shared workflow: %w", err)
 	}
 	all := make([]webhook.DeliveryID, 0, len(in.Deliveries)+len(in.Members))

@@ -23,6 +23,9 @@ func (a *App) adminHandler() http.Handler {
 	debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	debug.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.Handle("/debug/", hosts.SameSite(debug))
+	if a.codec != nil && a.options.API {
+		mux.Handle(codecPath, a.codecHandler())
+	}
 	return hosts.Check(mux, hosts.Allowed(a.options.Config.AdminHosts), "EVERPOST_ADMIN_HOSTS")
 }
 

@@ -17,11 +17,13 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/codec"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/monitor"
@@ -100,8 +102,10 @@ type App struct {
 	sender     *egress.Client
 	activities *activities.Activities
 	starter    *starter.Starter
-	working    atomic.Bool  // the worker polls its task queues
-	keys       *vault.Vault // nil without a key
+	working    atomic.Bool             // the worker polls its task queues
+	keys       *vault.Vault            // nil without a key
+	codec      *codec.Codec            // nil without a key
+	converter  converter.DataConverter // of the client; nil for the default
 	keyService atomic.Pointer[string]
 	retention  atomic.Int64 // of Temporal's namespace, in ns; 0 while it is not known
 	overAll    bool         // this process may read the deliveries of all tenants: see takeRoles
@@ -154,6 +158,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	// The client before the store: whatever writes to the store stops first (R11).
 	temporal := o.Temporal
 	temporal.Logger = log.NewStructuredLogger(o.Logger)
+	a.encryptHistories(&temporal)
 	temporal.MetricsHandler = a.metrics.Temporal()
 	if temporal.Identity == "" {
 		temporal.Identity = "everpost " + o.Version
@@ -275,7 +280,7 @@ func (a *App) starterConfig() starter.Config {
 		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log,
 		StartLoops: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
 		MaxPerWorkflow: o.Config.MaxPerWorkflow, MaxEventIDs: o.MaxEventIDs, KeepDeadLetters: o.Config.DeadLetterRetention,
-		Tracer: a.tracer, Now: a.store.Now,
+		Tracer: a.tracer, Now: a.store.Now, Converter: a.converter,
 	}
 	if a.overAll {
 		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery

@@ -35,7 +35,7 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 		Version: a.options.Version, Logger: a.log, Now: a.store.Now,
 		Doctor: func(ctx context.Context) []console.Finding {
 			o := a.options
-			return Diagnose(ctx, Installation{Config: o.Config, DataDir: o.DataDir, Temporal: o.Temporal, Logger: a.log})
+			return Diagnose(ctx, Installation{Config: o.Config, Version: o.Version, DataDir: o.DataDir, Temporal: o.Temporal, Logger: a.log})
 		},
 	})
 	if err != nil { // a template is wrong: tests would have seen it

@@ -27,6 +27,7 @@ const VerdictProblem = console.VerdictProblem
 // Installation is what Diagnose checks.
 type Installation struct {
 	Config  config.Config // valid: see Validate
+	Version string        // of this release
 	Unknown []string      // EVERPOST_ variables in the environment that no setting has
 
 	// DataDir is that of a standalone installation; "" for others.

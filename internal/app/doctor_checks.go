@@ -15,6 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/stores"
+	"github.com/everpost/everpost/internal/temporalconn"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/workflows"
 )
@@ -66,11 +67,7 @@ func (c *diagnosis) database(ctx context.Context) Finding {
 	}
 	c.store = store
 	f := c.facts
-	encrypted := "without TLS"
-	if f.TLS {
-		encrypted = "with TLS"
-	}
-	return ok("PostgreSQL %s, login %s, %s, the database has %s", f.Version, f.Login, encrypted, bytesText(uint64(max(f.Bytes, 0))))
+	return ok("PostgreSQL %s, login %s, %s, the database has %s", f.Version, f.Login, withTLS(f.TLS), bytesText(uint64(max(f.Bytes, 0))))
 }
 
 func (c *diagnosis) schema(ctx context.Context) Finding {
@@ -173,10 +170,10 @@ func (c *diagnosis) temporal(ctx context.Context) Finding {
 	if err != nil {
 		return problem(oneLine(err), "check the settings of Temporal: docs/configuration.md#temporal")
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout/2)
+	within, cancel := context.WithTimeout(ctx, checkTimeout/2)
 	defer cancel()
 	name := NamespaceName(c.Temporal)
-	state, err := namespace.Inspect(ctx, services(client), name, namespace.WorkflowAttributes())
+	state, err := namespace.Inspect(within, services(client), name, namespace.WorkflowAttributes())
 	if err != nil || !state.Exists {
 		client.Close()
 	} else {
@@ -184,7 +181,7 @@ func (c *diagnosis) temporal(ctx context.Context) Finding {
 	}
 	switch {
 	case err != nil:
-		return problem(oneLine(explainTemporal(c.Temporal, err)), c.startTemporal())
+		return problem(oneLine(explainTemporal(ctx, c.Temporal, err)), c.startTemporal())
 	case !state.Exists:
 		return problem("there is no namespace "+name, "run 'everpost setup-temporal'")
 	case state.AttributesErr != nil:
@@ -193,8 +190,24 @@ func (c *diagnosis) temporal(ctx context.Context) Finding {
 	case len(state.Missing) > 0:
 		return problem("namespace "+name+" lacks the search attributes "+strings.Join(state.Missing, ", "), "run 'everpost setup-temporal'")
 	}
-	return ok("version %s at %s, namespace %s keeps a workflow for %s after its end",
-		state.ServerVersion, c.Temporal.HostPort, name, daysText(state.Retention))
+	found := fmt.Sprintf("version %s at %s %s, namespace %s keeps a workflow for %s after its end",
+		state.ServerVersion, c.Temporal.HostPort, withTLS(c.Temporal.ConnectionOptions.TLS != nil), name, daysText(state.Retention))
+	until := temporalconn.ValidUntil(c.Temporal)
+	if until.IsZero() {
+		return ok("%s", found)
+	}
+	found += "; the client's certificate is valid until " + until.UTC().Format(time.RFC3339)
+	if time.Until(until) < 0 {
+		return warning(found, "renew it: a new connection may be refused")
+	}
+	return ok("%s", found)
+}
+
+func withTLS(encrypted bool) string {
+	if encrypted {
+		return "with TLS"
+	}
+	return "without TLS"
 }
 
 func (c *diagnosis) startTemporal() string {
@@ -215,7 +228,19 @@ func (c *diagnosis) workers(ctx context.Context) Finding {
 	if polling == 0 {
 		return warning("no worker has polled for minutes: events are accepted and not sent", "start 'everpost worker' or 'everpost serve'")
 	}
-	return ok("%d polled within the last 5 minutes", polling)
+	found := fmt.Sprintf("%d polled within the last 5 minutes", polling)
+	if !c.Config.WorkerVersioning {
+		return ok("%s", found)
+	}
+	current, err := currentVersion(ctx, c.engine)
+	switch {
+	case err != nil:
+		return skipped(oneLine(err))
+	case current != c.Version:
+		return warning(fmt.Sprintf("%s; this release is %s, and the current version is %s", found, c.Version, cmp.Or(current, "that of workers without one")),
+			"once workers of this release run: 'everpost setup-temporal --make-current'")
+	}
+	return ok("%s; %s is the current version", found, current)
 }
 
 func (c *diagnosis) backlog(ctx context.Context) Finding {

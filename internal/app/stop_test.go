@@ -194,7 +194,7 @@ func TestWorkerThatGivesUpIsReplaced(t *testing.T) {
 			// The SDK gives up after two minutes of such errors; the test says it for it.
 			giveUp := make(chan func(error), 2)
 			a.newWorker = func(c client.Client, acts *activities.Activities, fatal func(error)) (*worker.Worker, error) {
-				w, err := worker.Start(c, acts, fatal)
+				w, err := worker.Start(c, acts, worker.Options{Fatal: fatal})
 				if err == nil {
 					giveUp <- fatal
 				}

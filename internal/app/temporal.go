@@ -10,9 +10,13 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/everpost/everpost/internal/namespace"
+	"github.com/everpost/everpost/internal/temporalconn"
 	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/worker"
 )
 
 // setupInterval is the pause between two tries while Temporal starts.
@@ -40,7 +44,71 @@ func SetupNamespace(ctx context.Context, o client.Options, retention, wait time.
 	result, err := namespace.Ensure(ctx, services(c), namespace.Config{
 		Name: NamespaceName(o), Attributes: namespace.WorkflowAttributes(), Retention: retention, Timeout: wait, Interval: setupInterval,
 	})
-	return result, explainTemporal(o, err)
+	return result, explainTemporal(ctx, o, err)
+}
+
+// MakeCurrent makes a release the current version of the workers in Temporal: workflows begin and go on with its workers. It waits
+// up to wait for one that polls. The result is the version from before, "" for workers without one.
+func MakeCurrent(ctx context.Context, o client.Options, version string, wait time.Duration, logger *slog.Logger) (before string, err error) {
+	c, err := dialLazily(o, logger)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	within, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	tick := time.NewTicker(setupInterval)
+	defer tick.Stop()
+	var last error
+	for {
+		before, err = makeCurrent(within, c, version)
+		if err == nil {
+			return before, nil
+		}
+		if within.Err() == nil || last == nil {
+			last = err // not that the time is over
+		}
+		if !isPassing(err) {
+			return "", fmt.Errorf("make %s the current version: %w", version, explainTemporal(ctx, o, err))
+		}
+		select {
+		case <-tick.C:
+		case <-within.Done():
+			return "", fmt.Errorf("make %s the current version: no worker of it has polled within %s: %w", version, wait, explainTemporal(ctx, o, last))
+		}
+	}
+}
+
+// makeCurrent fails with NotFound or FailedPrecondition until a worker of the version has polled the task queue.
+func makeCurrent(ctx context.Context, c client.Client, version string) (before string, err error) {
+	if before, err = currentVersion(ctx, c); err != nil {
+		return "", err
+	}
+	_, err = c.WorkerDeploymentClient().GetHandle(worker.Deployment).
+		SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: version})
+	return before, err //nolint:wrapcheck // MakeCurrent wraps it
+}
+
+// currentVersion is the version of the workers that workflows begin and go on with; "" is that of workers without one.
+func currentVersion(ctx context.Context, c client.Client) (string, error) {
+	found, err := c.WorkerDeploymentClient().GetHandle(worker.Deployment).Describe(ctx, client.WorkerDeploymentDescribeOptions{})
+	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the current version: %w", err)
+	}
+	if current := found.Info.RoutingConfig.CurrentVersion; current != nil {
+		return current.BuildID, nil
+	}
+	return "", nil
+}
+
+// isPassing reports an error that goes away when a worker polls, or Temporal answers.
+func isPassing(err error) bool {
+	_, missing := errors.AsType[*serviceerror.NotFound](err)
+	_, early := errors.AsType[*serviceerror.FailedPrecondition](err)
+	return missing || early || isAway(err)
 }
 
 func dialLazily(o client.Options, logger *slog.Logger) (client.Client, error) {
@@ -57,9 +125,10 @@ func services(c client.Client) namespace.Services {
 }
 
 // explainTemporal adds to an error of Temporal what to do about it.
-func explainTemporal(o client.Options, err error) error {
+func explainTemporal(ctx context.Context, o client.Options, err error) error {
 	const cloud = "a namespace of Temporal Cloud is set up there: see docs/operations.md#temporal-as-a-service"
 	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
+	denied = denied || status.Code(err) == codes.Unauthenticated
 	_, lacking := errors.AsType[*serviceerror.Unimplemented](err)
 	switch {
 	case err == nil:
@@ -67,14 +136,16 @@ func explainTemporal(o client.Options, err error) error {
 	case denied:
 		return &webhook.Error{
 			Code: webhook.CodeForbidden, Err: err,
-			Message: "Temporal at " + o.HostPort + " does not permit this: check TEMPORAL_API_KEY, or the certificate; " + cloud,
+			Message: "Temporal at " + o.HostPort + " does not permit this: check TEMPORAL_API_KEY or TEMPORAL_API_KEY_FILE, or the certificate; " + cloud,
 		}
 	case lacking:
 		return &webhook.Error{Code: webhook.CodeForbidden, Message: "Temporal at " + o.HostPort + " does not offer this; " + cloud, Err: err}
 	case isAway(err):
-		return &webhook.Error{
-			Code: webhook.CodeUnavailable, Message: "no answer from Temporal at " + o.HostPort + ": check TEMPORAL_ADDRESS and TEMPORAL_TLS", Err: err,
+		message := "no answer from Temporal at " + o.HostPort + ": "
+		if why := temporalconn.Check(ctx, o); why != nil {
+			return &webhook.Error{Code: webhook.CodeUnavailable, Message: message + oneLine(why), Err: err}
 		}
+		return &webhook.Error{Code: webhook.CodeUnavailable, Message: message + "check TEMPORAL_ADDRESS and TEMPORAL_TLS", Err: err}
 	}
 	return err
 }

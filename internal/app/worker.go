@@ -33,14 +33,17 @@ func (a *App) makeActivities() {
 
 // newSDKWorker starts Temporal's worker once, with an interceptor for traces if there are any.
 func (a *App) newSDKWorker(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Worker, error) {
-	var interceptors []interceptor.WorkerInterceptor
+	o := worker.Options{Fatal: fatal}
+	if a.options.Config.WorkerVersioning {
+		o.Version = a.options.Version
+	}
 	if a.tracer != nil {
-		interceptors = append(interceptors, worker.Spans(a.tracer))
+		o.Interceptors = []interceptor.WorkerInterceptor{worker.Spans(a.tracer)}
 	}
 	if register := a.options.Register; register != nil {
-		return worker.StartWith(c, func(r worker.Registry) { register(r, runs) }, fatal, interceptors...)
+		return worker.StartWith(c, func(r worker.Registry) { register(r, runs) }, o)
 	}
-	return worker.Start(c, runs, fatal, interceptors...)
+	return worker.Start(c, runs, o)
 }
 
 // startWorker starts the worker, and waits up to workerPatience until it runs.

@@ -33,11 +33,12 @@ var errProblems = errors.New("there are problems: see above")
 
 // Run checks the installation and prints the findings.
 func (c *DoctorCommand) Run(ctx context.Context, p Process) error {
-	installation := app.Installation{Unknown: config.Unknown(p.Environ, Settings()), Logger: p.Logger("error")}
+	logger := p.Logger("error")
+	installation := app.Installation{Version: p.Version, Unknown: config.Unknown(p.Environ, Settings()), Logger: logger}
 	if c.DatabaseURL == "" && p.FindDatabase != nil {
 		c.findStandalone(p, &installation)
 	} else {
-		installation.Temporal, installation.TemporalErr = temporalOptions()
+		installation.Temporal, installation.TemporalErr = temporalOptions(logger)
 	}
 	installation.Config = c.Config
 	findings := app.Diagnose(ctx, installation)

@@ -58,7 +58,7 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 	if err := c.RequireCluster(true); err != nil {
 		return Usage(err)
 	}
-	temporal, err := temporalOptions()
+	temporal, err := temporalOptions(logger)
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,13 @@ func (k *KEKs) VaultRootCAs() (*x509.CertPool, error) {
 	if k.KEKVaultCAFile == "" {
 		return nil, nil //nolint:nilnil // as RootCAs
 	}
+	return ReadCertificates(k.KEKVaultCAFile)
+}
+
+// ReadCertificates returns all certificates of a file (PEM), of which there must be one.
+func ReadCertificates(path string) (*x509.CertPool, error) {
 	roots := x509.NewCertPool()
-	return roots, addCertificates(roots, k.KEKVaultCAFile)
+	return roots, addCertificates(roots, path)
 }
 
 // addCertificates adds all certificates of a file, of which there must be one.

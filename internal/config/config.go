@@ -88,6 +88,9 @@ type Config struct {
 	MaxPerWorkflow int `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N" range:"1 to 200" section:"deliveries"`
 	QueueLength    int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait; one tenant alone gets half of it." placeholder:"N" range:"1 to 100000" section:"deliveries"`
 
+	// WorkerVersioning makes the release the version of the process's worker in Temporal's Worker Versioning.
+	WorkerVersioning bool `env:"EVERPOST_WORKER_VERSIONING" help:"Version the worker in Temporal by its release; then 'everpost setup-temporal --make-current' is a step of every upgrade." name:"worker-versioning" role:"worker" section:"deliveries" see:"operations.md#worker-versioning"`
+
 	// ReconcileEvery is the interval of the search for open deliveries whose workflow is gone or stuck.
 	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone or stuck; the first time is 20 s after a start." placeholder:"DURATION" range:"1s to 24h" section:"deliveries" see:"operations.md#in-the-temporal-web-ui"`
 

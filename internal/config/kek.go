@@ -32,6 +32,8 @@ type KEKs struct {
 	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token for Vault instead, read anew for each request." name:"kek-vault-token-file" placeholder:"FILE" section:"keys"`
 	KEKVaultCAFile    string        `env:"EVERPOST_KEK_VAULT_CA_FILE" help:"File with certificates (PEM) to trust for Vault instead of the system's." name:"kek-vault-ca-file" placeholder:"FILE" section:"keys"`
 	KEKVaultTimeout   time.Duration `default:"3s" env:"EVERPOST_KEK_VAULT_TIMEOUT" help:"How long one request to Vault may take." name:"kek-vault-timeout" placeholder:"DURATION" range:"100ms to 10s" section:"keys"`
+	// EncryptHistories encrypts what workflows keep in Temporal, with the same key. What is encrypted is always decrypted.
+	EncryptHistories bool `env:"EVERPOST_ENCRYPT_HISTORIES" help:"Encrypt what workflows keep in Temporal, with the key above; search attributes are not encrypted." name:"encrypt-histories" section:"keys" see:"security-secrets.md#workflow-histories"`
 	// KEKVaultOld makes Vault's key one that only decrypts, in addition to a file or value.
 	KEKVaultOld bool `env:"EVERPOST_KEK_VAULT_OLD" help:"Only read with Vault's key; the file or the value encrypts." name:"kek-vault-old" section:"keys"`
 }

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/fair"
@@ -46,6 +47,8 @@ type Config struct {
 	Client    client.Client
 	Namespace string // of the client; defaults to the SDK's default
 	Logger    *slog.Logger
+	// Converter is the client's; defaults to the SDK's default.
+	Converter converter.DataConverter
 
 	// Store is the outbox. Without it nothing is relayed: in a process that may not read all
 	// tenants' deliveries. The same holds for Replays, Overdue and HeldStore.
@@ -96,6 +99,7 @@ type Starter struct {
 	client    client.Client
 	namespace string
 	log       *slog.Logger
+	converter converter.DataConverter
 	tracer    *tracing.Tracer
 	admission AdmissionForecast        // nil without a worker
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
@@ -143,8 +147,12 @@ func New(c Config) *Starter {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Converter == nil {
+		c.Converter = converter.GetDefaultDataConverter()
+	}
 	s := &Starter{
-		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, tracer: c.Tracer, admission: c.Admission,
+		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, converter: c.Converter,
+		tracer: c.Tracer, admission: c.Admission,
 		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),

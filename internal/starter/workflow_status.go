@@ -130,5 +130,5 @@ func (s *Starter) initialDeliveries(ctx context.Context, w *workflow) ([]webhook
 	if err != nil {
 		return nil, err //nolint:wrapcheck // classifyResult handles it
 	}
-	return workflows.DeliveriesOf(first.GetWorkflowExecutionStartedEventAttributes().GetInput())
+	return workflows.DeliveriesOf(s.converter, first.GetWorkflowExecutionStartedEventAttributes().GetInput())
 }

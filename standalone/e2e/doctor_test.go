@@ -43,7 +43,7 @@ func TestSetupTemporal(t *testing.T) {
 
 	f := setup(settings{"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "--wait=1s")
 	require.Equal(t, 5, f.code)
-	require.Contains(t, f.stderr, "no answer from Temporal at 127.0.0.1:1: check TEMPORAL_ADDRESS and TEMPORAL_TLS")
+	require.Contains(t, f.stderr, "no answer from Temporal at 127.0.0.1:1: TEMPORAL_ADDRESS: dial tcp 127.0.0.1:1: connect: connection refused")
 	f = setup(nil, "--retention=30m")
 	require.Equal(t, 2, f.code)
 	require.Contains(t, f.stderr, "--retention: 30m0s: Temporal keeps workflows for 1h or more")
