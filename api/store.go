@@ -86,6 +86,15 @@ type Events interface {
 	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) (found []webhook.Event, searched [16]byte, err error)
 }
 
+// PayloadErasures erases payloads.
+type PayloadErasures interface {
+	// ErasePayloads removes the payloads of the named events, all or none. It returns an entry for each, in
+	// order, and the deliveries that it cancels. CodeNotFound: an unknown id; CodeConflict: a delivery is open
+	// and may not be cancelled, or is being sent.
+	ErasePayloads(ctx context.Context, by webhook.Actor, tenantID string, e webhook.PayloadErasure) (
+		[]webhook.ErasedPayload, []webhook.CommandedDelivery, error)
+}
+
 // Deliveries reads deliveries and stores commands to them.
 type Deliveries interface {
 	Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error)

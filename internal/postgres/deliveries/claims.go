@@ -26,7 +26,7 @@ func (c *claiming) repeats(other *claiming) bool {
 	return c.Claim.Owner == other.Claim.Owner && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
 }
 
-// storedPayload is the stored content of an event; zero once retention has removed it.
+// storedPayload is the stored content of an event; without Bytes once they were removed.
 type storedPayload struct {
 	Bytes, sum []byte
 	created    time.Time
@@ -39,8 +39,8 @@ func (c *claiming) Tenant() string { return c.Claim.TenantID }
 // step are the stored ones, the state is open, and no other process has a claim.
 //
 // If it is not granted, the stored status is ahead of the caller's (the outcome is known already, or
-// another run was opened), or it is the same and ClaimedUntil is set. A payload that retention has removed
-// is nil.
+// another run was opened), or it is the same and ClaimedUntil is set. A payload that was removed is
+// nil.
 func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
 	item := &claiming{Claim: c}
 	if err := s.claims.Do(ctx, item); err != nil {
@@ -151,6 +151,9 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 	)
 	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created}, func() error {
 		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC()}
+		if len(payload) == 0 { // no JSON value is empty: it was removed
+			into[id] = storedPayload{created: created.UTC()}
+		}
 		return nil
 	})
 	return err
