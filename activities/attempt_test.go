@@ -210,7 +210,7 @@ func TestEndsWithoutRequest(t *testing.T) {
 		}, webhook.StateDeadLettered, string(retry.ReasonPayloadRemoved)},
 		"payload erased": {func(t *testing.T, b *bundle, in *activities.AttemptInput) {
 			t.Helper()
-			b.execute(t, `update events set payload = '', payload_sha256 = '' where id = $1`, in.EventID)
+			b.execute(t, `update events set payload = '', payload_sha256 = '', payload_removed_at = now() where id = $1`, in.EventID)
 		}, webhook.StateDeadLettered, string(retry.ReasonPayloadRemoved)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,8 +22,6 @@ type Situations interface {
 	// Observed returns what the sending processes observe of endpoints, in one read.
 	Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error)
 	Backlog
-	// RemovedPayloads returns those of a tenant's events whose payload was removed, in one read.
-	RemovedPayloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.PayloadRemoval, error)
 }
 
 // Backlog reads what waiting and held deliveries wait behind.
@@ -113,7 +111,7 @@ func (x *explainer) expect(deliveries []webhook.Delivery) {
 	}
 	var err error
 	if len(ended) > 0 {
-		x.removed, err = x.s.config.Situations.RemovedPayloads(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(ended)))
+		x.removed, err = x.s.config.Erasures.RemovedPayloads(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(ended)))
 		x.noted("removed payloads", err)
 	}
 	if len(open) == 0 {

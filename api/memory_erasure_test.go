@@ -53,7 +53,7 @@ func (m *memory) ErasePayloads(_ context.Context, by webhook.Actor, tenant strin
 	return erased, cancelled, m.broken
 }
 
-// RemovedPayloads implements Situations.
+// RemovedPayloads implements PayloadErasures.
 func (m *memory) RemovedPayloads(_ context.Context, _ string, ids []webhook.EventID) (map[webhook.EventID]webhook.PayloadRemoval, error) {
 	defer m.lock()()
 	removed := map[webhook.EventID]webhook.PayloadRemoval{}

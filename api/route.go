@@ -40,7 +40,6 @@ func routes() []route {
 		{get, "/docs", scopeNone, "getDocs", "document", (*Server).getDocs},
 
 		{get, "/v1/audit", operator, "listAudit", "entry", (*Server).listAudit},
-
 		{get, "/v1/stats", operator, "getStats", "statistics", (*Server).getStats},
 		{get, tenant + "/stats", admin, "getTenantStats", "tenant", (*Server).getTenantStats},
 

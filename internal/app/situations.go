@@ -35,10 +35,6 @@ func (s situations) PausedReleases(ctx context.Context, tenantID string) ([]webh
 	return s.store.Deliveries.PausedReleases(ctx, tenantID)
 }
 
-func (s situations) RemovedPayloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.PayloadRemoval, error) {
-	return s.store.Events.RemovedPayloads(ctx, tenantID, ids)
-}
-
 // engine is the state of Temporal, and of the requests under way in this process.
 type engine struct {
 	*starter.Starter

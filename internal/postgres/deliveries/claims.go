@@ -111,7 +111,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	batch.Queue(selectOwned, ids).
 		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
 	payloads := map[webhook.EventID]storedPayload{}
-	batch.Queue(`select id, payload, payload_sha256, created_at from events where id = any($1)`, events).
+	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -148,10 +148,11 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 		id           [16]byte
 		payload, sum []byte
 		created      time.Time
+		removed      bool
 	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed}, func() error {
 		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC()}
-		if len(payload) == 0 { // no JSON value is empty: it was removed
+		if removed {
 			into[id] = storedPayload{created: created.UTC()}
 		}
 		return nil

@@ -50,10 +50,8 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 		if !meets(&d) {
 			return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery has changed"}
 		}
-		if c.Command == webhook.CommandReplay {
-			if err := refuseReplay(ctx, tx, &d, refusal); err != nil {
-				return err
-			}
+		if err := refuseReplay(ctx, tx, c.Command, &d, refusal); err != nil {
+			return err
 		}
 		policy, _ := endpoint.PolicyInForce()
 		if err := s.putCommand(ctx, tx, &d, &c, policy.GiveUpAfter); err != nil {
@@ -76,7 +74,10 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 }
 
 // refuseReplay refuses to replay a delivery whose endpoint was deleted, or whose payload was removed.
-func refuseReplay(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, endpoint error) error {
+func refuseReplay(ctx context.Context, tx pgx.Tx, c webhook.Command, d *webhook.Delivery, endpoint error) error {
+	if c != webhook.CommandReplay {
+		return nil
+	}
 	if endpoint != nil {
 		return endpoint
 	}
