@@ -207,7 +207,11 @@ func TestEndsWithoutRequest(t *testing.T) {
 		"payload removed": {func(t *testing.T, b *bundle, in *activities.AttemptInput) {
 			t.Helper()
 			b.execute(t, `delete from events where id = $1`, in.EventID)
-		}, webhook.StateDeadLettered, string(retry.ReasonPayloadCorrupt)},
+		}, webhook.StateDeadLettered, string(retry.ReasonPayloadRemoved)},
+		"payload erased": {func(t *testing.T, b *bundle, in *activities.AttemptInput) {
+			t.Helper()
+			b.execute(t, `update events set payload = '', payload_sha256 = '', payload_removed_at = now() where id = $1`, in.EventID)
+		}, webhook.StateDeadLettered, string(retry.ReasonPayloadRemoved)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

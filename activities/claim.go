@@ -53,6 +53,10 @@ func (a *Activities) payloadWithRightToSend(
 		return nil, result, nil // the workflow ends the delivery
 	}
 	in.Progress = status.Progress // the same step, with the attempts of earlier runs
+	if claimed.Payload == nil {
+		result, err := a.record(ctx, exec, *in, in.giveUpStep(string(retry.ReasonPayloadRemoved)))
+		return nil, result, err
+	}
 	if !intact(claimed.Payload, claimed.SHA256) {
 		a.log.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
 		result, err := a.record(ctx, exec, *in, in.giveUpStep(string(retry.ReasonPayloadCorrupt)))

@@ -34,6 +34,7 @@ type Config struct {
 	Endpoints       Endpoints
 	EndpointSecrets EndpointSecrets
 	Events          Events
+	Erasures        PayloadErasures
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
 	Audit           Audit

@@ -27,6 +27,7 @@ type eventView struct {
 	DeliverAt   timestamp            `json:"deliver_at"`
 	EndpointIDs []webhook.EndpointID `json:"endpoint_ids,omitempty"`
 	PayloadSize int                  `json:"payload_size"`
+	Removed     *removalView         `json:"payload_removed"`
 	Reason      *string              `json:"reason"`
 	Summary     string               `json:"summary,omitempty"` // of an event that matched nothing
 }
@@ -50,7 +51,8 @@ type deliveryStub struct {
 func showEvent(e webhook.Event) eventView {
 	return eventView{
 		ID: e.ID, ExternalID: nullable(e.ExternalID), Type: e.Type, CreatedAt: timestamp(e.CreatedAt),
-		DeliverAt: timestamp(e.DeliverAt), EndpointIDs: e.EndpointIDs, PayloadSize: e.PayloadSize, Reason: nullable(e.Reason),
+		DeliverAt: timestamp(e.DeliverAt), EndpointIDs: e.EndpointIDs, PayloadSize: e.PayloadSize, Removed: showRemoval(e.Removed),
+		Reason: nullable(e.Reason),
 	}
 }
 

@@ -24,7 +24,7 @@ func TestPostEvent(t *testing.T) {
 	event, err := webhook.ParseEventID(a.json["id"].(string))
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf(`{"id":"%[1]s","external_id":"order-17-paid","type":"order.paid","created_at":"2026-01-31T09:30:00.123456Z",`+
-		`"deliver_at":null,"endpoint_ids":["%[3]s"],"payload_size":16,"reason":null,"matched":1,`+
+		`"deliver_at":null,"endpoint_ids":["%[3]s"],"payload_size":16,"payload_removed":null,"reason":null,"matched":1,`+
 		`"deliveries":[{"id":"%[2]s","endpoint_id":"%[3]s","state":"pending"}]}`, event, webhook.DeliveryIDOf(event, b.endpoints[0].ID), endpoint),
 		strings.TrimSpace(a.text))
 	require.Empty(t, a.Header.Get("Idempotent-Replayed"))

@@ -67,6 +67,7 @@ type explainer struct {
 	deleted   []webhook.DeletedEndpoint
 	observed  map[webhook.EndpointID]webhook.Observation
 	paused    []webhook.PausedRelease
+	removed   map[webhook.EventID]webhook.PayloadRemoval
 }
 
 // explainer reads the tenant's endpoints.
@@ -97,19 +98,25 @@ func (x *explainer) noted(what string, err error) bool {
 
 // expect reads, at once, what the explanations of deliveries need.
 func (x *explainer) expect(deliveries []webhook.Delivery) {
-	open, held := map[webhook.EndpointID]bool{}, false
+	open, held, ended := map[webhook.EndpointID]bool{}, false, map[webhook.EventID]bool{}
 	for i := range deliveries {
 		d := &deliveries[i]
 		if d.State.Open() {
 			open[d.EndpointID] = true
+		} else {
+			ended[d.EventID] = true
 		}
 		e := x.endpoint(d.EndpointID)
 		held = held || d.State == webhook.StateHeld && e != nil && e.State == webhook.EndpointActive
 	}
+	var err error
+	if len(ended) > 0 {
+		x.removed, err = x.s.config.Erasures.RemovedPayloads(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(ended)))
+		x.noted("removed payloads", err)
+	}
 	if len(open) == 0 {
 		return
 	}
-	var err error
 	if held {
 		x.paused, err = x.s.config.Situations.PausedReleases(x.c.Request().Context(), x.c.tenant)
 		x.noted("paused releases", err)
@@ -123,7 +130,7 @@ func (x *explainer) situation(d webhook.Delivery) explain.Situation {
 	s := explain.Situation{
 		Now: x.now, Delivery: d, Endpoint: x.endpoint(d.EndpointID), Kept: x.s.config.DeadLettersKept,
 		EngineAway: x.s.config.Engine.TemporalDownSince(), SentAt: x.s.config.Engine.SentAt(&d),
-		WorkflowsKept: x.s.config.WorkflowsKept(),
+		WorkflowsKept: x.s.config.WorkflowsKept(), Removed: x.removed[d.EventID],
 	}
 	s.EndpointDeleted = x.known && s.Endpoint == nil
 	if observed, known := x.observed[d.EndpointID]; known {

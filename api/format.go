@@ -72,7 +72,7 @@ func notPrintable(limit int) string {
 
 // readPrintable reads a string that printable accepts. If there is none, it notes the error and
 // returns "".
-func readPrintable(d *jsonDecoder, limit int) string {
+func readPrintable(d *jsonDecoder, limit int) string { //nolint:unparam // each field has a limit of its own
 	s, ok := d.str()
 	if ok && !printable(s, limit) {
 		d.note(notPrintable(limit))

@@ -86,7 +86,7 @@ func (c call) parameters(known ...string) *query {
 func takesParameters(id string) bool {
 	switch id {
 	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
-		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats":
+		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload":
 		return true
 	}
 	return false

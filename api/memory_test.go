@@ -410,6 +410,9 @@ func (m *memory) Payload(_ context.Context, tenant string, id webhook.EventID) (
 	defer m.lock()()
 	for i, a := range m.accepted {
 		if a.Event.ID == id && a.Event.TenantID == tenant {
+			if removed := a.Event.Removed; !removed.IsZero() {
+				return nil, &webhook.Error{Code: webhook.CodeRemoved, Message: removed.String()}
+			}
 			return m.events[i].Payload, m.broken
 		}
 	}

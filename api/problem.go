@@ -52,6 +52,8 @@ func classOf(code webhook.Code) class {
 		return class{http.StatusNotFound, "not-found", "Not found"}
 	case webhook.CodeConflict:
 		return class{http.StatusConflict, "conflict", "Not possible in the present state"}
+	case webhook.CodeRemoved:
+		return class{http.StatusGone, "payload-removed", "The payload was removed"}
 	case webhook.CodeQuota:
 		return class{http.StatusConflict, "quota-exceeded", "A quota of the tenant is used up"}
 	case webhook.CodeTooLarge:

@@ -40,7 +40,6 @@ func routes() []route {
 		{get, "/docs", scopeNone, "getDocs", "document", (*Server).getDocs},
 
 		{get, "/v1/audit", operator, "listAudit", "entry", (*Server).listAudit},
-
 		{get, "/v1/stats", operator, "getStats", "statistics", (*Server).getStats},
 		{get, tenant + "/stats", admin, "getTenantStats", "tenant", (*Server).getTenantStats},
 
@@ -73,6 +72,8 @@ func routes() []route {
 		{get, tenant + "/events", ingest, "listEvents", "tenant", (*Server).listEvents},
 		{get, event, ingest, "getEvent", "event", (*Server).getEvent},
 		{get, event + "/payload", ingest, "getEventPayload", "event", (*Server).getEventPayload},
+		{del, event + "/payload", admin, "eraseEventPayload", "event", (*Server).erasePayload},
+		{post, tenant + "/events/erase-payloads", admin, "eraseEventPayloads", "tenant", (*Server).erasePayloads},
 
 		{get, tenant + "/deliveries", ingest, "listDeliveries", "tenant", (*Server).listDeliveries},
 		{get, delivery, ingest, "getDelivery", "delivery", (*Server).getDelivery},

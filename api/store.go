@@ -86,6 +86,17 @@ type Events interface {
 	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) (found []webhook.Event, searched [16]byte, err error)
 }
 
+// PayloadErasures erases payloads, and reads which were removed.
+type PayloadErasures interface {
+	// ErasePayloads removes the payloads of the named events, all or none. It returns an entry for each, in
+	// order, and the deliveries that it cancels. CodeNotFound: an unknown id; CodeConflict: a delivery is open
+	// and may not be cancelled, or is being sent.
+	ErasePayloads(ctx context.Context, by webhook.Actor, tenantID string, e webhook.PayloadErasure) (
+		[]webhook.ErasedPayload, []webhook.CommandedDelivery, error)
+	// RemovedPayloads returns those of a tenant's events whose payload was removed, in one read.
+	RemovedPayloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.PayloadRemoval, error)
+}
+
 // Deliveries reads deliveries and stores commands to them.
 type Deliveries interface {
 	Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error)

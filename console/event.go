@@ -63,7 +63,7 @@ type eventView struct {
 	Event   event
 	Payload string
 	Cut     bool // there is more
-	Gone    bool // the payload is past its retention
+	Gone    bool // the payload was removed, or the event is past its retention
 	Raw     bool // as it was sent, not indented
 	JSON    bool // it can be indented
 	More    int  // deliveries that are not shown
@@ -92,7 +92,7 @@ func showEvent(p *page) error {
 func (p *page) addPayload(v *eventView) error {
 	var payload []byte
 	err := p.get(&payload, nil, "events", v.Event.ID, "payload")
-	if isStatus(err, http.StatusNotFound) {
+	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusGone) {
 		v.Gone = true
 		return nil
 	}

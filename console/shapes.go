@@ -74,6 +74,12 @@ type event struct {
 	Matched     int            `json:"matched"`
 	Deliveries  []deliveryStub `json:"deliveries"`
 	Explanation *explanation   `json:"explanation"`
+	Removed     *removal       `json:"payload_removed"`
+}
+
+type removal struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
 }
 
 type deliveryStub struct {

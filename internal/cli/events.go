@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,6 +19,8 @@ type EventsCommand struct {
 	List    EventsListCommand    `cmd:"" help:"List events."`
 	Get     EventsGetCommand     `cmd:"" help:"Show an event and the state of its deliveries."`
 	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, byte for byte."`
+
+	ErasePayload EventsErasePayloadCommand `cmd:"" help:"Erase the payload of an event, or of the events with certain external ids, for good."`
 }
 
 // EventsListCommand lists events.
@@ -95,6 +98,36 @@ func (c *EventsPayloadCommand) Run(ctx context.Context, p Process) error {
 		return fmt.Errorf("write the payload: %w", err)
 	}
 	return nil
+}
+
+// EventsErasePayloadCommand erases payloads.
+type EventsErasePayloadCommand struct {
+	remote `embed:""`
+
+	ID         webhook.EventID `arg:"" help:"The event's id, evt_..." optional:""`
+	ExternalID []string        `help:"Erase the payload of the event with this external id. Repeat it for several." placeholder:"ID" sep:"none"`
+	Cancel     bool            `help:"Cancel open deliveries. Without it they are an error."`
+}
+
+// Run erases them.
+func (c *EventsErasePayloadCommand) Run(ctx context.Context, p Process) error {
+	if c.ID.IsZero() == (len(c.ExternalID) == 0) {
+		return usage("events erase-payload: name an event, or external ids with --external-id")
+	}
+	if !c.ID.IsZero() {
+		cancel := ""
+		if c.Cancel {
+			cancel = "true"
+		}
+		return c.once(ctx, p, request{
+			method: http.MethodDelete, path: []string{"events", c.ID.String(), "payload"}, query: queryOf(map[string]string{"cancel": cancel}),
+		})
+	}
+	body, err := json.Marshal(map[string]any{"external_ids": c.ExternalID, "cancel": c.Cancel})
+	if err != nil {
+		return fmt.Errorf("encode the external ids: %w", err)
+	}
+	return c.once(ctx, p, request{method: http.MethodPost, path: []string{"events", "erase-payloads"}, body: body})
 }
 
 // once opens a session, makes one request and prints the response.

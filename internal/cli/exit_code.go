@@ -97,8 +97,8 @@ func codeOfDomain(code webhook.Code) int {
 		return exitNotFound
 	case webhook.CodeUnavailable, webhook.CodeRateLimited:
 		return exitUnreachable
-	case webhook.CodeInvalid, webhook.CodeUnauthenticated, webhook.CodeForbidden, webhook.CodeConflict, webhook.CodeQuota,
-		webhook.CodeTooLarge, webhook.CodeMismatch:
+	case webhook.CodeInvalid, webhook.CodeUnauthenticated, webhook.CodeForbidden, webhook.CodeConflict, webhook.CodeRemoved,
+		webhook.CodeQuota, webhook.CodeTooLarge, webhook.CodeMismatch:
 		return exitRefused
 	case webhook.CodeInternal:
 	}

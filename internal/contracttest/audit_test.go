@@ -2,6 +2,7 @@ package contracttest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,6 +39,10 @@ func (w *world) prepared(o contracttest.Operation) (as, path, body string) {
 	case o.ID == "deleteTenant":
 		tenant = "gone-" + strings.ToLower(o.Method)
 		w.ok(http.StatusCreated, "operator", "PUT", "/v1/tenants/"+tenant, `{}`)
+	case o.ID == "eraseEventPayloads":
+		external := fmt.Sprintf("erased-%d", w.made.Add(1))
+		w.ok(http.StatusAccepted, as, "POST", "/v1/tenants/"+own+"/events", fmt.Sprintf(`{"type":"no.match","payload":1,"external_id":%q}`, external))
+		return as, strings.Replace(o.Path, "{tenant}", own, 1), fmt.Sprintf(`{"external_ids":[%q]}`, external)
 	case strings.Contains(o.Path, "{id}"):
 		id = w.make(own, o)
 	}
@@ -88,7 +93,8 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		"createEndpoint": "endpoint.create", "updateEndpoint": "endpoint.update", "deleteEndpoint": "endpoint.delete",
 		"pauseEndpoint": "endpoint.pause", "resumeEndpoint": "endpoint.resume", "testEndpoint": "endpoint.test",
 		"getEndpointSecret": "endpoint.read_secret", "rotateEndpointSecret": "endpoint.rotate_secret",
-		"createKey": "key.create", "revokeKey": "key.revoke", "cancelDelivery": "delivery.cancel", "updateReplay": "replay.set_rate",
+		"createKey": "key.create", "revokeKey": "key.revoke", "eraseEventPayload": "event.erase_payload", "eraseEventPayloads": "event.erase_payload",
+		"cancelDelivery": "delivery.cancel", "updateReplay": "replay.set_rate",
 	} {
 		require.Contains(t, did[id], want, id)
 	}

@@ -225,7 +225,10 @@ func (w *world) make(tenant string, o contracttest.Operation) string {
 		}
 		return id
 	case "events":
-		event, _ := w.event(tenant)
+		event, delivery := w.event(tenant)
+		if o.ID == "eraseEventPayload" {
+			w.giveUp(tenant, delivery)
+		}
 		return event
 	case "deliveries", "dead-letters":
 		_, delivery := w.event(tenant)

@@ -11,7 +11,7 @@ import (
 // delivered explains a delivery that the receiver accepted.
 func (s *Situation) delivered() Explanation {
 	d := &s.Delivery
-	e := Explanation{Code: Delivered, Next: "Nothing more is sent.", Remedy: sentence("to send it again: everpost deliveries replay " + d.DeliveryID.String())}
+	e := Explanation{Code: Delivered, Next: "Nothing more is sent.", Remedy: s.again()}
 	e.Summary = "delivered at " + when(d.CompletedAt, s.Now)
 	switch {
 	case d.Run > 1:
@@ -68,6 +68,8 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why = FailedInside, "the stored payload does not match its SHA-256, and such a payload is never sent"
 		f.remedy = "An operator checks the database's storage."
 		e.Cause = "The payload has changed since it was accepted."
+	case string(retry.ReasonPayloadRemoved):
+		e.Code, why, f.remedy = Refused, "its payload was removed before it could be sent", ""
 	case webhook.ReasonTerminated:
 		e.Code, why, f.remedy = Terminated, "its workflow was terminated from outside", ""
 		e.Cause = "A person or a tool terminated the workflow in Temporal."
@@ -77,8 +79,16 @@ func (s *Situation) deadLetter() Explanation {
 			why = fmt.Sprintf("attempt %d %s, which is not retried", d.Attempts, f.what)
 		}
 	}
-	e.Remedy = joined(sentence(f.remedy), sentence("to send it again: everpost deliveries replay "+d.DeliveryID.String()))
+	e.Remedy = joined(sentence(f.remedy), s.again())
 	return s.givenUp(e, why)
+}
+
+// again says how a delivery that has ended is sent again.
+func (s *Situation) again() string {
+	if !s.Removed.IsZero() {
+		return sentence("it cannot be sent again: " + s.Removed.String())
+	}
+	return sentence("to send it again: everpost deliveries replay " + s.Delivery.DeliveryID.String())
 }
 
 // givenUp completes the explanation of a dead letter: when it was given up and why, and how long it is kept.
@@ -108,11 +118,13 @@ func (s *Situation) made() string {
 // withdrawn explains a cancelled or discarded delivery.
 func (s *Situation) withdrawn() Explanation {
 	d := &s.Delivery
-	e := Explanation{Code: Cancelled, Next: "Nothing more is sent.", Remedy: sentence("to send it again: everpost deliveries replay " + d.DeliveryID.String())}
+	e := Explanation{Code: Cancelled, Next: "Nothing more is sent.", Remedy: s.again()}
 	did, why := "cancelled", "on request"
 	switch d.Reason {
 	case webhook.ReasonEndpointDeleted:
 		why, e.Remedy, e.Cause = "because its endpoint was deleted", "", "Deliveries to a deleted endpoint are cancelled."
+	case webhook.ReasonPayloadErased:
+		why, e.Cause = "because its payload was erased", "The payload was erased on request, and open deliveries were cancelled with it."
 	case webhook.ReasonRetention:
 		why, e.Cause = "because its time as a dead letter was over", "Dead letters are kept for a limited time."
 	case webhook.ReasonCancelled, webhook.ReasonDiscarded, "":

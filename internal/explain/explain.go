@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -120,6 +121,8 @@ type Situation struct {
 	EngineAway time.Time
 	// Kept is how long a dead letter is kept; 0 if not known.
 	Kept time.Duration
+	// Removed says that the event's payload was removed; zero while it is kept, and if that is not known.
+	Removed webhook.PayloadRemoval
 	// WorkflowsKept is how long Temporal keeps a workflow that has ended; 0 if not known.
 	WorkflowsKept time.Duration
 }
@@ -133,6 +136,9 @@ type Ahead struct {
 // Delivery explains a delivery.
 func Delivery(s Situation) Explanation {
 	e := s.explain()
+	if !s.Removed.IsZero() && !s.Delivery.State.Open() {
+		e.Summary = strings.TrimSuffix(e.Summary, ".") + "; " + s.Removed.String() + "."
+	}
 	e.Workflow = s.workflow()
 	return e
 }

@@ -48,6 +48,7 @@ const (
 	ReasonEndpointDeleted      Reason = "endpoint_deleted"
 	ReasonTerminated           Reason = "terminated"
 	ReasonRetention            Reason = "retention"
+	ReasonPayloadRemoved       Reason = "payload_removed"
 )
 
 // Reasons lists the fixed reasons: those of attempts, then those of deliveries. It does not
@@ -59,7 +60,7 @@ func Reasons() []Reason {
 		ReasonTimeoutHeaders, ReasonTimeoutBody, ReasonTimeoutTotal, ReasonDeniedAddress, ReasonPayloadCorrupt,
 		ReasonTokenRefused, ReasonTokenUnavailable, ReasonUnknown,
 		ReasonMaxAttempts, ReasonGiveUpTime, ReasonRetryAfterPastGiveUp, ReasonAmbiguousLimit, ReasonHeldExpired,
-		ReasonDeferredExpired, ReasonInternal, ReasonEndpointDeleted, ReasonTerminated, ReasonRetention,
+		ReasonDeferredExpired, ReasonInternal, ReasonEndpointDeleted, ReasonTerminated, ReasonRetention, ReasonPayloadRemoved,
 	}
 }
 

@@ -191,7 +191,7 @@ type Attempt struct {
 type ClaimResult struct {
 	Granted bool
 	Status  DeliveryStatus
-	Payload []byte // nil if retention has removed it
+	Payload []byte // nil if it was removed
 	SHA256  []byte
 	EventAt time.Time // creation time of the event; zero without a payload
 }

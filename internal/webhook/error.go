@@ -17,6 +17,7 @@ const (
 	CodeForbidden                   // the key's scope does not suffice (403)
 	CodeNotFound                    // does not exist, or belongs to another tenant (404)
 	CodeConflict                    // not possible in the current state (409)
+	CodeRemoved                     // existed and was removed for good (410)
 	CodeQuota                       // a quota of the tenant is exhausted (409)
 	CodeTooLarge                    // over a size limit (413)
 	CodeMismatch                    // an idempotency key was reused with another body (422)
@@ -39,6 +40,8 @@ func (c Code) String() string {
 		return "not_found"
 	case CodeConflict:
 		return "conflict"
+	case CodeRemoved:
+		return "removed"
 	case CodeQuota:
 		return "quota"
 	case CodeTooLarge:

@@ -54,6 +54,7 @@ type Event struct {
 	PayloadSize int       // bytes
 	EndpointIDs []EndpointID
 	Reason      string // why there is no delivery; "" if there is one
+	Removed     PayloadRemoval
 }
 
 // Accepted is a stored event with its deliveries.

@@ -29,6 +29,7 @@ const (
 	EndpointDisable    = "endpoint.disable"
 	EndpointDelete     = "endpoint.delete"
 	EndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
+	EventErasePayload  = "event.erase_payload"
 	WorkflowRefuse     = "workflow.refuse_signal"
 	ConsoleLinkCreate  = "console_link.create"
 	ConsoleLogIn       = "console.log_in"

@@ -26,7 +26,7 @@ func (c *claiming) repeats(other *claiming) bool {
 	return c.Claim.Owner == other.Claim.Owner && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
 }
 
-// storedPayload is the stored content of an event; zero once retention has removed it.
+// storedPayload is the stored content of an event; without Bytes once they were removed.
 type storedPayload struct {
 	Bytes, sum []byte
 	created    time.Time
@@ -39,8 +39,8 @@ func (c *claiming) Tenant() string { return c.Claim.TenantID }
 // step are the stored ones, the state is open, and no other process has a claim.
 //
 // If it is not granted, the stored status is ahead of the caller's (the outcome is known already, or
-// another run was opened), or it is the same and ClaimedUntil is set. A payload that retention has removed
-// is nil.
+// another run was opened), or it is the same and ClaimedUntil is set. A payload that was removed is
+// nil.
 func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
 	item := &claiming{Claim: c}
 	if err := s.claims.Do(ctx, item); err != nil {
@@ -111,7 +111,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	batch.Queue(selectOwned, ids).
 		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
 	payloads := map[webhook.EventID]storedPayload{}
-	batch.Queue(`select id, payload, payload_sha256, created_at from events where id = any($1)`, events).
+	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -148,9 +148,13 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 		id           [16]byte
 		payload, sum []byte
 		created      time.Time
+		removed      bool
 	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed}, func() error {
 		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC()}
+		if removed {
+			into[id] = storedPayload{created: created.UTC()}
+		}
 		return nil
 	})
 	return err

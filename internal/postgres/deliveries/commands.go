@@ -50,8 +50,8 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 		if !meets(&d) {
 			return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery has changed"}
 		}
-		if c.Command == webhook.CommandReplay && refusal != nil {
-			return refusal
+		if err := refuseReplay(ctx, tx, c.Command, &d, refusal); err != nil {
+			return err
 		}
 		policy, _ := endpoint.PolicyInForce()
 		if err := s.putCommand(ctx, tx, &d, &c, policy.GiveUpAfter); err != nil {
@@ -71,6 +71,26 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 		return webhook.Delivery{}, webhook.PendingCommand{}, err
 	}
 	return d, c, nil
+}
+
+// refuseReplay refuses to replay a delivery whose endpoint was deleted, or whose payload was removed.
+func refuseReplay(ctx context.Context, tx pgx.Tx, c webhook.Command, d *webhook.Delivery, endpoint error) error {
+	if c != webhook.CommandReplay {
+		return nil
+	}
+	if endpoint != nil {
+		return endpoint
+	}
+	var removed webhook.PayloadRemoval
+	err := tx.QueryRow(ctx, `select payload_removed_at, payload_removed_reason from events where id = $1 and payload_removed_at is not null`,
+		d.EventID).Scan(&removed.At, &removed.Reason)
+	switch {
+	case postgres.IsNoRows(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: removed.String() + ", so that nothing can be sent"}
 }
 
 // validate refuses a command that the delivery's state does not allow.

@@ -127,17 +127,13 @@ func (s *Deliveries) Delivery(ctx context.Context, tenantID string, id webhook.D
 
 // deliveries reads deliveries of a tenant by id, in no order. It leaves out those that do not exist.
 func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
-	raw := make([][16]byte, len(ids))
-	for i, id := range ids {
-		raw[i] = id
-	}
 	// One statement has one snapshot: a delivery whose first row is written meanwhile is found exactly
 	// once.
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read deliveries", Scan, `
 		select `+Columns+` from deliveries d where d.id = any($1) and d.tenant_id = $2
 		union all
 		select `+outboxAsDelivery+` from outbox o where o.delivery_id = any($1) and o.tenant_id = $2
-			and not exists (select from deliveries d where d.id = o.delivery_id)`, raw, tenantID)
+			and not exists (select from deliveries d where d.id = o.delivery_id)`, RawIDs(ids), tenantID)
 }
 
 // ListDeliveries reads a page of a tenant's deliveries, newest first. Indexes serve the event, the endpoint

@@ -14,7 +14,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const eventFields = `id, tenant_id, type, external_id, octet_length(payload), endpoint_ids, reason, created_at, deliver_at`
+const eventFields = `id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)), endpoint_ids, reason,
+	created_at, deliver_at, payload_removed_at, payload_removed_reason`
 
 func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 	var (
@@ -22,8 +23,11 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 		id        [16]byte
 		endpoints [][16]byte
 		deliver   *time.Time
+		removed   *time.Time
+		why       *string
 	)
-	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver)
+	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver, &removed, &why)
+	e.Removed = removalOf(removed, why)
 	e.ID, e.CreatedAt, e.DeliverAt = id, e.CreatedAt.UTC(), postgres.OrZero(deliver)
 	for _, endpoint := range endpoints {
 		e.EndpointIDs = append(e.EndpointIDs, endpoint)
@@ -65,17 +69,25 @@ func (s *Events) event(ctx context.Context, tenantID string, id webhook.EventID)
 	return found[0], nil
 }
 
-// Payload is an event's payload, byte for byte as it was sent.
+// Payload is an event's payload, byte for byte as it was sent. CodeRemoved: it was removed before the event.
 func (s *Events) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
-	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read a payload", pgx.RowTo[[]byte],
-		`select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
+	type stored struct {
+		Payload []byte
+		At      *time.Time
+		Why     *string
+	}
+	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read a payload", pgx.RowToStructByPos[stored],
+		`select payload, payload_removed_at, payload_removed_reason from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
 		return nil, webhook.NotFound("event")
 	}
-	return bytes.Clone(found[0]), nil
+	if removed := removalOf(found[0].At, found[0].Why); !removed.IsZero() {
+		return nil, &webhook.Error{Code: webhook.CodeRemoved, Message: "the event is still there, but " + removed.String()}
+	}
+	return bytes.Clone(found[0].Payload), nil
 }
 
 // ListEvents reads a page of a tenant's events, newest first. No index serves the type: see

@@ -218,7 +218,8 @@ func (out *released) store(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, 
 // command is about to be discarded, which its caller was promised.
 func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
 	found, err := deliveries.LockDeliveries(ctx, tx, ids,
-		`d.state = `+postgres.DeadLettered+` and d.completed_at <= $2 and d.command = `+postgres.NoCommand, r.CreatedAt)
+		`d.state = `+postgres.DeadLettered+` and d.completed_at <= $2 and d.command = `+postgres.NoCommand+`
+		and not exists (select from events e where e.id = d.event_id and e.payload_removed_at is not null)`, r.CreatedAt)
 	if err != nil {
 		return released{}, err
 	}

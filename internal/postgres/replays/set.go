@@ -62,7 +62,7 @@ func setOf(r *webhook.Replay, wanted []string) replaySet {
 	switch r.Source {
 	case webhook.ReplayEvents:
 		set.table = "events d"
-		set.matched += " and " + eligible(&q, f, wanted)
+		set.matched += " and d.payload_removed_at is null and " + eligible(&q, f, wanted)
 		if f.EventType != "" {
 			set.matched += " and " + q.TypePasses("d.type", f.EventType)
 		}

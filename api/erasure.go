@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// removalView is the API's view of the removal of a payload.
+type removalView struct {
+	At     timestamp `json:"at"`
+	Reason string    `json:"reason"`
+}
+
+func showRemoval(r webhook.PayloadRemoval) *removalView {
+	if r.IsZero() {
+		return nil
+	}
+	return &removalView{timestamp(r.At), r.Reason}
+}
+
+// erasedView is the API's view of one event of an erasure; without an event, none has the external id.
+type erasedView struct {
+	ExternalID string           `json:"external_id"`
+	EventID    *webhook.EventID `json:"event_id"`
+	Removed    *removalView     `json:"payload_removed"`
+}
+
+// erasePayload erases the payload of one event.
+func (s *Server) erasePayload(c call) error {
+	id, err := pathID(c, webhook.ParseEventID)
+	if err != nil {
+		return err
+	}
+	q := c.parameters("cancel")
+	cancel := q.text("cancel", func(v string) bool { return v == "true" || v == "false" }, "must be true or false")
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if _, err := s.erase(c, webhook.PayloadErasure{IDs: []webhook.EventID{id}, Cancel: cancel == "true"}); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// erasePayloads erases the payloads of the events that have certain external ids.
+func (s *Server) erasePayloads(c call) error {
+	var e webhook.PayloadErasure
+	err := c.object(func(d *jsonDecoder, name string) {
+		switch name {
+		case "external_ids":
+			e.ExternalIDs = readExternalIDs(d)
+		case "cancel":
+			set(d, &e.Cancel, false, readBoolean)
+		default:
+			d.unknown()
+		}
+	}, "external_ids")
+	if err != nil {
+		return err
+	}
+	if err := s.requireTenant(c); err != nil {
+		return err
+	}
+	erased, err := s.erase(c, e)
+	if err != nil {
+		return err
+	}
+	views := make([]erasedView, 0, len(erased))
+	for _, of := range erased {
+		view := erasedView{ExternalID: of.ExternalID, Removed: showRemoval(of.Removed)}
+		if !of.EventID.IsZero() {
+			view.EventID = &of.EventID
+		}
+		views = append(views, view)
+	}
+	return c.json(http.StatusOK, map[string]any{"data": views})
+}
+
+func readExternalIDs(d *jsonDecoder) (ids []string) {
+	seen := map[string]bool{}
+	count := d.array(func(i int) {
+		if i == webhook.MaxErasures {
+			d.noteParent("has more than " + strconv.Itoa(webhook.MaxErasures) + " entries")
+		}
+		if i >= webhook.MaxErasures {
+			d.skip()
+			return
+		}
+		id := readPrintable(d, webhook.MaxExternalID)
+		if id != "" && seen[id] {
+			d.note("is listed more than once")
+		}
+		seen[id] = true
+		ids = append(ids, id)
+	})
+	if count == 0 {
+		d.note("must name at least one external id")
+	}
+	return ids
+}
+
+// erase erases payloads and signals the deliveries that are cancelled. Their workflows must be signalled
+// even if the client has disconnected.
+func (s *Server) erase(c call, e webhook.PayloadErasure) ([]webhook.ErasedPayload, error) {
+	ctx := c.Request().Context()
+	erased, cancelled, err := s.config.Erasures.ErasePayloads(ctx, c.actor(), c.tenant, e)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range cancelled {
+		s.config.Starter.Signal(context.WithoutCancel(ctx), d.Delivery, d.Command)
+	}
+	return erased, nil
+}
