@@ -4,7 +4,7 @@
 -- and its SHA-256 are then empty, so a process of the previous release does not send it either.
 alter table events
     add column payload_removed_at     timestamptz,
-    add column payload_removed_reason text, -- webhook.PayloadErased or webhook.PayloadExpired
+    add column payload_removed_reason text, -- webhook.PayloadErased
     add column removed_payload_size   integer;
 
 -- The payload's size stays, because the response to a repeated request has it.

@@ -2,11 +2,8 @@ package webhook
 
 import "time"
 
-// Reasons of a removal of a payload.
-const (
-	PayloadErased  = "erased"    // on request
-	PayloadExpired = "retention" // by the tenant's retention of payloads
-)
+// PayloadErased is the reason of a removal on request.
+const PayloadErased = "erased"
 
 // MaxErasures is the number of events that one request can name to erase their payloads.
 const MaxErasures = 100
@@ -25,7 +22,7 @@ func (r PayloadRemoval) IsZero() bool { return r.At.IsZero() }
 
 // String says what happened to the payload: "its payload was erased on request at 2026-01-31 09:30:00 UTC".
 func (r PayloadRemoval) String() string {
-	how := "was removed by the tenant's retention"
+	how := "was removed"
 	if r.Reason == PayloadErased {
 		how = "was erased on request"
 	}
