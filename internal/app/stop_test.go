@@ -93,7 +93,8 @@ func TestR11OrderOfStopping(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, map[string]any{"status": "ok", "postgresql": "ok", "temporal": "ok", "worker": "ok"}, answer)
 
-	const body = `{"type":"order.paid","payload":{}}`
+	// One for later: a request of its own would not be sent eagerly.
+	body := `{"type":"order.paid","payload":{},"deliver_at":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"}`
 	slow, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.APIAddr())
 	require.NoError(t, err)
 	defer func() { _ = slow.Close() }()

@@ -72,13 +72,13 @@ func errClosed() error {
 
 // remedyOf returns what to do after an error of a flush.
 func remedyOf(err error) groupcommit.Remedy {
-	return groupcommit.Remedy{Repeat: isConflict(err), RepeatAlone: isLocked(err), Split: isBadData(err) || isHeldUp(err)}
+	return groupcommit.Remedy{Repeat: IsConflict(err), RepeatAlone: isLocked(err), Split: isBadData(err) || isHeldUp(err)}
 }
 
-// isConflict reports a deadlock (40P01), a serialisation failure (40001) or a row that was
+// IsConflict reports a deadlock (40P01), a serialisation failure (40001) or a row that was
 // inserted into the DEFAULT partition while the partition of its day was attached (23514
 // without the name of a constraint). The same statement may succeed when it is repeated.
-func isConflict(err error) bool {
+func IsConflict(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23514" && pg.ConstraintName == "")
 }

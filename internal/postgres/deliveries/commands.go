@@ -127,12 +127,7 @@ func (s *Deliveries) endpointOf(ctx context.Context, tenantID string, id webhook
 // lockDelivery reads and locks a delivery. One without a row gets one from its outbox row, with seq 0,
 // so that any step is ahead of it.
 func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error) {
-	_, err := tx.Exec(ctx, `
-		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, due_at, give_up_at)
-		select delivery_id, event_id, endpoint_id, tenant_id, event_type, created_at, run, 0, 0, not_before, give_up_at
-		from outbox where delivery_id = $1 and tenant_id = $2
-		on conflict do nothing`, id, tenantID)
-	if err != nil {
+	if err := insertWaiting(ctx, tx, tenantID, id); err != nil {
 		return webhook.Delivery{}, err
 	}
 	rows, err := tx.Query(ctx, `select `+Columns+` from deliveries d where id = $1 and tenant_id = $2 for update`, id, tenantID)
@@ -144,6 +139,26 @@ func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.De
 		return webhook.Delivery{}, webhook.NotFound("delivery")
 	}
 	return d, err
+}
+
+// insertWaiting inserts the row of a delivery that is only in the outbox. It is repeated once: the partition of the
+// row's day may be attached at the same time.
+func insertWaiting(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.DeliveryID) error {
+	insert := func() error {
+		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `
+				insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, due_at, give_up_at)
+				select delivery_id, event_id, endpoint_id, tenant_id, event_type, created_at, run, 0, 0, not_before, give_up_at
+				from outbox where delivery_id = $1 and tenant_id = $2
+				on conflict do nothing`, id, tenantID)
+			return err
+		})
+	}
+	err := insert()
+	if postgres.IsConflict(err) {
+		err = insert()
+	}
+	return err
 }
 
 // putCommand stores the command and sets its id. A replay opens the next run instead.
