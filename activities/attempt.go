@@ -124,7 +124,7 @@ func (a *Activities) leaveRunning(ctx context.Context, exec *execution, in Attem
 		// From here on other processes must know that the request is running, and where.
 		if err := a.writeClaim(ctx, exec, in, false); err != nil {
 			a.log.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
-			a.executions.goBeforeClose(func() { a.keepClaiming(exec, in) })
+			a.executions.goFor(exec, func() { a.keepClaiming(exec, in) })
 		}
 	}
 	select {

@@ -91,7 +91,7 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 	slow := time.AfterFunc(a.fastWait, func() {
 		a.eager.Release(in.TenantID, 1)
 		if a.executions.markSlow(exec) {
-			a.executions.goBeforeClose(func() { a.claimSlow(exec, in, request.start) })
+			a.executions.goFor(exec, func() { a.claimSlow(exec, in, request.start) })
 		}
 	})
 	giveBack := sync.OnceFunc(func() {
@@ -134,14 +134,20 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 	return result, err
 }
 
-// claimSlow claims a slow eager request and has its own workflow started, which waits for it.
+// claimSlow claims a slow eager request and then has its own workflow started, which waits for it. Without the
+// claim a workflow in another process would send again.
 func (a *Activities) claimSlow(exec *execution, in AttemptInput, start EagerStart) {
-	claimed := a.executions.markClaimed(exec) && a.writeClaim(a.base, exec, in, true) == nil
-	if start.StartOwn(claimed) {
-		a.executions.markOwnStarted(exec)
-	}
-	if !claimed {
+	if a.executions.markClaimed(exec) && a.writeClaim(a.base, exec, in, true) != nil {
 		a.keepClaiming(exec, in)
+	}
+	recorded := true
+	select {
+	case <-exec.done:
+		recorded = exec.unrecorded == nil
+	default: // it has its claim
+	}
+	if start.StartOwn(recorded) {
+		a.executions.markOwnStarted(exec)
 	}
 }
 

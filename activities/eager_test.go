@@ -175,6 +175,30 @@ func TestEagerAndSlow(t *testing.T) {
 	}
 }
 
+// R11: a stop does not keep a slow eager request from its claim: another process would send it again.
+func TestEagerAndSlowWhileStopping(t *testing.T) {
+	t.Parallel()
+	b, start := setup(t), &starts{stopped: true}
+	p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = time.Second })
+	in := b.known(t, p)
+	b.Hold()
+	require.True(t, p.SendEagerly(in, start))
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p.Stop(context.WithoutCancel(t.Context()))
+	}()
+	b.awaitClaim(t, in)
+	busy, err := b.process(t, nil).attempt(in)
+	require.NoError(t, err)
+	require.False(t, busy.ClaimedUntil.IsZero())
+	b.Release()
+	<-stopped
+	require.Equal(t, 1, b.Count())
+	require.Equal(t, webhook.StateDelivered, b.delivery(t, in).State)
+}
+
 // An outcome that could not be recorded is recorded by the delivery's own workflow, and nothing is sent again.
 func TestEagerAndNotRecorded(t *testing.T) {
 	t.Parallel()

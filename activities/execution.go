@@ -233,11 +233,12 @@ func (r *executions) markClaimed(exec *execution) (first bool) {
 	return first
 }
 
-// goBeforeClose runs fn in a goroutine that close waits for, unless close has been called.
-func (r *executions) goBeforeClose(fn func()) {
+// goFor runs fn for an execution in a goroutine that close waits for. After close has been called it does so only
+// while the execution runs, for which close waits, too.
+func (r *executions) goFor(exec *execution, fn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed {
+	if !r.closed || !exec.ended() {
 		r.waiting.Go(fn)
 	}
 }
