@@ -99,6 +99,7 @@ func TestTemporalAway(t *testing.T) {
 		ids = append(ids, e.ID)
 	}
 	in.waitHealth(t, "degraded")
+	sent := r.Count() // until then first requests may have gone out eagerly
 	for range 10 {
 		began := time.Now()
 		e, waits := b.postOne("order.paid", `{}`)
@@ -107,7 +108,7 @@ func TestTemporalAway(t *testing.T) {
 	}
 	b.requireExplained(b.delivery(d.ID), "engine_away",
 		`Attempt 1 waits because Temporal has been out of reach since `+clock+`, \d+ s ago; it is made when Temporal is back\.`, "safely stored in PostgreSQL")
-	require.Equal(t, 1, r.Count(), "without an engine nothing is sent")
+	require.Equal(t, sent, r.Count(), "without an engine nothing is sent")
 
 	line.restore(t)
 	in.waitHealth(t, "ok")
