@@ -47,10 +47,10 @@ func TestErasePayloadsByExternalID(t *testing.T) {
 	b.refused(t, "admin", "POST", path, `{}`, "external_ids", "is required")
 	b.ok(t, http.StatusConflict, "admin", "POST", path, `{"external_ids":["one"]}`)
 	require.Empty(t, b.signals)
-	a := b.ok(t, http.StatusOK, "admin", "POST", path, `{"external_ids":["one","nobody"],"cancel":true}`)
+	a := b.ok(t, http.StatusOK, "admin", "POST", path, `{"external_ids":["one","unknown"],"cancel":true}`)
 	require.Equal(t, []any{
 		map[string]any{"external_id": "one", "event_id": event, "payload_removed": map[string]any{"at": "2026-01-31T09:30:00.123456Z", "reason": "erased"}},
-		map[string]any{"external_id": "nobody", "event_id": nil, "payload_removed": nil},
+		map[string]any{"external_id": "unknown", "event_id": nil, "payload_removed": nil},
 	}, a.json["data"])
 	require.Len(t, b.signals, 1)
 }
