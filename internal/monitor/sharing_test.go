@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -72,11 +73,7 @@ func TestStopCutsOffPublishing(t *testing.T) {
 	p := b.process(t)
 	p.sharing.every = time.Millisecond
 	p.Start(t.Context())
-	require.Eventually(t, func() bool {
-		var blocked int
-		row := tx.QueryRow(t.Context(), `select count(*) from pg_locks where relation = 'endpoint_health'::regclass and not granted`)
-		return row.Scan(&blocked) == nil && blocked > 0
-	}, soon, time.Millisecond)
+	storetest.AwaitTableLock(t, b.own.Pool(), "endpoint_health")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	began := time.Now()

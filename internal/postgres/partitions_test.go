@@ -123,9 +123,7 @@ func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) 
 	go func() {
 		made <- postgres.EnsurePartition(t.Context(), s.Pool(), s.Log, events.Partition(noon().Truncate(postgres.Day)))
 	}()
-	require.Eventually(t, func() bool {
-		return storetest.Query[bool](t, s, `select exists (select from pg_locks where not granted and relation = 'events_default'::regclass)`)[0]
-	}, storetest.Eventually, storetest.Poll)
+	storetest.AwaitTableLock(t, s.Pool(), "events_default")
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-made)
 	require.Equal(t, []string{"events_default"}, storetest.PartitionsOf(t, s, "events"))
@@ -137,25 +135,10 @@ func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) 
 func TestAnEventOnItsWayWhileItsPartitionIsMadeIsStored(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	today := time.Now().UTC().Truncate(postgres.Day)
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), `create table the_day (like events including all);
-		alter table events attach partition the_day for values from ('`+postgres.IDsFrom(today.Add(-postgres.Day)).String()+`')
-			to ('`+postgres.IDsFrom(today.Add(2*postgres.Day)).String()+`')`)
-	require.NoError(t, err)
-
-	accepted := make(chan error, 1)
-	go func() {
+	storetest.AttachPartition(t, b.Stores, "events", func() error {
 		_, err := b.Accept(t.Context(), storetest.NewEvent("order.paid"))
-		accepted <- err
-	}()
-	require.Eventually(t, func() bool {
-		return storetest.Query[bool](t, b.Stores, `select exists (select from pg_locks where not granted and relation = 'events_default'::regclass)`)[0]
-	}, storetest.Eventually, storetest.Poll)
-	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-accepted)
+		return err
+	})
 	require.Equal(t, []string{"the_day"}, storetest.Query[string](t, b.Stores, `select tableoid::regclass::text from events`))
 }
 

@@ -149,6 +149,8 @@ func TestLockLostToAnother(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), address)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
 	locked := make(chan error, 1)
 	go func() {
 		_, err := conn.Exec(t.Context(), `select pg_advisory_lock($1)`, int64(soleKey))
@@ -157,11 +159,10 @@ func TestLockLostToAnother(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var n int
 		require.NoError(t, admin.QueryRow(t.Context(),
-			`select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = $1::bigint & 4294967295`, int64(soleKey)).Scan(&n))
+			`select count(*) from pg_locks l join pg_database d on d.oid = l.database
+				where l.locktype = 'advisory' and not l.granted and l.objid = $1::bigint & 4294967295 and d.datname = $2`, int64(soleKey), u.Path[1:]).Scan(&n))
 		return n > 0
 	}, time.Minute, 5*time.Millisecond)
-	u, err := url.Parse(address)
-	require.NoError(t, err)
 	_, err = admin.Exec(t.Context(), `select pg_terminate_backend(l.pid) from pg_locks l join pg_database d on d.oid = l.database
 		where l.locktype = 'advisory' and l.granted and d.datname = $1`, u.Path[1:])
 	require.NoError(t, err)

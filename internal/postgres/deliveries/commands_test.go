@@ -1,13 +1,11 @@
 package deliveries_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
@@ -374,24 +372,9 @@ func TestACommandWhileAPartitionIsMadeIsStored(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	start := b.AcceptOne(t)
-	today := time.Now().UTC().Truncate(postgres.Day)
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), `create table the_day (like deliveries including all);
-		alter table deliveries attach partition the_day for values from ('`+postgres.IDsFrom(today.Add(-postgres.Day)).String()+`')
-			to ('`+postgres.IDsFrom(today.Add(2*postgres.Day)).String()+`')`)
-	require.NoError(t, err)
-
-	stored := make(chan error, 1)
-	go func() {
+	storetest.AttachPartition(t, b.Stores, "deliveries", func() error {
 		_, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandCancel)
-		stored <- err
-	}()
-	require.Eventually(t, func() bool {
-		return storetest.Query[bool](t, b.Stores, `select exists (select from pg_locks where not granted and relation = 'deliveries_default'::regclass)`)[0]
-	}, storetest.Eventually, storetest.Poll)
-	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-stored)
+		return err
+	})
 	require.Equal(t, []string{"the_day"}, storetest.Query[string](t, b.Stores, `select tableoid::regclass::text from deliveries`))
 }

@@ -245,7 +245,7 @@ func TestAutoReplayTakesTurns(t *testing.T) {
 		var waits bool
 		err := b.Pool().QueryRow(t.Context(), `select exists (select from pg_locks l
 			where not l.granted and l.locktype in ('transactionid', 'tuple') and l.pid in
-				(select pid from pg_locks where relation = 'endpoints'::regclass))`).Scan(&waits)
+				(select pid from `+storetest.LocksHere+` h where relation = 'endpoints'::regclass))`).Scan(&waits)
 		return err == nil && (waits || len(result) > 0)
 	}, storetest.Eventually, storetest.Poll)
 	first := webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Filter: webhook.ReplayFilter{EndpointID: b.Subscriber.ID}, Asked: 1}

@@ -85,14 +85,8 @@ func TestRetentionKeepsWhatIsBeingReplayed(t *testing.T) {
 				})
 				retained <- err
 			}()
-			waits := func() bool {
-				var waiting bool
-				err := b.Pool().QueryRow(t.Context(), `
-					select exists (select from pg_locks where not granted and relation = 'deliveries'::regclass)`).Scan(&waiting)
-				return err == nil && waiting
-			}
 			if neighbour == webhook.StateDelivered {
-				require.Eventually(t, waits, storetest.Eventually, storetest.Poll)
+				storetest.AwaitTableLock(t, b.Pool(), "deliveries")
 				commit()
 				require.NoError(t, <-retained)
 			} else {
@@ -220,11 +214,7 @@ func replayUnderWay(t *testing.T, b *storetest.Bundle, id webhook.DeliveryID) (c
 		_, _, err := b.Command(t.Context(), storetest.TestActor(), "acme", id, webhook.PendingCommand{Command: webhook.CommandReplay})
 		done <- err
 	}()
-	require.Eventually(t, func() bool {
-		var waiting bool
-		err := b.Pool().QueryRow(t.Context(), `select exists (select from pg_locks where not granted and relation = 'audit_log'::regclass)`).Scan(&waiting)
-		return err == nil && waiting
-	}, storetest.Eventually, storetest.Poll)
+	storetest.AwaitTableLock(t, b.Pool(), "audit_log")
 	return func() {
 		_, err := conn.Exec(t.Context(), `commit`)
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/postgres"
@@ -133,6 +134,41 @@ func Query[T any](t *testing.T, s *Stores, sql string, args ...any) []T {
 	list, err := pgx.CollectRows(rows, pgx.RowTo[T])
 	require.NoError(t, err)
 	return list
+}
+
+// LocksHere are the rows of pg_locks that belong to the current database, as an expression for
+// FROM. Test databases are copies of one, so a table has the same oid in all of them.
+const LocksHere = `(select * from pg_locks where database = (select oid from pg_database where datname = current_database()))`
+
+// AwaitTableLock returns when a session waits for a lock on the table.
+func AwaitTableLock(t *testing.T, pool *pgxpool.Pool, table string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := pool.QueryRow(t.Context(), `
+			select exists (select from `+LocksHere+` l where not granted and relation = $1::regclass)`, table).Scan(&waits)
+		return err == nil && waits
+	}, Eventually, Poll)
+}
+
+// AttachPartition runs do while the partition of this day, named the_day, is being attached to
+// the table: do finds the DEFAULT partition locked, and the attachment is committed before do returns.
+func AttachPartition(t *testing.T, s *Stores, table string, do func() error) {
+	t.Helper()
+	today := time.Now().UTC().Truncate(postgres.Day)
+	tx, err := s.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `create table the_day (like `+table+` including all);
+		alter table `+table+` attach partition the_day for values from ('`+postgres.IDsFrom(today.Add(-postgres.Day)).String()+`')
+			to ('`+postgres.IDsFrom(today.Add(2*postgres.Day)).String()+`')`)
+	require.NoError(t, err)
+
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	AwaitTableLock(t, s.Pool(), table+"_default")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-done)
 }
 
 // RequireCode requires an error of a code.

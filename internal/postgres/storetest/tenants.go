@@ -48,7 +48,7 @@ func BreakAudit(t *testing.T, s *Stores) {
 func WaitsForALock(t *testing.T, s *Stores) bool {
 	t.Helper()
 	return Query[bool](t, s, `
-		select exists (select from pg_locks w join pg_locks h on h.pid = w.pid
+		select exists (select from pg_locks w join `+LocksHere+` h on h.pid = w.pid
 			where not w.granted and h.relation = 'tenants'::regclass)`)[0]
 }
 
