@@ -31,11 +31,7 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 		if rebased == maxRebases {
 			return AttemptResult{}, fmt.Errorf("record %s: other steps were recorded before it %d times", in.DeliveryID, maxRebases)
 		}
-		step.Seq = status.Seq + 1
-		if status.Attempts >= step.Attempts { // both processes have sent the attempt
-			step.Attempts, step.RunAttempts = status.Attempts+1, status.RunAttempts+1
-			step.Attempt.Number = step.Attempts
-		}
+		step.Seq, step.Overrides = status.Seq+1, status.Attempts >= step.Attempts
 		status, err = a.store.RecordStep(ctx, step)
 	}
 	if err != nil {

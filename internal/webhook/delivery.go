@@ -87,6 +87,8 @@ type Step struct {
 	Attempt     *Attempt // the attempt of this step; nil for none
 	// KeepOutbox keeps the outbox row, because no workflow has been started for the delivery yet.
 	KeepOutbox bool `json:"-"`
+	// Overrides: the attempt was delivered, and takes the place of the same attempt of another process, which was not.
+	Overrides bool `json:"-"`
 }
 
 // SetDeadLettered makes the delivery a dead letter, with a workflow of its own. Every delivery that

@@ -82,6 +82,17 @@ var insertAttempts = `
 		delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body) ` + attemptRows.Query(1) + `
 	on conflict (delivery_id, run, number) do nothing`
 
+// queueOverrides deletes the attempts that those of the steps take the place of. See webhook.Step.
+func queueOverrides(b *pgx.Batch, steps []*recording) {
+	for _, r := range steps {
+		if r.Step.Overrides && r.Step.Attempt != nil {
+			b.Queue(`delete from attempts a where delivery_id = $1 and run = $2 and number = $3 and decision <> $4
+				and exists (select from deliveries d where d.id = a.delivery_id and d.state = `+postgres.Delivered+`)`,
+				r.Step.DeliveryID, r.Step.Attempt.Run, r.Step.Attempt.Number, int16(retry.Delivered))
+		}
+	}
+}
+
 type attemptBatch []attemptRow
 
 func (rows attemptBatch) queue(b *pgx.Batch) {

@@ -72,6 +72,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 		}
 	}
 	batch.Queue(upsertStep, append(stepRows.Args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
+	queueOverrides(batch, highest)
 	attempts.queue(batch)
 	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
