@@ -38,7 +38,7 @@ const (
 
 // schedule is the retry policy's: short, without jitter.
 func schedule() []time.Duration {
-	return []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}
+	return []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond}
 }
 
 // action is what a step does.
@@ -146,7 +146,7 @@ func script(random *rand.Rand, endpoint int) []receivertest.Step {
 			of(2, receivertest.Step{Status: http.StatusServiceUnavailable, Header: later}), of(1, receivertest.Step{Status: http.StatusTooManyRequests, Header: later}),
 			of(1, receivertest.Step{Drop: true}), of(1, receivertest.Step{Raw: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"}))
 	case slow:
-		likely = slices.Concat(of(12, receivertest.Step{Delay: 50 * time.Millisecond}), of(5, receivertest.Step{Delay: 1100 * time.Millisecond}),
+		likely = slices.Concat(of(24, receivertest.Step{Delay: 50 * time.Millisecond}), of(8, receivertest.Step{Delay: 1100 * time.Millisecond}),
 			of(1, receivertest.Step{Hang: true}))
 	case refusing:
 		likely = slices.Concat(of(2, receivertest.Step{Status: http.StatusBadRequest}), of(1, ok))

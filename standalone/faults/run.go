@@ -119,16 +119,17 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 	return stored, rest, nil
 }
 
-// leftBehind is what is left of all tenants although all is at rest: claims, and workflows other than those of dead letters.
+// leftBehind is what is left of all tenants although all is at rest: claims, replays, and workflows other than those of dead letters.
 func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
 	ctx, cancel := context.WithTimeout(ctx, leftPatience)
 	defer cancel()
 	for {
 		var left []string
-		var claimed, dead int
-		err := errors.Join(conn.QueryRow(ctx, claims).Scan(&claimed), conn.QueryRow(ctx, deadLetters).Scan(&dead))
-		if claimed > 0 {
-			left = append(left, fmt.Sprintf("%d claims", claimed))
+		var claimed, replaying, dead int
+		err := errors.Join(conn.QueryRow(ctx, claims).Scan(&claimed), conn.QueryRow(ctx, replays).Scan(&replaying),
+			conn.QueryRow(ctx, deadLetters).Scan(&dead))
+		if claimed+replaying > 0 {
+			left = append(left, fmt.Sprintf("%d claims, %d replays", claimed, replaying))
 		}
 		working, busy := r.in.workflows(ctx, "WorkflowType IN ('DeliveryWorkflow', 'FanoutWorkflow', 'ReplayWorkflow')")
 		waiting, busyToo := r.in.workflows(ctx, "WorkflowType = 'DeadLetterWorkflow'")
