@@ -25,6 +25,7 @@ type window struct {
 	start, end time.Time
 	recorded   map[attemptKey]bool // what the database knew just after a kill; nil if it was not asked
 	duplicates cause               // that the class allows
+	frozen     bool                // processes stood still, so that what they had decided before happens after it
 	missed     bool                // the fault did not happen: no process reached the failpoint
 }
 
@@ -32,7 +33,7 @@ const (
 	inTheSocket = time.Second                    // what a dead process has written reaches the receiver a moment later
 	lateAnswer  = requestTimeout + 2*time.Second // a request lives that long, with its write
 	earliness   = 50 * time.Millisecond          // by which clocks may differ when delays are compared
-	inTime      = time.Second                    // in which a command that was acknowledged reaches an attempt
+	inTime      = 500 * time.Millisecond         // in which a command that was acknowledged reaches an attempt
 )
 
 // during reports whether a moment is within the fault, or so near that it may be the cause.
@@ -283,8 +284,9 @@ func (c *checker) commands(p *promise, attempts []attempt) {
 			continue
 		}
 		for i, a := range attempts {
-			again := i > 0 && attempts[i-1].run == a.run
-			if again && a.started.After(k.acked.Add(inTime)) && !c.w.during(a.started) && !p.replayedAfter(k) {
+			looks := p.delayed || i > 0 && attempts[i-1].run == a.run
+			frozen := c.w.frozen && c.w.during(a.started)
+			if looks && a.started.After(k.acked.Add(inTime)) && !frozen && !p.replayedAfter(k) {
 				c.unexpected("delivery %s: attempt %d was made %s after the cancel was acknowledged", p.delivery, a.number, a.started.Sub(k.acked))
 			}
 		}

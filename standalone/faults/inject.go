@@ -112,6 +112,7 @@ func terminate(names ...string) injection {
 func stop(d time.Duration, names ...string) injection {
 	return func(ctx context.Context, s *scene) error {
 		parts := s.parts(names)
+		s.window.frozen = true
 		if err := signalAll(syscall.SIGSTOP, parts...); err != nil {
 			return err
 		}
@@ -125,6 +126,7 @@ func stopPostgres(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
+	s.window.frozen = true
 	all := append(childrenOf(postmaster), postmaster)
 	signal := func(number syscall.Signal) {
 		for _, id := range all {

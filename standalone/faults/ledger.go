@@ -34,6 +34,7 @@ type ledger struct {
 type promise struct {
 	delivery, event string
 	endpoint        int
+	delayed         bool // its first attempt was not due at once
 	commands        []command
 }
 
@@ -62,7 +63,7 @@ func newLedger() *ledger {
 }
 
 // acknowledge adds an event and its deliveries.
-func (l *ledger) acknowledge(number int, kind, payload string, e event) {
+func (l *ledger) acknowledge(number int, kind, payload string, delayed bool, e event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if earlier, known := l.events[number]; known && earlier.ID != e.ID {
@@ -72,7 +73,7 @@ func (l *ledger) acknowledge(number int, kind, payload string, e event) {
 	l.payloads[e.ID], l.types[e.ID] = payload, kind
 	for _, d := range e.Deliveries {
 		if l.promised[d.ID] == nil {
-			l.promised[d.ID] = &promise{delivery: d.ID, event: e.ID, endpoint: l.endpointOf[d.EndpointID]}
+			l.promised[d.ID] = &promise{delivery: d.ID, event: e.ID, endpoint: l.endpointOf[d.EndpointID], delayed: delayed}
 		}
 	}
 }

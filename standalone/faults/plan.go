@@ -98,14 +98,17 @@ func newPlan(seed uint64) plan {
 	for range 3 {
 		p.post(random, 5+random.IntN(15), []int{steady, flaky, capped, everyone}[random.IntN(4)], 0)
 	}
-	for range 4 {
-		p.post(random, 1, []int{steady, flaky}[random.IntN(2)], between(random, 100*time.Millisecond, 1500*time.Millisecond))
+	for range 6 {
+		p.post(random, 1, []int{steady, flaky}[random.IntN(2)], between(random, 100*time.Millisecond, 2*time.Second))
 	}
 	for range 40 {
 		p.steps = append(p.steps, step{
 			at: between(random, 100*time.Millisecond, loadTime), action: []action{cancel, retryNow, reschedule, replay, discard}[random.IntN(5)],
 			event: random.IntN(p.events), endpoint: random.IntN(endpoints), delay: between(random, 0, time.Second),
 		})
+	}
+	for n := range 3 { // of the delayed events, which come last
+		p.steps = append(p.steps, step{at: between(random, 400*time.Millisecond, loadTime), action: cancel, event: p.events - 1 - n, endpoint: steady})
 	}
 	p.add(random, pauseEndpoint, paused, 0, 500*time.Millisecond)
 	p.add(random, resumeEndpoint, paused, 600*time.Millisecond, 1200*time.Millisecond)
