@@ -108,13 +108,14 @@ func listClasses(stdout io.Writer) error {
 }
 
 // build makes the binaries of a source tree, with failpoints.
-func build(ctx context.Context, source, into string) (b binaries, err error) {
+func build(ctx context.Context, source, into string, flags ...string) (b binaries, err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return b, fmt.Errorf("find this program: %w", err)
 	}
 	b.standalone, b.cluster = filepath.Join(into, "everpost"), filepath.Join(into, "everpost-cluster")
 	for out, from := range map[string][2]string{b.standalone: {"standalone", "."}, b.cluster: {".", "./cmd/everpost"}} {
-		command := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(source, from[0]), "-buildvcs=false", "-tags", "failpoint", "-o", out, from[1])
+		args := slices.Concat([]string{"build", "-C", filepath.Join(source, from[0]), "-buildvcs=false", "-tags", "failpoint", "-o", out}, flags, []string{from[1]})
+		command := exec.CommandContext(ctx, "go", args...)
 		if text, err := command.CombinedOutput(); err != nil {
 			return b, fmt.Errorf("build %s: %w\n%s", from[1], err, text)
 		}

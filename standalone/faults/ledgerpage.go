@@ -1,0 +1,3 @@
+package main
+
+func writeLedger(string, string) error { return nil }
