@@ -67,10 +67,10 @@ type verdict struct {
 func check(l *ledger, r *record, w window, most int) *verdict {
 	c := &checker{l, r, w, &verdict{duplicates: map[string]int{}}, map[string][]arrival{}}
 	for _, text := range l.problems {
-		c.unexpected("%s", text)
+		c.unexpectedf("%s", text)
 	}
 	for _, text := range r.left {
-		c.unexpected("left behind: %s", text)
+		c.unexpectedf("left behind: %s", text)
 	}
 	c.arrivals()
 	for _, p := range l.sorted() {
@@ -78,14 +78,14 @@ func check(l *ledger, r *record, w window, most int) *verdict {
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.deliveries)) {
 		if l.promised[id] == nil {
-			c.unexpected("delivery %s is in the record and was never acknowledged", id)
+			c.unexpectedf("delivery %s is in the record and was never acknowledged", id)
 		}
 	}
 	for number, e := range l.events {
 		c.matched(number, e)
 	}
 	if l.most > most {
-		c.unexpected("%d requests at a time to an endpoint that takes %d; the senders together may send %d", l.most, maxInFlight, most)
+		c.unexpectedf("%d requests at a time to an endpoint that takes %d; the senders together may send %d", l.most, maxInFlight, most)
 	}
 	return c.v
 }
@@ -98,11 +98,11 @@ type checker struct {
 	arrivalOf map[string][]arrival // by delivery
 }
 
-func (c *checker) lost(format string, args ...any) {
+func (c *checker) lostf(format string, args ...any) {
 	c.v.lost = append(c.v.lost, fmt.Sprintf(format, args...))
 }
 
-func (c *checker) unexpected(format string, args ...any) {
+func (c *checker) unexpectedf(format string, args ...any) {
 	c.v.unexpected = append(c.v.unexpected, fmt.Sprintf(format, args...))
 }
 
@@ -112,14 +112,14 @@ func (c *checker) arrivals() {
 		p := c.l.promised[a.delivery]
 		switch {
 		case p == nil:
-			c.unexpected("a request for delivery %q, event %q, which was never acknowledged", a.delivery, a.event)
+			c.unexpectedf("a request for delivery %q, event %q, which was never acknowledged", a.delivery, a.event)
 			continue
 		case p.event != a.event || p.endpoint != a.endpoint:
-			c.unexpected("delivery %s of event %s to endpoint %d arrived as event %s at endpoint %d", p.delivery, p.event, p.endpoint, a.event, a.endpoint)
+			c.unexpectedf("delivery %s of event %s to endpoint %d arrived as event %s at endpoint %d", p.delivery, p.event, p.endpoint, a.event, a.endpoint)
 		case a.body != c.l.payloads[a.event] || a.kind != c.l.types[a.event]:
-			c.unexpected("delivery %s arrived with type %s and payload %.60q", p.delivery, a.kind, a.body)
+			c.unexpectedf("delivery %s arrived with type %s and payload %.60q", p.delivery, a.kind, a.body)
 		case a.signature != nil:
-			c.unexpected("delivery %s: %v", p.delivery, a.signature)
+			c.unexpectedf("delivery %s: %v", p.delivery, a.signature)
 		}
 		c.arrivalOf[a.delivery] = append(c.arrivalOf[a.delivery], a)
 	}
@@ -134,7 +134,7 @@ func (c *checker) matched(number int, e event) {
 	for i := range endpoints {
 		wants := c.l.types[e.ID] == eventType(everyone) || c.l.types[e.ID] == eventType(i)
 		if wants != got[i] && i != deleted {
-			c.lost("event %d (%s) and endpoint %d: matched %t, but it wants it: %t", number, e.ID, i, got[i], wants)
+			c.lostf("event %d (%s) and endpoint %d: matched %t, but it wants it: %t", number, e.ID, i, got[i], wants)
 		}
 	}
 }
@@ -144,11 +144,12 @@ func (c *checker) promise(p *promise) {
 	c.v.acknowledged++
 	d, known := c.r.deliveries[p.delivery]
 	if !known {
-		c.lost("delivery %s to endpoint %d was acknowledged and is not in the record; %d requests arrived", p.delivery, p.endpoint, len(c.arrivalOf[p.delivery]))
+		c.lostf("delivery %s to endpoint %d was acknowledged and is not in the record; %d requests arrived",
+			p.delivery, p.endpoint, len(c.arrivalOf[p.delivery]))
 		return
 	}
 	if d.event != p.event || c.l.endpointOf[d.endpoint] != p.endpoint {
-		c.unexpected("delivery %s is recorded for event %s and endpoint %s", p.delivery, d.event, d.endpoint)
+		c.unexpectedf("delivery %s is recorded for event %s and endpoint %s", p.delivery, d.event, d.endpoint)
 	}
 	attempts, arrivals := c.r.attempts[p.delivery], c.arrivalOf[p.delivery]
 	c.end(p, d, attempts, arrivals)
@@ -160,6 +161,7 @@ func (c *checker) promise(p *promise) {
 
 // end checks that a delivery is at exactly one end, for a reason.
 func (c *checker) end(p *promise, d delivery, attempts []attempt, arrivals []arrival) {
+	removed := p.endpoint == deleted && c.l.removal
 	last := attempt{}
 	if n := len(attempts); n > 0 && attempts[n-1].run == d.run {
 		last = attempts[n-1]
@@ -169,27 +171,27 @@ func (c *checker) end(p *promise, d delivery, attempts []attempt, arrivals []arr
 		c.v.delivered++
 		arrived := slices.ContainsFunc(arrivals, func(a arrival) bool { return a.number == last.number && a.status/100 == 2 })
 		if !last.delivered || !arrived {
-			c.lost("delivery %s to endpoint %d is said to be delivered by attempt %d, and no receiver accepted that", p.delivery, p.endpoint, last.number)
+			c.lostf("delivery %s to endpoint %d is said to be delivered by attempt %d, and no receiver accepted that", p.delivery, p.endpoint, last.number)
 		}
 	case webhook.StateDeadLettered:
 		c.v.dead++
 		if !last.permanent && d.inRun < maxAttempts {
-			c.unexpected("delivery %s is a dead letter after %d attempts, the last answered %d", p.delivery, d.inRun, last.status)
+			c.unexpectedf("delivery %s is a dead letter after %d attempts, the last answered %d", p.delivery, d.inRun, last.status)
 		}
 	case webhook.StateCancelled:
 		c.v.cancelled++
-		if !p.asked(cancel) && !(p.endpoint == deleted && c.l.removal) {
-			c.lost("delivery %s to endpoint %d is cancelled, which nobody asked for", p.delivery, p.endpoint)
+		if !p.asked(cancel) && !removed {
+			c.lostf("delivery %s to endpoint %d is cancelled, which nobody asked for", p.delivery, p.endpoint)
 		}
 	case webhook.StateDiscarded:
 		c.v.discarded++
-		if !p.asked(discard) && !p.asked(cancel) && !(p.endpoint == deleted && c.l.removal) {
-			c.lost("delivery %s to endpoint %d is discarded, which nobody asked for", p.delivery, p.endpoint)
+		if !p.asked(discard) && !p.asked(cancel) && !removed {
+			c.lostf("delivery %s to endpoint %d is discarded, which nobody asked for", p.delivery, p.endpoint)
 		}
 	case webhook.StatePending, webhook.StateRetrying, webhook.StateHeld:
-		c.lost("delivery %s to endpoint %d is still %s after %d attempts", p.delivery, p.endpoint, d.state, d.attempts)
+		c.lostf("delivery %s to endpoint %d is still %s after %d attempts", p.delivery, p.endpoint, d.state, d.attempts)
 	default:
-		c.unexpected("delivery %s is in state %d", p.delivery, d.state)
+		c.unexpectedf("delivery %s is in state %d", p.delivery, d.state)
 	}
 }
 
@@ -205,22 +207,22 @@ func (c *checker) runs(p *promise, d delivery, attempts []attempt) {
 		}
 	}
 	if d.run < 1+acknowledged || d.run > 1+asked {
-		c.unexpected("delivery %s had %d runs; %d replays were acknowledged, %d asked for", p.delivery, d.run, acknowledged, asked)
+		c.unexpectedf("delivery %s had %d runs; %d replays were acknowledged, %d asked for", p.delivery, d.run, acknowledged, asked)
 	}
 	if d.attempts != len(attempts) {
-		c.unexpected("delivery %s had %d attempts, of which %d are in the record", p.delivery, d.attempts, len(attempts))
+		c.unexpectedf("delivery %s had %d attempts, of which %d are in the record", p.delivery, d.attempts, len(attempts))
 	}
 	count := map[int]int{}
 	for i, a := range attempts {
 		count[a.run]++
 		if a.number != i+1 {
-			c.unexpected("delivery %s: attempt %d is missing or out of order", p.delivery, i+1)
+			c.unexpectedf("delivery %s: attempt %d is missing or out of order", p.delivery, i+1)
 		}
 		if a.delivered && i+1 < len(attempts) && attempts[i+1].run == a.run {
-			c.unexpected("delivery %s was delivered by attempt %d and attempted again in the same run", p.delivery, a.number)
+			c.unexpectedf("delivery %s was delivered by attempt %d and attempted again in the same run", p.delivery, a.number)
 		}
 		if count[a.run] > maxAttempts && !p.asked(retryNow) && !p.asked(reschedule) {
-			c.unexpected("delivery %s had more than %d attempts in run %d", p.delivery, maxAttempts, a.run)
+			c.unexpectedf("delivery %s had more than %d attempts in run %d", p.delivery, maxAttempts, a.run)
 		}
 	}
 }
@@ -234,19 +236,19 @@ func (c *checker) agreement(p *promise, d delivery, attempts []attempt, arrivals
 	for _, a := range attempts {
 		answered := slices.ContainsFunc(byNumber[a.number], func(at arrival) bool { return at.status == a.status })
 		if a.status > 0 && !answered {
-			c.unexpected("delivery %s: attempt %d is recorded with status %d, which no receiver gave", p.delivery, a.number, a.status)
+			c.unexpectedf("delivery %s: attempt %d is recorded with status %d, which no receiver gave", p.delivery, a.number, a.status)
 		}
 	}
 	for number, at := range byNumber {
 		first := at[0].at
 		known := slices.ContainsFunc(attempts, func(a attempt) bool { return a.number == number })
 		if !known && (d.state < webhook.StateDeadLettered || !c.w.during(first)) {
-			c.unexpected("delivery %s: attempt %d arrived and is not in the record", p.delivery, number)
+			c.unexpectedf("delivery %s: attempt %d arrived and is not in the record", p.delivery, number)
 		}
 		for range at[1:] {
 			why := c.w.excuses(attemptKey{p.delivery, number}, first)
 			if why == never || len(at) > 3 {
-				c.unexpected("delivery %s: attempt %d arrived %d times, %s after the fault began, without a cause",
+				c.unexpectedf("delivery %s: attempt %d arrived %d times, %s after the fault began, without a cause",
 					p.delivery, number, len(at), first.Sub(c.w.start).Round(time.Millisecond))
 				break
 			}
@@ -263,7 +265,8 @@ func (c *checker) pace(p *promise, attempts []attempt) {
 	delays, inRun := schedule(), 0
 	for i := 1; i < len(attempts); i++ {
 		before, now := attempts[i-1], attempts[i]
-		if inRun++; before.run != now.run {
+		inRun++
+		if before.run != now.run {
 			inRun = 0
 			continue
 		}
@@ -272,7 +275,7 @@ func (c *checker) pace(p *promise, attempts []attempt) {
 			wait = max(wait, time.Second)
 		}
 		if after := now.started.Sub(before.ended); after < wait-earliness {
-			c.unexpected("delivery %s: attempt %d was made %s after attempt %d, not %s", p.delivery, now.number, after, before.number, wait)
+			c.unexpectedf("delivery %s: attempt %d was made %s after attempt %d, not %s", p.delivery, now.number, after, before.number, wait)
 		}
 	}
 }
@@ -287,7 +290,7 @@ func (c *checker) commands(p *promise, attempts []attempt) {
 			looks := p.delayed || i > 0 && attempts[i-1].run == a.run
 			frozen := c.w.frozen && c.w.during(a.started)
 			if looks && a.started.After(k.acked.Add(inTime)) && !frozen && !p.replayedAfter(k) {
-				c.unexpected("delivery %s: attempt %d was made %s after the cancel was acknowledged", p.delivery, a.number, a.started.Sub(k.acked))
+				c.unexpectedf("delivery %s: attempt %d was made %s after the cancel was acknowledged", p.delivery, a.number, a.started.Sub(k.acked))
 			}
 		}
 	}

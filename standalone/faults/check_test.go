@@ -123,8 +123,11 @@ func TestCheckFindsDamage(t *testing.T) {
 		"signature":        {func(s *story) { s.l.arrivals[0].signature = errors.New("no matching signature") }, "no matching signature"},
 		"another status":   {func(s *story) { s.l.arrivals[1].status = 503 }, "status 500, which no receiver gave"},
 		"twice, no cause":  {func(s *story) { s.l.arrivals = append(s.l.arrivals, s.l.arrivals[0]) }, "attempt 1 arrived 2 times"},
-		"attempt unknown":  {func(s *story) { s.l.arrivals = append(s.l.arrivals, s.l.arrivals[0]); s.l.arrivals[3].number = 2 }, "attempt 2 arrived and is not in the record"},
-		"attempt missing":  {func(s *story) { s.r.attempts[s.second()] = s.r.attempts[s.second()][1:] }, "attempt 1 is missing or out of order"},
+		"attempt unknown": {func(s *story) {
+			s.l.arrivals = append(s.l.arrivals, s.l.arrivals[0])
+			s.l.arrivals[3].number = 2
+		}, "attempt 2 arrived and is not in the record"},
+		"attempt missing": {func(s *story) { s.r.attempts[s.second()] = s.r.attempts[s.second()][1:] }, "attempt 1 is missing or out of order"},
 		"after its success": {func(s *story) {
 			s.r.attempts[s.second()][0].delivered = true
 		}, "attempted again in the same run"},
@@ -143,7 +146,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			s.command(s.second(), cancel, 200)
 		}, "attempt 2 was made 700ms after the cancel was acknowledged"},
 		"left behind":        {func(s *story) { s.r.left = []string{"1 claims"} }, "left behind: 1 claims"},
-		"a caller's answer":  {func(s *story) { s.l.problem("answered %d", 500) }, "answered 500"},
+		"a caller's answer":  {func(s *story) { s.l.problemf("answered %d", 500) }, "answered 500"},
 		"too many at a time": {func(s *story) { s.l.most = maxInFlight + 1 }, "3 requests at a time"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (s *scene) snapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // it was only read from
+	defer conn.Close(ctx)
 	s.window.recorded, err = readRecorded(ctx, conn, s.tenant)
 	return err
 }
@@ -153,7 +154,7 @@ func childrenOf(parent int) (ids []int) {
 			continue
 		}
 		// The parent is the second field after the name, which is in parentheses.
-		after := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		after := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(after) > 1 && after[1] == strconv.Itoa(parent) {
 			ids = append(ids, id)
 		}
@@ -187,14 +188,14 @@ func signalPostgres(number syscall.Signal) injection {
 	}
 }
 
-// inDatabase runs f on a connection of its own, and again on a new one while that fails.
+// inDatabase runs f on a connection of its own.
 func inDatabase(f func(ctx context.Context, conn *pgx.Conn) error) injection {
 	return func(ctx context.Context, s *scene) error {
 		conn, err := s.in.dial(ctx)
 		if err != nil {
 			return err
 		}
-		defer conn.Close(ctx) //nolint:errcheck // what matters has been answered
+		defer conn.Close(ctx)
 		return f(ctx, conn)
 	}
 }
@@ -237,7 +238,8 @@ func killSession(ctx context.Context, s *scene) error {
 func terminateSessions(ctx context.Context, s *scene) error {
 	return inDatabase(func(ctx context.Context, conn *pgx.Conn) error {
 		for range 4 {
-			err := execute(ctx, conn, `select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'`)
+			err := execute(ctx, conn, `select pg_terminate_backend(pid) from pg_stat_activity
+				where pid <> pg_backend_pid() and backend_type = 'client backend'`)
 			if err := errors.Join(err, pause(ctx, 200*time.Millisecond)); err != nil {
 				return err
 			}
@@ -297,8 +299,8 @@ func readOnly(ctx context.Context, s *scene) error {
 }
 
 // during keeps something bad for a while.
-func during(ctx context.Context, make func() error, end func() error) error {
-	return errors.Join(make(), pause(ctx, shortly), end())
+func during(ctx context.Context, begin, end func() error) error {
+	return errors.Join(begin(), pause(ctx, shortly), end())
 }
 
 // onReceivers makes the links to all receivers bad.

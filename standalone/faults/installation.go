@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func install(ctx context.Context, b binaries, s shape) (_ *installation, err err
 		}
 	}()
 	// As root the database runs as another user, which has to enter.
-	if err := os.Chmod(home, 0o711); err != nil { //nolint:gosec // nothing in it can be listed
+	if err := os.Chmod(home, 0o711); err != nil {
 		return nil, fmt.Errorf("open %s: %w", home, err)
 	}
 	if in.log, err = os.OpenFile(filepath.Join(home, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
@@ -75,7 +76,10 @@ func install(ctx context.Context, b binaries, s shape) (_ *installation, err err
 	if err != nil {
 		return nil, err
 	}
-	return in, in.connect()
+	if err := in.connect(); err != nil {
+		return nil, err
+	}
+	return in, nil
 }
 
 // common are the settings of every shape.
@@ -160,12 +164,15 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 	return nil
 }
 
+// accessRules let every login of this machine in, without a password.
+const accessRules = "local all everpost trust\nhost all everpost 127.0.0.0/8 trust\n"
+
 // startDatabase starts PostgreSQL on an address of its own. Without a password, on loopback only.
 func (in *installation) startDatabase(ctx context.Context) (address string, err error) {
 	n := addresses.Add(1)
 	host := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8%64, os.Getpid()%256, n%250+1)
 	access := filepath.Join(in.home, "pg_hba.conf")
-	if err := os.WriteFile(access, []byte("local all all trust\nhost all all 127.0.0.0/8 trust\n"), 0o644); err != nil { //nolint:gosec // as above
+	if err := os.WriteFile(access, []byte(accessRules), 0o644); err != nil {
 		return "", fmt.Errorf("write access rules: %w", err)
 	}
 	dir := filepath.Join(in.home, "database")
@@ -250,12 +257,12 @@ func (in *installation) postmaster() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the database's address: %w", err)
 	}
-	lock, err := os.ReadFile(filepath.Join(u.Query().Get("host"), ".s.PGSQL.5432.lock")) //nolint:gosec // PostgreSQL's own file
+	lock, err := os.ReadFile(filepath.Join(u.Query().Get("host"), ".s.PGSQL.5432.lock"))
 	if err != nil {
 		return 0, fmt.Errorf("find PostgreSQL's process: %w", err)
 	}
 	first, _, _ := bytes.Cut(lock, []byte("\n"))
-	return strconv.Atoi(string(first)) //nolint:wrapcheck // says what was read
+	return strconv.Atoi(string(first))
 }
 
 func (in *installation) part(name string) *part {
@@ -273,8 +280,8 @@ func (in *installation) remove() error {
 	if in.engine != nil {
 		in.engine.Close()
 	}
-	for i := len(in.parts) - 1; i >= 0; i-- {
-		all = append(all, in.parts[i].stop())
+	for _, p := range slices.Backward(in.parts) {
+		all = append(all, p.stop())
 	}
 	if in.database != nil {
 		all = append(all, in.database.Stop(context.Background()))

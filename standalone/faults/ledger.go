@@ -78,8 +78,8 @@ func (l *ledger) acknowledge(number int, kind, payload string, delayed bool, e e
 	}
 }
 
-// problem adds an answer that a caller must never see.
-func (l *ledger) problem(format string, args ...any) {
+// problemf adds an answer that a caller must never see.
+func (l *ledger) problemf(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.problems = append(l.problems, fmt.Sprintf(format, args...))

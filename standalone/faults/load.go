@@ -29,7 +29,7 @@ type event struct {
 
 // load runs a plan against an installation.
 type load struct {
-	plan      plan
+	plan      *plan
 	tenant    string
 	apis      []*client.Client
 	receivers *receivers
@@ -145,7 +145,9 @@ func (l *load) do(ctx context.Context, turn int, s step) {
 		l.ledger.mu.Lock()
 		l.ledger.replayed[s.endpoint]++
 		l.ledger.mu.Unlock()
-		_, _ = l.call(ctx, turn, http.MethodPost, fields{"source": "dead_letters", "endpoint_id": l.ledger.ids[s.endpoint], "rate_per_minute": 60_000}, nil, "replays")
+		_, _ = l.call(ctx, turn, http.MethodPost, fields{
+			"source": "dead_letters", "endpoint_id": l.ledger.ids[s.endpoint], "rate_per_minute": 60_000,
+		}, nil, "replays")
 	}
 }
 
@@ -187,7 +189,7 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 		switch status {
 		case 0, http.StatusConflict, http.StatusServiceUnavailable, http.StatusTooManyRequests: // no answer; the try before is under way; later
 		default:
-			l.ledger.problem("event %d was answered with %d: %v", s.event, status, err)
+			l.ledger.problemf("event %d was answered with %d: %v", s.event, status, err)
 			return
 		}
 		_ = pause(ctx, repostAfter)

@@ -55,7 +55,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	planted := flags.String("planted", "", "run the planted bugs with these names instead (all: every one), and write -results")
 	list := flags.Bool("list", false, "list the classes, and run nothing")
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // the flag package has printed it
+		return err
 	}
 	if *list {
 		return listClasses(stdout)
@@ -79,7 +79,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 		o.shapes = append(o.shapes, s)
 	}
 	for n := range *seeds {
-		o.seeds = append(o.seeds, uint64(n)+1) //nolint:gosec // not negative
+		o.seeds = append(o.seeds, uint64(n)+1)
 	}
 	if *seed != 0 {
 		o.seeds = []uint64{*seed}
@@ -89,7 +89,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("make a directory: %w", err)
 	}
-	defer os.RemoveAll(work) //nolint:errcheck // the system's own directory
+	defer os.RemoveAll(work)
 	b, err := build(ctx, *source, work)
 	if err != nil {
 		return err
@@ -114,8 +114,8 @@ func build(ctx context.Context, source, into string, flags ...string) (b binarie
 	}
 	b.standalone, b.cluster = filepath.Join(into, "everpost"), filepath.Join(into, "everpost-cluster")
 	for out, from := range map[string][2]string{b.standalone: {"standalone", "."}, b.cluster: {".", "./cmd/everpost"}} {
-		args := slices.Concat([]string{"build", "-C", filepath.Join(source, from[0]), "-buildvcs=false", "-tags", "failpoint", "-o", out}, flags, []string{from[1]})
-		command := exec.CommandContext(ctx, "go", args...)
+		args := append([]string{"build", "-C", filepath.Join(source, from[0]), "-buildvcs=false", "-tags", "failpoint", "-o", out}, flags...)
+		command := exec.CommandContext(ctx, "go", append(args, from[1])...)
 		if text, err := command.CombinedOutput(); err != nil {
 			return b, fmt.Errorf("build %s: %w\n%s", from[1], err, text)
 		}

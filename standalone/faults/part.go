@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/everpost/everpost/internal/processtest"
 )
@@ -73,16 +72,6 @@ func (p *part) restart(ctx context.Context) error {
 		return err
 	}
 	return p.ready(ctx)
-}
-
-// killedBy waits until the process has ended by itself, as it does at a failpoint.
-func (p *part) died(d time.Duration) bool {
-	select {
-	case <-p.process.Exited():
-		return true
-	case <-time.After(d):
-		return false
-	}
 }
 
 func (p *part) stop() error {

@@ -86,9 +86,9 @@ type plan struct {
 }
 
 // newPlan derives a plan from a seed. It is pure.
-func newPlan(seed uint64) plan {
+func newPlan(seed uint64) *plan {
 	random := rand.New(rand.NewPCG(seed, 24))
-	p := plan{seed: seed, faultAt: between(random, faultAfter, faultUntil)}
+	p := &plan{seed: seed, faultAt: between(random, faultAfter, faultUntil)}
 	for range 50 {
 		p.post(random, 1, random.IntN(endpoints), 0)
 	}
@@ -146,7 +146,8 @@ func script(random *rand.Rand, endpoint int) []receivertest.Step {
 	switch endpoint {
 	case flaky:
 		likely = slices.Concat(of(12, ok), of(3, receivertest.Step{Status: http.StatusInternalServerError}),
-			of(2, receivertest.Step{Status: http.StatusServiceUnavailable, Header: later}), of(1, receivertest.Step{Status: http.StatusTooManyRequests, Header: later}),
+			of(2, receivertest.Step{Status: http.StatusServiceUnavailable, Header: later}),
+			of(1, receivertest.Step{Status: http.StatusTooManyRequests, Header: later}),
 			of(1, receivertest.Step{Drop: true}), of(1, receivertest.Step{Raw: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"}))
 	case slow:
 		likely = slices.Concat(of(24, receivertest.Step{Delay: 50 * time.Millisecond}), of(8, receivertest.Step{Delay: 1100 * time.Millisecond}),
@@ -174,7 +175,7 @@ func eventType(endpoint int) string {
 }
 
 // String is the plan as text, a step in a line.
-func (p plan) String() string {
+func (p *plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d events, the fault begins at %s\n", p.seed, p.events, p.faultAt)
 	for _, s := range p.steps {

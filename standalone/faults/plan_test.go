@@ -12,7 +12,8 @@ import (
 
 func TestPlanFollowsFromSeed(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, newPlan(7), newPlan(7))
+	first, second := newPlan(7), newPlan(7)
+	require.Equal(t, first, second)
 	require.NotEqual(t, newPlan(7).String(), newPlan(8).String())
 }
 

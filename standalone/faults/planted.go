@@ -82,7 +82,7 @@ func parseBug(name string, text []byte) (b plantedBug, err error) {
 	return b, errors.Join(failures[:]...)
 }
 
-var patchedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)`)
+var patchedFile = regexp.MustCompile(`(?m)^\+{3} b/(\S+)`)
 
 // apply writes the patched files below a directory and returns the overlay with which go builds the source as if it were patched.
 func (b plantedBug) apply(ctx context.Context, source, into string) (overlay string, err error) {
@@ -97,7 +97,7 @@ func (b plantedBug) apply(ctx context.Context, source, into string) (overlay str
 			return "", fmt.Errorf("read what is patched: %w", err)
 		}
 		copied := filepath.Join(into, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(copied), 0o755), os.WriteFile(copied, text, 0o644)); err != nil { //nolint:gosec // source is no secret
+		if err := errors.Join(os.MkdirAll(filepath.Dir(copied), 0o755), os.WriteFile(copied, text, 0o644)); err != nil {
 			return "", fmt.Errorf("copy what is patched: %w", err)
 		}
 		replace[filepath.Join(source, name)] = copied
@@ -162,7 +162,7 @@ func (b plantedBug) run(ctx context.Context, source string) (found, error) {
 	if err != nil {
 		return f, fmt.Errorf("make a directory: %w", err)
 	}
-	defer os.RemoveAll(work) //nolint:errcheck // the system's own directory
+	defer os.RemoveAll(work)
 	overlay, err := b.apply(ctx, source, work)
 	if err != nil {
 		return f, err
@@ -176,7 +176,7 @@ func (b plantedBug) run(ctx context.Context, source string) (found, error) {
 	for seed := range b.seeds {
 		f.Seeds++
 		for _, c := range b.classes {
-			r, err := h.run(ctx, c, uint64(seed)+1, io.Discard) //nolint:gosec // not negative
+			r, err := h.run(ctx, c, uint64(seed)+1, io.Discard)
 			if err != nil {
 				return f, errors.Join(err, h.end())
 			}
@@ -193,7 +193,7 @@ func (b plantedBug) run(ctx context.Context, source string) (found, error) {
 func writePlanted(dir string, all []found) error {
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err == nil {
-		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, plantedFile), append(text, '\n'), 0o644)) //nolint:gosec // no secret
+		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, plantedFile), append(text, '\n'), 0o644))
 	}
 	if err != nil {
 		return fmt.Errorf("write the planted bugs: %w", err)

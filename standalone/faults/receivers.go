@@ -13,7 +13,7 @@ type receivers struct {
 }
 
 // startReceivers starts the receivers of a plan. What arrives is added to the ledger.
-func startReceivers(p plan, l *ledger) (*receivers, error) {
+func startReceivers(p *plan, l *ledger) (*receivers, error) {
 	r := &receivers{}
 	for i := range r.all {
 		one, err := receivertest.Start(receivertest.Options{OnRequest: func(request receivertest.Request, s receivertest.Step) { l.arrive(i, request, s) }})

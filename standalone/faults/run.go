@@ -60,7 +60,7 @@ func (r run) do(ctx context.Context) (result, error) {
 		return result{}, fmt.Errorf("inject %s: %w", r.class.name, injected)
 	}
 	if err := loading.Err(); err != nil {
-		l.problem("events were not acknowledged within %s", time.Since(started).Round(time.Second))
+		l.problemf("events were not acknowledged within %s", time.Since(started).Round(time.Second))
 	}
 	stored, rest, err := r.settle(ctx, work)
 	if err != nil {
@@ -83,13 +83,13 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 	patient, cancel := context.WithTimeout(ctx, restPatience)
 	defer cancel()
 	if err := work.settle(patient); err != nil {
-		work.ledger.problem("%v", err)
+		work.ledger.problemf("%v", err)
 	}
 	conn, err := r.in.dial(patient)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // it was only read from
+	defer conn.Close(ctx)
 	var left []string
 	for {
 		missing, err := atRest(patient, conn, work.tenant)

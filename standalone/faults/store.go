@@ -42,7 +42,7 @@ func readRecord(ctx context.Context, conn *pgx.Conn, tenant string) (*record, er
 	rows, _ := conn.Query(ctx, `select id, event_id, endpoint_id, state, run, attempts, run_attempts from deliveries where tenant_id = $1`, tenant)
 	if _, err := pgx.ForEachRow(rows, []any{&id, &event, &endpoint, &state, &d.run, &d.attempts, &d.inRun}, func() error {
 		d.event, d.endpoint = webhook.EventID(event).String(), webhook.EndpointID(endpoint).String()
-		d.state = webhook.State(state) //nolint:gosec // written from a State
+		d.state = webhook.State(state)
 		r.deliveries[webhook.DeliveryID(id).String()] = d
 		return nil
 	}); err != nil {

@@ -22,7 +22,7 @@ func runTemporal(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	database := flags.String("database", "", "`URL` of the PostgreSQL to use")
 	listen := flags.String("listen", "127.0.0.1:0", "address of the frontend")
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // the flag package has printed it
+		return err
 	}
 	server, err := temporald.Start(ctx, temporald.Options{
 		DatabaseURL: *database, Listen: *listen, Namespace: client.DefaultNamespace, SearchAttributes: namespace.WorkflowAttributes(), Shards: 4,
