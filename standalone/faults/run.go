@@ -91,10 +91,13 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 	}
 	defer conn.Close(ctx)
 	var left []string
-	for {
-		missing, err := atRest(patient, conn, work.tenant)
-		if err == nil && missing == "" {
+	for missing := ""; ; {
+		now, err := atRest(patient, conn, work.tenant)
+		if err == nil && now == "" {
 			break
+		}
+		if err == nil {
+			missing = now
 		}
 		if patient.Err() != nil {
 			left = append(left, "after "+restPatience.String()+": "+missing)
