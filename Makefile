@@ -101,6 +101,25 @@ isolation: build bin/isolation ## measure that a receiver in trouble costs its n
 bin/isolation:
 	$(GO) build -buildvcs=false -o $@ ./bench/isolation
 
+# For example FAULTS_FLAGS='-classes kill-all -shapes split -seed 7'; bin/faults -help lists them.
+FAULTS_FLAGS ?= -seeds 3 -budget 1h
+
+.PHONY: faults
+faults: bin/faults ## let installations fail in every way under load, and check that nothing is lost (docs/reliability.md)
+	exec bin/faults $(FAULTS_FLAGS)
+
+.PHONY: planted-bugs
+planted-bugs: bin/faults ## plant one bug after the other, and check that the faults find them: half an hour
+	exec bin/faults -planted all -results docs/reliability
+
+.PHONY: faults-report
+faults-report: bin/faults ## write the tables of docs/reliability.md anew from the results beside it
+	exec bin/faults -report docs/reliability.md -results docs/reliability
+
+.PHONY: bin/faults
+bin/faults:
+	cd standalone && $(GO) build -buildvcs=false -o ../$@ ./faults
+
 # Not for the command line: what `make test` runs once it has a PostgreSQL.
 .PHONY: test-modules
 test-modules:

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -103,6 +104,7 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	defer limit.Stop()
 	select {
 	case <-exec.done:
+		failpoint.Hit("attempt-result")
 		return exec.result, exec.err
 	case <-limit.C:
 		return a.leaveRunning(ctx, exec, in)

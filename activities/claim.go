@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -34,6 +35,7 @@ func (a *Activities) payloadWithRightToSend(
 	if err != nil {
 		return nil, AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("claim attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
+	failpoint.Hit("claim-after")
 	a.outage.end()
 	a.executions.markClaimed(exec)
 	status := claimed.Status

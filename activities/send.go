@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
@@ -36,10 +37,12 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 		return webhook.Attempt{}, err
 	}
 	policy, _ := target.PolicyInForce()
+	failpoint.Hit("send-before")
 	response := sender.Send(ctx, egress.Request{
 		EndpointID: target.ID.String(), TenantID: target.TenantID, Version: target.Version, URL: target.URL, Header: header, Body: body,
 		Timeout: target.Timeout, MaxIdle: target.MaxInFlight, Auth: target.Auth, Certificate: target.Certificate,
 	})
+	failpoint.Hit("send-after")
 	if response.InternalFault {
 		return webhook.Attempt{}, &sendError{response.Err}
 	}

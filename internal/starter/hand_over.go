@@ -7,6 +7,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -28,6 +29,7 @@ func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) erro
 		return activities.ErrCrowded
 	}
 	defer s.handOvers.Release(h.TenantID, 1)
+	failpoint.Hit("hand-over-before")
 	options := s.ownOptions(h.Ref)
 	// The delivery may have had its own workflow before, which held it and has ended.
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -31,6 +32,7 @@ func (s *Starter) isScheduled(start *webhook.Start) bool {
 // start starts deliveries: in as few workflows as possible, and in their own those that may not share
 // one. Deliveries that are likely to take long share workflows among themselves.
 func (s *Starter) start(batch []webhook.Start) {
+	failpoint.Hit("start-before")
 	s.gatherings.started(time.Now())
 	var shared, slow, own []webhook.Start
 	for _, start := range batch {
@@ -46,6 +48,7 @@ func (s *Starter) start(batch []webhook.Start) {
 	single := s.startShared(shared)
 	single = append(single, s.startShared(slow)...)
 	s.startEach(append(single, own...))
+	failpoint.Hit("start-after")
 }
 
 // startEach starts deliveries in their own workflows.

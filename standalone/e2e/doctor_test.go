@@ -21,7 +21,7 @@ func TestSetupTemporal(t *testing.T) {
 	t.Parallel()
 	address, name := shared(t).addr["temporal"], newNamespace("setup")
 	setup := func(env settings, args ...string) finished {
-		all := settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}.with(env)
+		all := settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}.With(env)
 		f, err := runToEnd(contextFor(t, patience), all, append([]string{"setup-temporal"}, args...)...)
 		require.NoError(t, err)
 		return f
@@ -37,16 +37,16 @@ func TestSetupTemporal(t *testing.T) {
 		{nil, "namespace " + name + ": exists, keeps workflows that have ended for 48 h\nsearch attributes: all exist"},
 	} {
 		f := setup(nil, step.args...)
-		require.Zero(t, f.code, f.stderr)
-		require.Equal(t, step.want, strings.TrimSpace(f.stdout))
+		require.Zero(t, f.Code, f.Stderr)
+		require.Equal(t, step.want, strings.TrimSpace(f.Stdout))
 	}
 
 	f := setup(settings{"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "--wait=1s")
-	require.Equal(t, 5, f.code)
-	require.Contains(t, f.stderr, "no answer from Temporal at 127.0.0.1:1: TEMPORAL_ADDRESS: dial tcp 127.0.0.1:1: connect: connection refused")
+	require.Equal(t, 5, f.Code)
+	require.Contains(t, f.Stderr, "no answer from Temporal at 127.0.0.1:1: TEMPORAL_ADDRESS: dial tcp 127.0.0.1:1: connect: connection refused")
 	f = setup(nil, "--retention=30m")
-	require.Equal(t, 2, f.code)
-	require.Contains(t, f.stderr, "--retention: 30m0s: Temporal keeps workflows for 1h or more")
+	require.Equal(t, 2, f.Code)
+	require.Contains(t, f.Stderr, "--retention: 30m0s: Temporal keeps workflows for 1h or more")
 }
 
 // A search attribute of another type is not replaced, and stays without damage.
@@ -72,8 +72,8 @@ func TestSetupTemporalWithAnotherType(t *testing.T) {
 	})
 	f, err := runToEnd(ctx, settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}, "setup-temporal")
 	require.NoError(t, err)
-	require.Equal(t, 1, f.code)
-	require.Contains(t, f.stderr, "search attribute EventType: the namespace has it as Int, not Keyword")
+	require.Equal(t, 1, f.Code)
+	require.Contains(t, f.Stderr, "search attribute EventType: the namespace has it as Int, not Keyword")
 }
 
 // finding is what doctor says of one check.
@@ -95,8 +95,8 @@ func doctor(t *testing.T, env settings) (checks, finished) {
 		OK     bool      `json:"ok"`
 		Checks []finding `json:"checks"`
 	}
-	require.NoError(t, json.Unmarshal([]byte(f.stdout), &report), f.stderr)
-	require.Equal(t, report.OK, f.code == 0)
+	require.NoError(t, json.Unmarshal([]byte(f.Stdout), &report), f.Stderr)
+	require.Equal(t, report.OK, f.Code == 0)
 	found := checks{}
 	for _, c := range report.Checks {
 		found[c.Check] = c
@@ -111,9 +111,9 @@ func doctor(t *testing.T, env settings) (checks, finished) {
 func TestDoctorOfStandalone(t *testing.T) {
 	t.Parallel()
 	in := shared(t)
-	env := in.env.with(settings{"EVERPOST_TEMPORAL_LISTEN": in.addr["temporal"]})
+	env := in.env.With(settings{"EVERPOST_TEMPORAL_LISTEN": in.addr["temporal"]})
 	found, f := doctor(t, env)
-	require.Zero(t, f.code, f.stdout)
+	require.Zero(t, f.Code, f.Stdout)
 	for name, c := range found {
 		require.Equal(t, "ok", c.Verdict, "%s: %s", name, c.Detail)
 	}
@@ -121,12 +121,12 @@ func TestDoctorOfStandalone(t *testing.T) {
 
 	text, err := runToEnd(contextFor(t, patience), env, "doctor")
 	require.NoError(t, err)
-	require.Regexp(t, `(?m)^ok +database +PostgreSQL \d+`, text.stdout)
+	require.Regexp(t, `(?m)^ok +database +PostgreSQL \d+`, text.Stdout)
 
 	env["EVERPOST_DATA_DIR"] = t.TempDir()
 	found, f = doctor(t, env)
-	require.Equal(t, 1, f.code)
-	require.Contains(t, f.stderr, "everpost: there are problems: see above")
+	require.Equal(t, 1, f.Code)
+	require.Contains(t, f.Stderr, "everpost: there are problems: see above")
 	require.Equal(t, "problem", found["database"].Verdict)
 	require.Equal(t, "skipped", found["schema"].Verdict)
 }
@@ -138,21 +138,21 @@ func TestDoctorOfACluster(t *testing.T) {
 	in := cluster(t, address, namespace, nil)
 
 	found, f := doctor(t, in.env)
-	require.Zero(t, f.code, f.stdout)
+	require.Zero(t, f.Code, f.Stdout)
 	require.Equal(t, "warning", found["roles"].Verdict, "the test's login is a superuser")
 	require.Equal(t, "skipped", found["disk"].Verdict)
 	for _, name := range []string{"settings", "database", "schema", "clock", "keys", "temporal", "workers", "backlog", "egress"} {
 		require.Equal(t, "ok", found[name].Verdict, "%s: %s", name, found[name].Detail)
 	}
 
-	invalid, err := runToEnd(contextFor(t, patience), in.env.with(settings{"EVERPOST_OPERATOR_KEY": "short"}), "doctor")
+	invalid, err := runToEnd(contextFor(t, patience), in.env.With(settings{"EVERPOST_OPERATOR_KEY": "short"}), "doctor")
 	require.NoError(t, err)
-	require.Equal(t, 2, invalid.code)
-	require.Contains(t, invalid.stderr, "EVERPOST_OPERATOR_KEY: must be a secret of 32 characters or more")
+	require.Equal(t, 2, invalid.Code)
+	require.Contains(t, invalid.Stderr, "EVERPOST_OPERATOR_KEY: must be a secret of 32 characters or more")
 	checked, err := runToEnd(contextFor(t, patience), in.env, "migrate", "--check")
 	require.NoError(t, err)
-	require.Zero(t, checked.code, checked.stderr)
-	require.Contains(t, checked.stdout, "the database is up to date")
+	require.Zero(t, checked.Code, checked.Stderr)
+	require.Contains(t, checked.Stdout, "the database is up to date")
 
 	for _, test := range []struct {
 		name                   string
@@ -168,18 +168,18 @@ func TestDoctorOfACluster(t *testing.T) {
 		{"no TLS", settings{"TEMPORAL_ADDRESS": "temporal.example.com:7233"}, "settings", "problem", "would not be encrypted"},
 		{"no proxy", settings{"EVERPOST_EGRESS_PROXY": "http://someone:canary@127.0.0.1:1"}, "egress", "problem", "the proxy 127.0.0.1:1 does not answer"},
 	} {
-		found, f := doctor(t, in.env.with(test.env))
+		found, f := doctor(t, in.env.With(test.env))
 		require.Equal(t, test.verdict, found[test.check].Verdict, "%s: %+v", test.name, found[test.check])
 		require.Contains(t, found[test.check].Detail, test.detail, test.name)
-		require.Equal(t, test.verdict == "problem", f.code == 1, test.name)
-		require.NotContains(t, f.stdout+f.stderr, "canary", test.name)
+		require.Equal(t, test.verdict == "problem", f.Code == 1, test.name)
+		require.NotContains(t, f.Stdout+f.Stderr, "canary", test.name)
 	}
 
 	// With a secret on record a missing key is noticed.
 	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
-	found, _ = doctor(t, in.env.with(settings{"EVERPOST_KEK": "7Z0J3Qh4V0m5oS9yXnq2b8tKcRrW1uEfAaLlDdGgHhM="}))
+	found, _ = doctor(t, in.env.With(settings{"EVERPOST_KEK": "7Z0J3Qh4V0m5oS9yXnq2b8tKcRrW1uEfAaLlDdGgHhM="}))
 	require.Equal(t, "problem", found["keys"].Verdict)
 	require.Contains(t, found["keys"].Detail, "the key is missing that encrypts 1 signing secrets")
-	require.NoError(t, in.process.terminate())
+	require.NoError(t, in.process.Terminate())
 }

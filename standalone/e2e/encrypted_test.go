@@ -49,7 +49,7 @@ func TestEncryptedHistories(t *testing.T) {
 	reopen := func(env settings) {
 		t.Helper()
 		require.NoError(t, in.stop())
-		in.env = in.env.with(env)
+		in.env = in.env.With(env)
 		in.restart(t)
 	}
 	reopen(settings{"EVERPOST_ENCRYPT_HISTORIES": "true", "EVERPOST_KEK": first})

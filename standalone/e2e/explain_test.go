@@ -42,8 +42,8 @@ func (b *bundle) run(args ...string) string {
 	b.t.Helper()
 	f, err := runToEnd(contextFor(b.t, patience), settings{"EVERPOST_URL": b.in.addr["api"], "EVERPOST_KEY": b.in.key, "EVERPOST_TENANT": b.tenant}, args...)
 	require.NoError(b.t, err)
-	require.Zero(b.t, f.code, f.stderr)
-	return f.stdout
+	require.Zero(b.t, f.Code, f.Stderr)
+	return f.Stdout
 }
 
 // elapsing are the parts of a sentence that depend on when it is made.

@@ -22,7 +22,7 @@ import (
 const longRecovery = 2 * time.Minute
 
 // kill9 kills the whole instance and whatever it leaves behind must go by itself.
-func (in *instance) kill9() { in.process.kill() }
+func (in *instance) kill9() { in.process.Kill() }
 
 func TestKilledWithDeliveriesUnderWay(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		moment := time.Duration(random.Int64N(int64(2 * time.Second)))
 		select {
 		case <-time.After(moment):
-		case <-in.process.exited:
+		case <-in.process.Exited():
 			require.Fail(t, "it ended by itself", "life %d", n)
 		}
 		in.kill9()
@@ -139,7 +139,7 @@ func TestPostgreSQLKilled(t *testing.T) {
 		})
 		s.waitMore(t, 50) // by itself
 	}
-	require.True(t, in.process.running(), "the process has lived through it")
+	require.True(t, in.process.Running(), "the process has lived through it")
 	in.requireOneServer(t)
 	acked := s.end(t)
 	_, refused, broken := s.count()

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+
+	"github.com/everpost/everpost/internal/processtest"
 )
 
 // instance is a standalone installation in a directory of its own. It may live
@@ -64,7 +66,7 @@ func newInstance() (*instance, error) {
 func ownInstance(t *testing.T, further settings) *instance {
 	t.Helper()
 	in := ownHome(t)
-	in.env = in.env.with(further)
+	in.env = in.env.With(further)
 	require.NoError(t, in.start(contextFor(t, startPatience)))
 	return in
 }
@@ -83,7 +85,7 @@ func ownHome(t *testing.T) *instance {
 	require.NoError(t, err)
 	t.Cleanup(in.remove)
 	t.Cleanup(func() {
-		if in.process != nil && in.process.running() {
+		if in.process != nil && in.process.Running() {
 			if err := in.stop(); err != nil {
 				t.Errorf("stop the instance: %v", err)
 			}
@@ -122,12 +124,12 @@ func (in *instance) tail(begin int64) string {
 
 // start runs it and waits until it is ready. After the first time the ports are fixed.
 func (in *instance) start(ctx context.Context) error {
-	p, err := launchProgram(cmp.Or(in.program, binary), in.env, in.log, "standalone")
+	p, err := processtest.Launch(cmp.Or(in.program, binary), in.env, in.log, "standalone")
 	if err != nil {
 		return err
 	}
 	in.process = p
-	if in.addr, err = p.ready(ctx); err != nil {
+	if in.addr, err = p.Ready(ctx); err != nil {
 		return err
 	}
 	for setting, field := range map[string]string{
@@ -146,7 +148,7 @@ func (in *instance) start(ctx context.Context) error {
 // stop is SIGTERM.
 func (in *instance) stop() error {
 	in.http.CloseIdleConnections()
-	return in.process.terminate()
+	return in.process.Terminate()
 }
 
 // restart starts it again after stop or kill, on the same data and ports.
@@ -198,7 +200,7 @@ func (in *instance) requireOneServer(t *testing.T) {
 		return
 	}
 	require.Equal(t, []int{in.postmaster(t)}, ids)
-	require.Equal(t, in.process.command.Process.Pid, parentOf(ids[0]), "PostgreSQL is an orphan")
+	require.Equal(t, in.process.Command.Process.Pid, parentOf(ids[0]), "PostgreSQL is an orphan")
 }
 
 // temporal is a client of the embedded Temporal that closes with the test.

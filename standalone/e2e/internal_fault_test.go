@@ -106,11 +106,11 @@ func TestNoWorkerForAWhile(t *testing.T) {
 	in := cluster(t, address, namespace, nil)
 	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	hook := b.endpoint(r, "/hook", nil)
-	require.NoError(t, in.process.terminate())
+	require.NoError(t, in.process.Terminate())
 	var err error
 	in.process, err = launch(in.env, in.log, "api")
 	require.NoError(t, err)
-	in.addr, err = in.process.ready(contextFor(t, startPatience))
+	in.addr, err = in.process.Ready(contextFor(t, startPatience))
 	require.NoError(t, err)
 	b.client = in.client()
 	ctx, database := contextFor(t, 3*patience), in.record(t)
@@ -155,7 +155,7 @@ func TestNoWorkerForAWhile(t *testing.T) {
 	worker, err := launch(in.env, in.log, "worker")
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := worker.terminate(); err != nil {
+		if err := worker.Terminate(); err != nil {
 			t.Errorf("stop the worker: %v", err)
 		}
 	})

@@ -79,7 +79,7 @@ func TestKilledAtOnceAndStartedAtOnce(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	in := ownHome(t)
-	in.program, in.env = self, in.env.with(settings{lazyInit: binary})
+	in.program, in.env = self, in.env.With(settings{lazyInit: binary})
 	r := newReceiver(t)
 	var (
 		b   *bundle
@@ -88,7 +88,7 @@ func TestKilledAtOnceAndStartedAtOnce(t *testing.T) {
 	for life := range lives {
 		require.NoError(t, in.start(contextFor(t, startPatience)), "life %d", life)
 		reaper := in.process
-		t.Cleanup(reaper.kill)
+		t.Cleanup(reaper.Kill)
 		if b == nil {
 			b = newBundle(t, in, in.client(), "acme")
 			b.endpoint(r, "/hook", nil)
@@ -97,7 +97,7 @@ func TestKilledAtOnceAndStartedAtOnce(t *testing.T) {
 		e, _ := b.postOne("order.paid", `{}`)
 		ids = append(ids, e.ID)
 		postmaster := in.postmaster(t)
-		require.Contains(t, killBelow(t, reaper.command.Process.Pid), postmaster)
+		require.Contains(t, killBelow(t, reaper.Command.Process.Pid), postmaster)
 		for _, lock := range []string{"postmaster.pid", ".s.PGSQL.5432.lock"} {
 			require.FileExists(t, filepath.Join(in.data, "postgres", lock), "it had no time to remove it")
 		}

@@ -15,7 +15,7 @@ func TestMCP(t *testing.T) {
 	t.Parallel()
 	b, r, d := waiting(t)
 	command := exec.Command(binary, "mcp", "--write")
-	command.Env = settings{"EVERPOST_URL": b.in.addr["api"], "EVERPOST_KEY": b.in.key, "EVERPOST_TENANT": b.tenant}.environ()
+	command.Env = settings{"EVERPOST_URL": b.in.addr["api"], "EVERPOST_KEY": b.in.key, "EVERPOST_TENANT": b.tenant}.Environ()
 	agent := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil) // one that cannot ask its user
 	session, err := agent.Connect(contextFor(t, patience), &mcp.CommandTransport{Command: command}, nil)
 	require.NoError(t, err)

@@ -161,7 +161,7 @@ func TestCommandsAndKills(t *testing.T) {
 		// The moment is the input of this test, not something to wait for.
 		select {
 		case <-time.After(between):
-		case <-in.process.exited:
+		case <-in.process.Exited():
 			require.Fail(t, "it ended by itself")
 		}
 		in.kill9()

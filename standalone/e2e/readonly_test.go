@@ -33,7 +33,7 @@ func TestTemporalThatCannotWrite(t *testing.T) {
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if in.process != nil && in.process.running() {
+		if in.process != nil && in.process.Running() {
 			if err := in.stop(); err != nil {
 				t.Errorf("stop the instance: %v", err)
 			}
@@ -43,7 +43,7 @@ func TestTemporalThatCannotWrite(t *testing.T) {
 		}
 	})
 	server := database.URL(localpg.Database)
-	in.env = in.env.with(settings{"EVERPOST_DATABASE_URL": server})
+	in.env = in.env.With(settings{"EVERPOST_DATABASE_URL": server})
 	require.NoError(t, in.start(contextFor(t, startPatience)))
 	ctx := contextFor(t, 3*patience)
 	temporal, other := onDatabase(ctx, t, server, temporald.MainDatabase), onDatabase(ctx, t, server, localpg.Database)

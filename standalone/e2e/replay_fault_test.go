@@ -172,7 +172,7 @@ func TestReplayOfManyDeadLetters(t *testing.T) {
 // memory is what the process holds, in bytes; 0 where the system does not say.
 func (in *instance) memory(t *testing.T) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", in.process.command.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", in.process.Command.Process.Pid))
 	if err != nil {
 		return 0
 	}

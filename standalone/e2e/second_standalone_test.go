@@ -27,7 +27,7 @@ func TestTwoStandalonesOnOneDatabase(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if first.process != nil {
-			first.process.kill()
+			first.process.Kill()
 		}
 		if err := database.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -40,17 +40,17 @@ func TestTwoStandalonesOnOneDatabase(t *testing.T) {
 	require.NoError(t, err)
 
 	fresh := first.env // with ports of its own
-	first.env = first.env.with(settings{"EVERPOST_DATABASE_URL": database.URL("everpost")})
+	first.env = first.env.With(settings{"EVERPOST_DATABASE_URL": database.URL("everpost")})
 	require.NoError(t, first.start(ctx))
 	for _, name := range []string{"everpost", "other"} {
-		second := fresh.with(settings{"EVERPOST_DATABASE_URL": database.URL(name), "EVERPOST_DATA_DIR": filepath.Join(first.home, "second")})
+		second := fresh.With(settings{"EVERPOST_DATABASE_URL": database.URL(name), "EVERPOST_DATA_DIR": filepath.Join(first.home, "second")})
 		f, err := runToEnd(ctx, second, "standalone")
 		require.NoError(t, err)
 		requireOneLine(t, f, "PostgreSQL cannot be used: another everpost standalone (", "uses this database: stop that one")
 	}
 	f, err := runToEnd(ctx, first.env, "migrate") // what else uses the database is free to
 	require.NoError(t, err)
-	require.Zero(t, f.code, f.stderr)
+	require.Zero(t, f.Code, f.Stderr)
 
 	// A start right after the first was killed.
 	first.kill9()
@@ -78,11 +78,11 @@ func TestTwoStandalonesOnOneDatabase(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, <-stolen)
 	select {
-	case <-first.process.exited:
+	case <-first.process.Exited():
 	case <-time.After(patience):
 		require.Fail(t, "it goes on without the lock")
 	}
-	require.Equal(t, 1, first.process.command.ProcessState.ExitCode())
+	require.Equal(t, 1, first.process.Command.ProcessState.ExitCode())
 	require.Contains(t, first.tail(0), "everpost: PostgreSQL cannot be used any more: another everpost standalone")
 }
 
@@ -98,7 +98,7 @@ func TestDatabaseInTheClear(t *testing.T) {
 		require.NoError(t, err)
 		requireUsage(t, f, "EVERPOST_DATABASE_URL: PostgreSQL at db.example.invalid, port 5432, is not on this machine",
 			"sslmode=verify-full", "sslmode=disable")
-		require.NotContains(t, f.stderr, "canary", command)
+		require.NotContains(t, f.Stderr, "canary", command)
 		require.NoDirExists(t, data, "nothing was started")
 	}
 	u, err := url.Parse(elsewhere)
@@ -106,5 +106,5 @@ func TestDatabaseInTheClear(t *testing.T) {
 	u.RawQuery = "sslmode=disable"
 	f, err := runToEnd(contextFor(t, patience), settings{"EVERPOST_DATABASE_URL": u.String()}, "keys", "list")
 	require.NoError(t, err)
-	require.NotContains(t, f.stderr, "sslmode", "it was tried")
+	require.NotContains(t, f.Stderr, "sslmode", "it was tried")
 }

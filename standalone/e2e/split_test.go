@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/internal/processtest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -70,8 +71,8 @@ func newSplit(t *testing.T, temporal, namespace string, both bool) *split {
 	s := &split{t: t, binary: buildCluster(t, in.home), log: in.log, url: database.URL(localpg.Database)}
 	t.Cleanup(func() {
 		for _, m := range s.all {
-			if m.process != nil && m.process.running() {
-				if err := m.process.terminate(); err != nil {
+			if m.process != nil && m.process.Running() {
+				if err := m.process.Terminate(); err != nil {
 					t.Errorf("stop everpost %s: %v", m.command, err)
 				}
 			}
@@ -86,16 +87,16 @@ func newSplit(t *testing.T, temporal, namespace string, both bool) *split {
 		"EVERPOST_ADMIN_LISTEN": "127.0.0.1:0",
 		"EVERPOST_ALLOW_HTTP":   "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",
 	}
-	f, err := runToEndOf(contextFor(t, startPatience), s.binary, s.env, "migrate")
+	f, err := processtest.Run(contextFor(t, startPatience), s.binary, s.env, "migrate")
 	require.NoError(t, err)
-	require.Zero(t, f.code, f.stderr)
+	require.Zero(t, f.Code, f.Stderr)
 	of := func(command string, env settings) (members []*member) {
 		for range splitWorkers {
 			members = append(members, &member{s: s, command: command, env: env})
 		}
 		return members
 	}
-	listening := s.env.with(settings{"EVERPOST_LISTEN": "127.0.0.1:0"})
+	listening := s.env.With(settings{"EVERPOST_LISTEN": "127.0.0.1:0"})
 	if both {
 		s.all = of("serve", listening)
 		s.apis, s.workers = s.all, s.all
@@ -120,13 +121,13 @@ func (m *member) start() {
 func (m *member) launch() {
 	m.s.t.Helper()
 	var err error
-	m.process, err = launchProgram(m.s.binary, m.env, m.s.log, m.command)
+	m.process, err = processtest.Launch(m.s.binary, m.env, m.s.log, m.command)
 	require.NoError(m.s.t, err)
 }
 
 func (m *member) waitReady() {
 	m.s.t.Helper()
-	addr, err := m.process.ready(contextFor(m.s.t, startPatience))
+	addr, err := m.process.Ready(contextFor(m.s.t, startPatience))
 	require.NoError(m.s.t, err)
 	m.addr.Store(&addr)
 }
@@ -170,8 +171,8 @@ func (s *split) recorded() map[string]int {
 // kill is kill -9 of one process. It returns when that happened, and what was recorded then.
 func (m *member) kill() crash {
 	m.s.t.Helper()
-	require.True(m.s.t, m.process.running(), "%s has ended by itself", m.command)
-	m.process.kill()
+	require.True(m.s.t, m.process.Running(), "%s has ended by itself", m.command)
+	m.process.Kill()
 	return crash{at: time.Now(), worker: m.command != "api", recorded: m.s.recorded()}
 }
 

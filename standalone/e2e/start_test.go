@@ -29,15 +29,15 @@ func requireUsage(t *testing.T, f finished, contains ...string) {
 
 func requireFailure(t *testing.T, f finished, code int, contains ...string) {
 	t.Helper()
-	require.Equal(t, code, f.code, f.stderr)
-	require.NotContains(t, f.stdout, "ready ")
+	require.Equal(t, code, f.Code, f.Stderr)
+	require.NotContains(t, f.Stdout, "ready ")
 	var lines []string
-	for line := range strings.Lines(f.stderr) {
+	for line := range strings.Lines(f.Stderr) {
 		if !strings.HasPrefix(line, "{") {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
-	require.Len(t, lines, 1, f.stderr)
+	require.Len(t, lines, 1, f.Stderr)
 	for _, part := range contains {
 		require.Contains(t, lines[0], part)
 	}
@@ -68,7 +68,7 @@ func TestUnusableCommandLine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f, err := runToEnd(contextFor(t, patience), data.with(c.env), c.args...)
+			f, err := runToEnd(contextFor(t, patience), data.With(c.env), c.args...)
 			require.NoError(t, err)
 			requireUsage(t, f, c.names)
 			require.NoDirExists(t, data["EVERPOST_DATA_DIR"], "nothing was started")
@@ -80,7 +80,7 @@ func TestSecondStartWhileRunning(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
-	f, err := runToEnd(contextFor(t, patience), b.in.env.with(settings{
+	f, err := runToEnd(contextFor(t, patience), b.in.env.With(settings{
 		"EVERPOST_LISTEN": "127.0.0.1:0", "EVERPOST_ADMIN_LISTEN": "127.0.0.1:0",
 		"EVERPOST_TEMPORAL_LISTEN": "127.0.0.1:0", "EVERPOST_UI_LISTEN": "127.0.0.1:0",
 	}), "standalone")
@@ -99,7 +99,7 @@ func TestTakenPort(t *testing.T) {
 	defer taken.Close()
 	// One after the other: all use the same data directory.
 	for _, setting := range []string{"EVERPOST_LISTEN", "EVERPOST_ADMIN_LISTEN", "EVERPOST_TEMPORAL_LISTEN", "EVERPOST_UI_LISTEN"} {
-		f, err := runToEnd(contextFor(t, startPatience), in.env.with(settings{setting: taken.Addr().String()}), "standalone")
+		f, err := runToEnd(contextFor(t, startPatience), in.env.With(settings{setting: taken.Addr().String()}), "standalone")
 		require.NoError(t, err)
 		requireOneLine(t, f, setting, taken.Addr().String())
 		in.requireNoServer(t)
@@ -117,12 +117,12 @@ func TestDemonstration(t *testing.T) {
 	require.NoError(t, in.start(contextFor(t, startPatience)))
 	ctx := contextFor(t, patience)
 	eventually(ctx, t, func() string {
-		if said := in.process.said(); !strings.Contains(strings.Join(said, "\n"), "curl ") {
+		if said := in.process.Said(); !strings.Contains(strings.Join(said, "\n"), "curl ") {
 			return "no curl line in " + strings.Join(said, "\n")
 		}
 		return ""
 	})
-	said := strings.Join(in.process.said(), "\n")
+	said := strings.Join(in.process.Said(), "\n")
 	require.Regexp(t, `(?ms)^ready .*accepted +evt_\S+.*attempt 1 +503.*Retry-After: 1.*signature verified.*attempt 2 +200.*signature verified`, said)
 	first := regexp.MustCompile(`([0-9.]+) s +attempt 1 `).FindStringSubmatch(said)
 	require.NotNil(t, first, said)
@@ -162,7 +162,7 @@ func TestDemonstration(t *testing.T) {
 	require.NoError(t, got.into(&next))
 	demo.client = in.client()
 	demo.waitState(next.Deliveries[0].ID, "delivered") // its receiver is back on the same address
-	require.Len(t, in.process.said(), 2, "the second start shows the console's link and the ready line, and no demonstration")
+	require.Len(t, in.process.Said(), 2, "the second start shows the console's link and the ready line, and no demonstration")
 }
 
 func TestStopFinishesWhatIsUnderWay(t *testing.T) {
@@ -188,7 +188,7 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 		_ = conn.Close()
 		return "the API still listens"
 	})
-	require.True(t, in.process.running(), "it waits for the requests under way")
+	require.True(t, in.process.Running(), "it waits for the requests under way")
 	r.Release()
 	require.NoError(t, <-stopped)
 	in.requireNoServer(t)

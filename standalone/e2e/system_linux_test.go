@@ -6,13 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 )
-
-// endWithParent lets no instance outlive the test.
-func endWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-}
 
 // serversOf are the process ids of the PostgreSQL servers that run on a directory
 // or below it, by their command lines, and whether that can be known here.

@@ -2,11 +2,6 @@
 
 package e2e_test
 
-import "syscall"
-
-// endWithParent does nothing here: only Linux tells a child that its parent has died.
-func endWithParent() *syscall.SysProcAttr { return nil }
-
 // serversOf cannot be known here.
 func serversOf(string) (ids []int, known bool) { return nil, false }
 

@@ -18,7 +18,7 @@ func makeNamespace(ctx context.Context, t *testing.T, address, name string) {
 	t.Helper()
 	f, err := runToEnd(ctx, settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}, "setup-temporal")
 	require.NoError(t, err)
-	require.Zero(t, f.code, f.stderr)
+	require.Zero(t, f.Code, f.Stderr)
 }
 
 // cluster is "everpost serve" on a PostgreSQL of its own, with the Temporal at the address.
@@ -28,8 +28,8 @@ func cluster(t *testing.T, temporal, namespace string, further settings) *instan
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if in.process != nil && in.process.running() {
-			if err := in.process.terminate(); err != nil {
+		if in.process != nil && in.process.Running() {
+			if err := in.process.Terminate(); err != nil {
 				t.Errorf("stop everpost serve: %v", err)
 			}
 		}
@@ -38,20 +38,20 @@ func cluster(t *testing.T, temporal, namespace string, further settings) *instan
 		}
 	})
 	in.key = "the-operator-of-a-cluster-in-a-test"
-	in.env = in.env.with(settings{
+	in.env = in.env.With(settings{
 		"EVERPOST_DATABASE_URL": database.URL(localpg.Database), "EVERPOST_OPERATOR_KEY": in.key,
 		"EVERPOST_KEK": "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
-	}).with(further)
+	}).With(further)
 	for _, name := range []string{"EVERPOST_DATA_DIR", "EVERPOST_DEMO", "EVERPOST_TEMPORAL_LISTEN", "EVERPOST_UI_LISTEN"} {
 		delete(in.env, name) // these are standalone's
 	}
 	ctx := contextFor(t, startPatience)
 	f, err := runToEnd(ctx, in.env, "migrate")
 	require.NoError(t, err)
-	require.Zero(t, f.code, f.stderr)
+	require.Zero(t, f.Code, f.Stderr)
 	in.process, err = launch(in.env, in.log, "serve")
 	require.NoError(t, err)
-	in.addr, err = in.process.ready(ctx)
+	in.addr, err = in.process.Ready(ctx)
 	require.NoError(t, err)
 	return in
 }
@@ -114,5 +114,5 @@ func TestTemporalAway(t *testing.T) {
 	in.waitHealth(t, "ok")
 	b.allDelivered(contextFor(t, patience), r, ids)
 	require.Equal(t, 1+len(ids), r.Count(), "each once")
-	require.NoError(t, in.process.terminate())
+	require.NoError(t, in.process.Terminate())
 }

@@ -22,10 +22,10 @@ func TestTemporalWithTLS(t *testing.T) {
 	secured := settings{
 		"TEMPORAL_ADDRESS": proxy.Address(), "TEMPORAL_NAMESPACE": namespace, "TEMPORAL_API_KEY": "canary-of-a-key",
 		"TEMPORAL_TLS_SERVER_CA_CERT_PATH": files.CA, "TEMPORAL_TLS_SERVER_NAME": "temporal.example.com",
-	}.with(clientFiles(files))
+	}.With(clientFiles(files))
 	f, err := runToEnd(contextFor(t, patience), secured, "setup-temporal")
 	require.NoError(t, err)
-	require.Zero(t, f.code, f.stderr)
+	require.Zero(t, f.Code, f.Stderr)
 	in := cluster(t, proxy.Address(), namespace, secured)
 	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
@@ -56,13 +56,13 @@ func TestTemporalWithTLS(t *testing.T) {
 		{clientFiles(wrong), "TEMPORAL_TLS_CLIENT_CERT_PATH: the server refuses the certificate"},
 		{clientFiles(expired), "TEMPORAL_TLS_CLIENT_CERT_PATH: the certificate has expired on "},
 	} {
-		found, f := doctor(t, in.env.with(test.env))
+		found, f := doctor(t, in.env.With(test.env))
 		require.Equal(t, "problem", found["temporal"].Verdict)
 		require.Contains(t, found["temporal"].Detail, "no answer from Temporal at "+proxy.Address()+": "+test.detail)
-		require.NotContains(t, f.stdout+f.stderr, "canary")
+		require.NotContains(t, f.Stdout+f.Stderr, "canary")
 	}
-	missing, f := doctor(t, in.env.with(settings{"TEMPORAL_TLS_CLIENT_KEY_PATH": "/does/not/exist"}))
-	require.Equal(t, 1, f.code)
+	missing, f := doctor(t, in.env.With(settings{"TEMPORAL_TLS_CLIENT_KEY_PATH": "/does/not/exist"}))
+	require.Equal(t, 1, f.Code)
 	require.Contains(t, missing["settings"].Detail, "TEMPORAL_TLS_CLIENT_KEY_PATH: ")
 
 	// All certificates are replaced, and the running process goes on with the new ones.
@@ -74,7 +74,7 @@ func TestTemporalWithTLS(t *testing.T) {
 	deliver()
 	require.Greater(t, proxy.Admitted(), before)
 	require.NotContains(t, in.tail(0), "canary")
-	require.NoError(t, in.process.terminate())
+	require.NoError(t, in.process.Terminate())
 }
 
 func clientFiles(f temporalconntest.Files) settings {

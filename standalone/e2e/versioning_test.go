@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/internal/processtest"
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
@@ -46,21 +47,21 @@ func TestUpgradeWithWorkerVersioning(t *testing.T) {
 	}
 	run := func(binary string, args ...string) string {
 		t.Helper()
-		f, err := runToEndOf(contextFor(t, startPatience), binary, env, args...)
+		f, err := processtest.Run(contextFor(t, startPatience), binary, env, args...)
 		require.NoError(t, err)
-		require.Zero(t, f.code, f.stderr)
-		return f.stdout
+		require.Zero(t, f.Code, f.Stderr)
+		return f.Stdout
 	}
 	start := func(binary, command string) *process {
 		t.Helper()
-		p, err := launchProgram(binary, env, in.log, command)
+		p, err := processtest.Launch(binary, env, in.log, command)
 		require.NoError(t, err)
 		t.Cleanup(func() {
-			if p.running() {
-				require.NoError(t, p.terminate())
+			if p.Running() {
+				require.NoError(t, p.Terminate())
 			}
 		})
-		addr, err := p.ready(contextFor(t, startPatience))
+		addr, err := p.Ready(contextFor(t, startPatience))
 		require.NoError(t, err)
 		if command == "api" {
 			in.addr = addr
@@ -118,30 +119,30 @@ func TestUpgradeWithWorkerVersioning(t *testing.T) {
 	require.Contains(t, run(after, "setup-temporal", "--make-current"), "workers: v1.1.0 is the current version (before: "+released+")")
 	awaitVersion("v1.1.0")
 	for binary, want := range map[string]string{after: "v1.1.0 is the current version", before: "and the current version is v1.1.0"} {
-		f, err := runToEndOf(contextFor(t, patience), binary, env, "doctor")
+		f, err := processtest.Run(contextFor(t, patience), binary, env, "doctor")
 		require.NoError(t, err)
-		require.Contains(t, f.stdout, want)
+		require.Contains(t, f.Stdout, want)
 	}
-	require.NoError(t, old.terminate())
+	require.NoError(t, old.Terminate())
 	require.Equal(t, "v1.1.0", deliver(second))
 	third := waiting()
 
 	// The API is replaced, too; then the workers are rolled back, below a new API.
-	require.NoError(t, api.terminate())
+	require.NoError(t, api.Terminate())
 	start(after, "api")
 	b.client.base = in.addr["api"]
 	old = start(before, "worker")
 	run(before, "setup-temporal", "--make-current")
 	awaitVersion(released)
-	require.NoError(t, replacement.terminate())
+	require.NoError(t, replacement.Terminate())
 	require.Equal(t, released, deliver(third))
-	require.NoError(t, old.terminate())
+	require.NoError(t, old.Terminate())
 
 	// A version without workers does not become current.
 	empty := newNamespace("empty")
 	makeNamespace(contextFor(t, patience), t, address, empty)
-	f, err := runToEndOf(contextFor(t, patience), after, env.with(settings{"TEMPORAL_NAMESPACE": empty}), "setup-temporal", "--make-current", "--wait=2s")
+	f, err := processtest.Run(contextFor(t, patience), after, env.With(settings{"TEMPORAL_NAMESPACE": empty}), "setup-temporal", "--make-current", "--wait=2s")
 	require.NoError(t, err)
-	require.Equal(t, 1, f.code)
-	require.Contains(t, f.stderr, "make v1.1.0 the current version: no worker of it has polled within 2s")
+	require.Equal(t, 1, f.Code)
+	require.Contains(t, f.Stderr, "make v1.1.0 the current version: no worker of it has polled within 2s")
 }

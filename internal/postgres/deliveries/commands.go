@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/webhook"
@@ -70,6 +71,7 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 	if err != nil {
 		return webhook.Delivery{}, webhook.PendingCommand{}, err
 	}
+	failpoint.Hit("command-after-commit")
 	return d, c, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -74,9 +75,11 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	batch.Queue(upsertStep, append(stepRows.Args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
 	queueOverrides(batch, highest)
 	attempts.queue(batch)
+	failpoint.Hit("record-before")
 	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
+	failpoint.Hit("record-after")
 	for _, r := range highest {
 		if _, applied := statuses[r.Step.DeliveryID]; applied {
 			r.applied = true // stays so if what follows fails and the flush is repeated

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/webhook"
@@ -44,7 +45,12 @@ func writeIntake(ctx context.Context, db postgres.Querier, items []*intake) erro
 	ev.queue(batch)
 	ob.QueueFirst(batch)
 	batch.Queue("commit")
-	return db.SendBatch(ctx, batch).Close()
+	failpoint.Hit("event-before-commit")
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	failpoint.Hit("event-after-commit")
+	return nil
 }
 
 // checkIntake begins the transaction, compares the versions of the endpoints, takes the keys, and decides

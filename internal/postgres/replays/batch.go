@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/retry"
@@ -52,8 +53,10 @@ func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (web
 		}
 		status, err = replayStatus(ctx, tx, b.ID)
 		status.Behind = behind
+		failpoint.Hit("replay-page-before")
 		return err
 	})
+	failpoint.Hit("replay-page-after")
 	return status, err
 }
 

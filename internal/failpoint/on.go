@@ -1,0 +1,21 @@
+//go:build failpoint
+
+// Package failpoint names moments at which the fault harness kills the process.
+package failpoint
+
+import (
+	"os"
+	"syscall"
+)
+
+// Hit kills the process, as kill -9 does, if the file that EVERPOST_FAILPOINT names contains the point's name. The
+// file is removed first, so that only one of several processes dies.
+func Hit(name string) {
+	file := os.Getenv("EVERPOST_FAILPOINT")
+	armed, err := os.ReadFile(file)
+	if err != nil || string(armed) != name || os.Remove(file) != nil {
+		return
+	}
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+	select {} // until the signal arrives
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// class is a kind of fault.
+type class struct {
+	name       string
+	shapes     []string // where it can be injected
+	duplicates cause    // what may be sent twice
+	inject     injection
+}
+
+const (
+	shortly = 2 * time.Second // shorter than a claim lives
+	long    = 9 * time.Second // longer than a claim lives
+)
+
+// The groups of shapes.
+var (
+	alone   = []string{"standalone"}
+	apart   = []string{"split", "fleet"}          // APIs and workers are processes of their own
+	several = []string{"split", "fleet", "serve"} // so are PostgreSQL and Temporal
+	every   = []string{"standalone", "split", "fleet", "serve"}
+)
+
+// classes is the table of all classes.
+func classes() []class {
+	return slices.Concat([]class{
+		{"none", every, never, nothing},
+
+		{"kill-everpost", alone, underWay, kill("everpost")},
+		{"kill-api", apart, never, kill("api-1")},
+		{"kill-worker", apart, unrecorded, kill("worker-1")},
+		{"kill-api-and-worker", apart, unrecorded, kill("api-1", "worker-1")},
+		{"kill-two-workers", []string{"fleet"}, unrecorded, kill("worker-1", "worker-2")},
+		{"kill-serve", []string{"serve"}, unrecorded, kill("serve-1")},
+		{"kill-temporal", several, never, kill("temporal")},
+		{"kill-all", every, underWay, killAll},
+
+		{"term-everpost", alone, never, terminate("everpost")},
+		{"term-api", apart, never, terminate("api-1")},
+		{"term-worker", apart, never, terminate("worker-1")},
+		{"term-serve", []string{"serve"}, never, terminate("serve-1")},
+		{"term-temporal", several, never, terminate("temporal")},
+
+		{"stop-everpost", alone, never, stop(shortly, "everpost")},
+		{"stop-api", apart, never, stop(shortly, "api-1")},
+		{"stop-worker", apart, never, stop(shortly, "worker-1")},
+		{"stop-worker-long", apart, underWay, stop(long, "worker-1")},
+		{"stop-serve-long", []string{"serve"}, underWay, stop(long, "serve-1")},
+		{"stop-temporal", several, never, stop(shortly, "temporal")},
+		{"stop-postgres", every, never, stopPostgres},
+
+		{"postgres-kill", every, never, signalPostgres(syscall.SIGKILL)},
+		{"postgres-kill-session", every, never, killSession},
+		{"postgres-restart-fast", every, never, signalPostgres(syscall.SIGINT)},
+		{"postgres-restart-immediate", every, never, signalPostgres(syscall.SIGQUIT)},
+		{"postgres-terminate-sessions", every, never, terminateSessions},
+		{"postgres-connections-exhausted", every, never, exhaustConnections},
+		{"postgres-lock-deliveries", every, never, lockTable("deliveries")},
+		{"postgres-lock-outbox", every, never, lockTable("outbox")},
+		{"postgres-read-only", every, never, readOnly},
+
+		{"receivers-hang", every, never, holdReceivers},
+		{"receivers-restart", every, never, restartReceivers},
+		{"receivers-reset", every, never, onReceivers(reset())},
+		{"receivers-close-mid-answer", every, never, onReceivers(toxic{"limit_data", "downstream", map[string]any{"bytes": 20}})},
+		{"receivers-latency", every, never, onReceivers(latency(300 * time.Millisecond))},
+		{"receivers-stall-requests", every, never, onReceivers(stall("upstream"))},
+		{"receivers-stall-answers", every, never, onReceivers(stall("downstream"))},
+	}, networks(), failpoints())
+}
+
+// networks are the classes of bad links between the parts.
+func networks() []class {
+	var all []class
+	for _, link := range []struct {
+		name   string
+		shapes []string
+	}{
+		{"client>", every},
+		{"api>postgres", apart}, {"worker>postgres", apart}, {"serve>postgres", []string{"serve"}}, {"temporal>postgres", several},
+		{"api>temporal", apart}, {"worker>temporal", apart}, {"serve>temporal", []string{"serve"}},
+	} {
+		name := strings.ReplaceAll(strings.Replace(link.name, "client>", "client>api", 1), ">", "-to-")
+		all = append(all,
+			class{name + "-latency", link.shapes, never, onLinks(link.name, latency(100*time.Millisecond))},
+			class{name + "-cut", link.shapes, never, cutLinks(link.name)},
+			class{name + "-stall-requests", link.shapes, never, onLinks(link.name, stall("upstream"))},
+			class{name + "-stall-answers", link.shapes, never, onLinks(link.name, stall("downstream"))},
+		)
+	}
+	return all
+}
+
+// failpoints are the classes of a kill -9 at a point that is compiled in.
+func failpoints() []class {
+	var all []class
+	for _, point := range points() {
+		all = append(all, class{"at-" + point.name, every, underWay, atFailpoint(point.name)})
+	}
+	return all
+}
+
+// point is a failpoint of the product.
+type point struct{ name string }
+
+func points() []point {
+	return []point{
+		{"event-before-commit"}, {"event-after-commit"}, {"start-before"}, {"start-after"}, {"send-before"}, {"send-after"},
+		{"record-before"}, {"record-after"}, {"attempt-result"}, {"claim-after"}, {"command-after-commit"}, {"hand-over-before"},
+		{"replay-page-before"}, {"replay-page-after"},
+	}
+}
+
+// selected are the classes with these names; a name may end in * and "all" is every class.
+func selected(names string) ([]class, error) {
+	if names == "all" {
+		return classes(), nil
+	}
+	var all []class
+	for name := range strings.SplitSeq(names, ",") {
+		prefix, wild := strings.CutSuffix(name, "*")
+		n := len(all)
+		for _, c := range classes() {
+			if c.name == name || wild && strings.HasPrefix(c.name, prefix) {
+				all = append(all, c)
+			}
+		}
+		if len(all) == n {
+			return nil, fmt.Errorf("there is no class %q", name)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/everpost/everpost/internal/processtest"
+)
+
+// part is one process of an installation. It may live several times, always on the same addresses.
+type part struct {
+	name    string
+	program string
+	args    []string
+	env     processtest.Settings
+	log     *os.File
+	process *processtest.Process
+	address map[string]string // the fields of its ready line
+}
+
+// listens are the settings of addresses, with their fields in the ready line.
+func listens() map[string]string {
+	return map[string]string{
+		"EVERPOST_LISTEN": "api", "EVERPOST_ADMIN_LISTEN": "admin", "EVERPOST_UI_LISTEN": "ui", "EVERPOST_TEMPORAL_LISTEN": "temporal",
+	}
+}
+
+// launch starts the process and does not wait for it.
+func (p *part) launch() error {
+	process, err := processtest.Launch(p.program, p.env, p.log, p.args...)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.process = process
+	return nil
+}
+
+// ready waits until the process is up, and keeps its addresses for later lives.
+func (p *part) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, processtest.StartPatience)
+	defer cancel()
+	address, err := p.process.Ready(ctx)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.address = address
+	for setting, field := range listens() {
+		if at := strings.TrimPrefix(address[field], "http://"); at != "" && p.env[setting] != "" {
+			p.env[setting] = at
+		}
+	}
+	if p.args[0] == temporalCommand {
+		p.args = append(p.args[:1:1], "-database", p.args[2], "-listen", address["temporal"])
+	}
+	return nil
+}
+
+func (p *part) signal(s syscall.Signal) error {
+	if err := p.process.Command.Process.Signal(s); err != nil {
+		return fmt.Errorf("send %s to %s: %w", s, p.name, err)
+	}
+	return nil
+}
+
+// restart starts the process again when it has ended.
+func (p *part) restart(ctx context.Context) error {
+	if err := p.launch(); err != nil {
+		return err
+	}
+	return p.ready(ctx)
+}
+
+func (p *part) stop() error {
+	if p.process == nil || !p.process.Running() {
+		return nil
+	}
+	_ = p.signal(syscall.SIGCONT) // it may have been stopped
+	if err := p.process.Terminate(); err != nil {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// restartDead starts all parts again that do not run, all at once.
+func restartDead(ctx context.Context, parts []*part) error {
+	var dead []*part
+	for _, p := range parts {
+		if !p.process.Running() {
+			if err := p.launch(); err != nil {
+				return err
+			}
+			dead = append(dead, p)
+		}
+	}
+	var all []error
+	for _, p := range dead {
+		all = append(all, p.ready(ctx))
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The parts of the page that are written anew, by the names in their marks.
+const (
+	ledgerPart  = "ledger"
+	plantedPart = "planted"
+)
+
+// writeLedger writes the ledger and the table of planted bugs of a directory of results into a page, between their marks.
+func writeLedger(results, page string) error {
+	runs, err := readResults(results)
+	if err != nil {
+		return err
+	}
+	if len(runs) == 0 {
+		return fmt.Errorf("there are no results in %q", results)
+	}
+	var bugs []found
+	text, err := os.ReadFile(filepath.Join(results, plantedFile))
+	if err == nil {
+		err = json.Unmarshal(text, &bugs)
+	}
+	if err != nil {
+		return fmt.Errorf("read the planted bugs: %w", err)
+	}
+	old, err := os.ReadFile(page)
+	if err != nil {
+		return fmt.Errorf("read the page: %w", err)
+	}
+	written, err := replacePart(old, ledgerPart, ledgerTable(runs))
+	if err == nil {
+		written, err = replacePart(written, plantedPart, plantedTable(bugs))
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(page, written, 0o644); err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	return nil
+}
+
+// replacePart replaces what is between the marks of a part.
+func replacePart(page []byte, part, text string) ([]byte, error) {
+	begin, end := "<!-- "+part+": made by make faults-report, do not edit -->\n", "<!-- end of "+part+" -->"
+	before, rest, begins := bytes.Cut(page, []byte(begin))
+	_, after, ends := bytes.Cut(rest, []byte(end))
+	if !begins || !ends {
+		return nil, errors.New("the page has no marks for the part " + part)
+	}
+	return slices.Concat(before, []byte(begin+"\n"+text+"\n"+end), after), nil
+}
+
+// ledgerTable is the ledger, a line for each class.
+func ledgerTable(runs []result) string {
+	byClass := map[string][]result{}
+	for _, r := range runs {
+		byClass[r.Class] = append(byClass[r.Class], r)
+	}
+	var b strings.Builder
+	b.WriteString("| class | shapes | runs | acknowledged | delivered | dead | cancelled | discarded | lost | unexpected | sent twice | recovery p50, max |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, c := range classes() {
+		if all := byClass[c.name]; len(all) > 0 {
+			ledgerLine(&b, "`"+c.name+"`", all)
+		}
+	}
+	ledgerLine(&b, "**all**", runs)
+	commits := map[string]bool{}
+	for _, r := range runs {
+		commits[r.Commit] = true
+	}
+	fmt.Fprintf(&b, "\nCommits: %s. %d runs did not come to their failpoint.\n", strings.Join(slices.Sorted(maps.Keys(commits)), ", "),
+		count(runs, func(r result) int { return map[bool]int{true: 1}[r.Missed] }))
+	return b.String()
+}
+
+func ledgerLine(b *strings.Builder, name string, runs []result) {
+	shapes, recovery := map[string]bool{}, make([]float64, 0, len(runs))
+	for _, r := range runs {
+		shapes[r.Shape] = true
+		recovery = append(recovery, r.Recovery)
+	}
+	slices.Sort(recovery)
+	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %.1f s, %.1f s |\n", name, len(shapes), len(runs),
+		count(runs, func(r result) int { return r.Acknowledged }), count(runs, func(r result) int { return r.Delivered }),
+		count(runs, func(r result) int { return r.Dead }), count(runs, func(r result) int { return r.Cancelled }),
+		count(runs, func(r result) int { return r.Discarded }), count(runs, func(r result) int { return r.Lost }),
+		count(runs, func(r result) int { return r.Unexpected }), count(runs, twice), recovery[len(recovery)/2], recovery[len(recovery)-1])
+}
+
+func twice(r result) (n int) {
+	for _, of := range r.Duplicates {
+		n += of
+	}
+	return n
+}
+
+func count(runs []result, of func(result) int) (n int) {
+	for _, r := range runs {
+		n += of(r)
+	}
+	return n
+}
+
+// plantedTable is the table of planted bugs.
+func plantedTable(bugs []found) string {
+	var b strings.Builder
+	b.WriteString("| bug | what it is | found by | shape | seeds | seconds |\n|---|---|---|---|---|---|\n")
+	for _, f := range bugs {
+		by := "**not found**"
+		if f.Class != "" {
+			by = "`" + f.Class + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d | %.0f |\n", f.Bug, f.What, by, f.Shape, f.Seeds, f.Seconds)
+	}
+	return b.String()
+}

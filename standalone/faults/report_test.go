@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The tables of the page are those of the results that are kept beside it.
+func TestPageShowsTheResults(t *testing.T) {
+	t.Parallel()
+	const page, kept = "../../docs/reliability.md", "../../docs/reliability"
+	want, err := os.ReadFile(page)
+	require.NoError(t, err)
+	copied := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(copied, want, 0o600))
+	require.NoError(t, writeLedger(kept, copied))
+	got, err := os.ReadFile(copied)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got), "make faults-report writes it anew")
+}
+
+func TestResultsAreKept(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new")
+	one := result{Class: "none", Shape: "split", Seed: 3, Acknowledged: 5, Delivered: 5, Duplicates: map[string]int{"under_way": 1}, Recovery: 1.5}
+	other := result{Class: "none", Shape: "standalone", Seed: 4, Acknowledged: 7, Dead: 7, Lost: 2, Recovery: 2.5}
+	for _, r := range []result{one, other} {
+		require.NoError(t, appendResult(dir, r))
+	}
+	got, err := readResults(dir)
+	require.NoError(t, err)
+	require.Equal(t, []result{one, other}, got)
+	require.Contains(t, ledgerTable(got), "| `none` | 2 | 2 | 12 | 5 | 7 | 0 | 0 | 2 | 0 | 1 | 2.5 s, 2.5 s |\n")
+}

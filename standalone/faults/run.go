@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.temporal.io/api/workflowservice/v1"
+	temporal "go.temporal.io/sdk/client"
+)
+
+const (
+	restPatience = 90 * time.Second       // for all to be at rest after a fault: beyond every wait of the product but the reconciler's
+	restTick     = 25 * time.Millisecond  // between two looks at whether all is at rest
+	leftPatience = 20 * time.Second       // for what ends after the record, such as workflows
+	leftTick     = 100 * time.Millisecond // Temporal's lists follow a moment later
+)
+
+// run is one seed of one class.
+type run struct {
+	class class
+	seed  uint64
+	in    *installation
+}
+
+// do runs the load with the fault, waits until all is at rest, and checks. An error means that the run could not be made.
+func (r run) do(ctx context.Context) (result, error) {
+	begun := time.Now()
+	p, l := newPlan(r.seed), newLedger()
+	receivers, err := startReceivers(p, l)
+	if err != nil {
+		return result{}, err
+	}
+	defer receivers.stop()
+	r.in.tenants++
+	work := &load{plan: p, tenant: fmt.Sprintf("seed-%d-%d", r.seed, r.in.tenants), apis: r.in.apis, receivers: receivers, ledger: l}
+	if err := work.prepare(ctx); err != nil {
+		return result{}, err
+	}
+	w := &window{duplicates: r.class.duplicates}
+	loaded := make(chan struct{})
+	loading, stopLoad := context.WithTimeout(ctx, restPatience)
+	defer stopLoad()
+	started := time.Now()
+	go func() {
+		defer close(loaded)
+		work.run(loading)
+	}()
+	if err := pause(ctx, p.faultAt); err != nil {
+		return result{}, err
+	}
+	w.start = time.Now()
+	injected := r.class.inject(ctx, &scene{r.in, receivers, work.tenant, w})
+	w.end = time.Now()
+	<-loaded
+	if injected != nil {
+		return result{}, fmt.Errorf("inject %s: %w", r.class.name, injected)
+	}
+	if err := loading.Err(); err != nil {
+		l.problemf("events were not acknowledged within %s", time.Since(started).Round(time.Second))
+	}
+	stored, rest, err := r.settle(ctx, work)
+	if err != nil {
+		return result{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.most = receivers.all[capped].Most()
+	found := resultOf(r, check(l, stored, *w, r.mostAtATime()), *w)
+	found.Recovery = seconds(rest.Sub(w.end))
+	found.Seconds = seconds(time.Since(begun))
+	return found, nil
+}
+
+// mostAtATime is how many requests the capped endpoint may get at a time: those that a process left behind when it died may still be there.
+func (r run) mostAtATime() int { return 2 * maxInFlight * r.in.shape.senders() }
+
+// settle waits until all of the tenant is at rest, and reads the record, with what should have gone and has not.
+func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error) {
+	patient, cancel := context.WithTimeout(ctx, restPatience)
+	defer cancel()
+	if err := work.settle(patient); err != nil {
+		work.ledger.problemf("%v", err)
+	}
+	conn, err := r.in.dial(patient)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer conn.Close(ctx)
+	var left []string
+	for missing := ""; ; {
+		now, err := atRest(patient, conn, work.tenant)
+		if err == nil && now == "" {
+			break
+		}
+		if err == nil {
+			missing = now
+		}
+		if patient.Err() != nil {
+			left = append(left, "after "+restPatience.String()+": "+missing)
+			break
+		}
+		_ = pause(patient, restTick)
+	}
+	rest := time.Now()
+	if len(left) == 0 {
+		left = r.leftBehind(ctx, conn)
+	}
+	for _, p := range r.in.parts {
+		if !p.process.Running() {
+			left = append(left, p.name+" has ended by itself")
+		}
+	}
+	stored, err := readRecord(ctx, conn, work.tenant)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	stored.left = left
+	return stored, rest, nil
+}
+
+// leftBehind is what is left of all tenants although all is at rest: claims, replays, and workflows other than those of dead letters.
+func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
+	ctx, cancel := context.WithTimeout(ctx, leftPatience)
+	defer cancel()
+	for {
+		var left []string
+		var claimed, replaying, dead int
+		err := errors.Join(conn.QueryRow(ctx, claims).Scan(&claimed), conn.QueryRow(ctx, replays).Scan(&replaying),
+			conn.QueryRow(ctx, deadLetters).Scan(&dead))
+		if claimed+replaying > 0 {
+			left = append(left, fmt.Sprintf("%d claims, %d replays", claimed, replaying))
+		}
+		working, busy := r.in.workflows(ctx, "WorkflowType IN ('DeliveryWorkflow', 'FanoutWorkflow', 'ReplayWorkflow')")
+		waiting, busyToo := r.in.workflows(ctx, "WorkflowType = 'DeadLetterWorkflow'")
+		if working != 0 || waiting != dead {
+			left = append(left, fmt.Sprintf("%d workflows of deliveries that have ended; %d workflows of %d dead letters", working, waiting, dead))
+		}
+		if err = errors.Join(err, busy, busyToo); err != nil {
+			left = append(left, err.Error())
+		}
+		if len(left) == 0 || pause(ctx, leftTick) != nil {
+			return left
+		}
+	}
+}
+
+// workflows counts running workflows.
+func (in *installation) workflows(ctx context.Context, of string) (int, error) {
+	answer, err := in.engine.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
+		Namespace: temporal.DefaultNamespace, Query: "ExecutionStatus = 'Running' AND " + of,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count workflows: %w", err)
+	}
+	return int(answer.GetCount()), nil
+}
+
+// repeat is the command that repeats a run.
+func (r run) repeat() string {
+	return fmt.Sprintf("make faults FAULTS_FLAGS='-classes %s -shapes %s -seed %d'", r.class.name, r.in.shape.name, r.seed)
+}
+
+// report describes a failed run for people.
+func (r run) report(found result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "FAILED: class %s, shape %s, seed %d: lost %d, unexpected %d\n", r.class.name, r.in.shape.name, r.seed, found.Lost, found.Unexpected)
+	for _, text := range found.findings {
+		b.WriteString("  " + text + "\n")
+	}
+	return b.String() + "repeat it: " + r.repeat() + "\n"
+}
