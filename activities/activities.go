@@ -28,6 +28,7 @@ type Store interface {
 	Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error)
 	// DeliveryStatus reads a status. CodeNotFound: there is no such delivery.
 	DeliveryStatus(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error)
+	ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error)
 }
 
 // Targets finds an endpoint with its secrets. CodeNotFound: it was deleted.

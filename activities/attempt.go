@@ -39,6 +39,10 @@ type AttemptInput struct {
 	// token stand for a claim.
 	FirstTask bool `json:"first_task,omitempty"`
 
+	// Running says that the attempt has begun, perhaps in another process. Its claim or its outcome is
+	// looked for before admission is asked.
+	Running bool `json:"running,omitempty"`
+
 	// Probe: a person has asked for the attempt. It is made although the circuit is open,
 	// unless another probe is running.
 	Probe bool `json:"probe,omitempty"`

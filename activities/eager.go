@@ -22,7 +22,7 @@ type EagerStart interface {
 	// and the relay starts it.
 	WorkflowForDelivered() (workflowID string, starts bool)
 	// StartDelivered starts that workflow, for this delivery alone or for several. The attempt
-	// has been recorded, or is left to the workflow to be recorded.
+	// has been recorded, unless this process is stopping.
 	StartDelivered()
 	// StartOwn starts the delivery's own workflow: its request is slow, or has failed. recorded
 	// says that the store has its attempt or its claim, and kept the outbox row. starts is as
@@ -129,9 +129,30 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 		a.awaitTick(ctx)
 	}
 	step.KeepOutbox = !starts
-	result, err = a.record(ctx, exec, in, step)
+	result, err = a.recordEager(ctx, exec, in, step)
 	recorded = err == nil
 	return result, err
+}
+
+// recordEager records the outcome of an eager request, and tries again while the store is out of reach. Until then
+// no workflow is started: in another process it would not find the outcome, and would send again.
+func (a *Activities) recordEager(ctx context.Context, exec *execution, in AttemptInput, step webhook.Step) (AttemptResult, error) {
+	for {
+		result, err := a.record(ctx, exec, in, step)
+		if err == nil {
+			return result, nil
+		}
+		if scope, _ := describeFault(err); scope != scopeStore {
+			return AttemptResult{}, err
+		}
+		pause := time.NewTimer(outagePause)
+		select {
+		case <-pause.C:
+		case <-a.base.Done(): // this process ends
+			pause.Stop()
+			return AttemptResult{}, err
+		}
+	}
 }
 
 // claimSlow claims a slow eager request and then has its own workflow started, which waits for it. Without the

@@ -39,6 +39,11 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	if !a.waitUntilDue(ctx, *in) {
 		return AttemptResult{}, errStopping
 	}
+	if in.Running {
+		if result, elsewhere, err := a.findElsewhere(ctx, exec, *in); elsewhere || err != nil {
+			return result, err
+		}
+	}
 	if fault, known := a.knownFault(*in); known {
 		return a.holdForFault(ctx, exec, *in, fault)
 	}

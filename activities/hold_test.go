@@ -3,7 +3,6 @@ package activities_test
 import (
 	"context"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,18 +19,6 @@ type backlogged struct{ *admission.Controller }
 
 func (backlogged) Acquire(context.Context, admission.Request) admission.Decision {
 	return admission.Decision{Reason: webhook.ReasonBacklog}
-}
-
-// countsSteps is a store that counts the steps which are recorded.
-type countsSteps struct {
-	activities.Store
-
-	steps atomic.Int32
-}
-
-func (s *countsSteps) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
-	s.steps.Add(1)
-	return s.Store.RecordStep(ctx, step)
 }
 
 // stateOf changes the endpoint's state.
@@ -105,11 +92,7 @@ func TestNoHoldBesideAnotherProcess(t *testing.T) {
 func TestJoinElsewhereOfAPausedEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	var looks *countsSteps
-	p, other := b.process(t, slow), b.process(t, func(c *activities.Config) {
-		looks = &countsSteps{Store: c.Store}
-		c.Store = looks
-	})
+	p, other := b.process(t, slow), b.process(t, nil)
 	in := b.stored(t)
 	b.Script("/hook", receivertest.Step{Status: 503})
 	b.Hold()
@@ -119,7 +102,7 @@ func TestJoinElsewhereOfAPausedEndpoint(t *testing.T) {
 	b.awaitClaim(t, in)
 	b.stateOf(t, webhook.EndpointPaused)
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
-	require.Eventually(t, func() bool { return looks.steps.Load() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
+	require.Eventually(t, func() bool { return other.record.looked() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
 	b.Release()
 	end := <-joined
 	require.NoError(t, end.err)

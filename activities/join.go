@@ -28,6 +28,7 @@ const joinPoll = time.Second
 // again on another worker.
 func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, error) {
 	stopping := activity.GetWorkerStopChannel(ctx)
+	in.Running = true
 	heartbeat := time.NewTicker(HeartbeatEvery)
 	defer heartbeat.Stop()
 	for {
@@ -47,6 +48,30 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 		if err != nil {
 			return AttemptResult{}, err
 		}
+	}
+}
+
+// findElsewhere looks for an attempt that another process makes or has made. elsewhere is false if there is none.
+// Admission knows nothing of it: the other process has the permit.
+func (a *Activities) findElsewhere(ctx context.Context, exec *execution, in AttemptInput) (result AttemptResult, elsewhere bool, err error) {
+	status, err := a.store.ClaimStatus(ctx, in.DeliveryID, a.owner)
+	switch {
+	case webhook.CodeOf(err) == webhook.CodeNotFound:
+		return AttemptResult{}, false, nil
+	case err != nil:
+		return AttemptResult{}, false, a.internalFault(ctx, fmt.Sprintf("look for attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
+	}
+	a.outage.end()
+	result = resultOf(in, status)
+	switch {
+	case status.After(in.Progress), !status.State.Open():
+		exec.settled = true
+		return result, true, nil
+	case !status.ClaimedUntil.IsZero():
+		result.Progress = in.Progress
+		return a.busy(result, status.ClaimedUntil), true, nil
+	default:
+		return AttemptResult{}, false, nil
 	}
 }
 

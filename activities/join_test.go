@@ -11,7 +11,10 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -135,7 +138,12 @@ func (b *bundle) awaitClaim(t *testing.T, in activities.AttemptInput) {
 func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p, other := b.process(t, slow), b.process(t, slow)
+	full := admission.New(admission.Config{}) // the other process may send nothing
+	request := admission.RequestFor(&b.endpoint, webhook.DeliveryIDOf(webhook.NewEventID(), b.endpoint.ID))
+	for range b.endpoint.MaxInFlight {
+		require.NotNil(t, full.TryAcquire(request))
+	}
+	p, other := b.process(t, slow), b.guarded(t, full, slow)
 	in := b.fresh(t, p)
 	b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 200})
 	b.Hold()
@@ -144,7 +152,7 @@ func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
 	require.True(t, got.Running)
 	b.awaitClaim(t, in)
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
-	require.Eventually(t, func() bool { return other.record.count() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
+	require.Eventually(t, func() bool { return other.record.looked() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
 	b.Release()
 	released := time.Now()
 	end := <-joined
@@ -153,6 +161,41 @@ func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
 	require.Equal(t, webhook.StateRetrying, end.result.State)
 	require.Equal(t, 1, end.result.Attempts)
 	require.Equal(t, 1, b.Count())
+}
+
+// R5: two processes have sent the same attempt, because the first one's claim ran out. Delivered wins, although the
+// other's failure was recorded first. Both requests are recorded.
+func TestDeliveredWinsOverTheSameAttemptElsewhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p, other := b.process(t, slow), b.process(t, func(c *activities.Config) {
+		c.Sender = faulty(func(context.Context, egress.Request) egress.Response {
+			return egress.Response{Answer: retry.Answer{Status: 503}}
+		})
+	})
+	in := b.fresh(t, p)
+	b.Hold()
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.True(t, got.Running)
+	b.awaitClaim(t, in)
+	b.expire(t, in)
+	failed, err := other.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateRetrying, failed.State)
+	b.Release()
+	got, err = p.join(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.Equal(t, got.Progress, b.delivery(t, in).Progress)
+	attempts := b.attempts(t, in)
+	require.Len(t, attempts, 2)
+	require.Equal(t, [2]int{200, 503}, [2]int{attempts[0].Outcome.Status, attempts[1].Outcome.Status})
+	next := in
+	next.Progress, next.DueAt, next.FirstTask = failed.Progress, time.Time{}, false
+	found, err := other.attempt(next)
+	require.NoError(t, err)
+	require.Equal(t, got.Progress, found.Progress, "nothing is sent again")
 }
 
 // R4: when the first process died, its right to send runs out and Join sends again
@@ -172,7 +215,7 @@ func TestJoinElsewhereSendsAgainAfterADeath(t *testing.T) {
 	p.Stop(dead)
 
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
-	require.Eventually(t, func() bool { return other.record.count() > 1 }, 20*time.Second, time.Millisecond, "it waits for the claim first")
+	require.Eventually(t, func() bool { return other.record.looked() > 1 }, 20*time.Second, time.Millisecond, "it waits for the claim first")
 	require.Equal(t, 1, b.Count())
 	b.expire(t, in)
 	b.Release()

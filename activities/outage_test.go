@@ -238,6 +238,10 @@ func (broken) DeliveryStatus(context.Context, webhook.DeliveryID) (webhook.Deliv
 	return webhook.DeliveryStatus{}, errForeign
 }
 
+func (broken) ClaimStatus(context.Context, webhook.DeliveryID, string) (webhook.DeliveryStatus, error) {
+	return webhook.DeliveryStatus{}, errForeign
+}
+
 // R4: the store is away when a slow attempt wants to write its claim. It is
 // written when the store is back, so that no other process sends beside it.
 func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {

@@ -32,6 +32,10 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 			return AttemptResult{}, fmt.Errorf("record %s: other steps were recorded before it %d times", in.DeliveryID, maxRebases)
 		}
 		step.Seq = status.Seq + 1
+		if status.Attempts >= step.Attempts { // both processes have sent the attempt
+			step.Attempts, step.RunAttempts = status.Attempts+1, status.RunAttempts+1
+			step.Attempt.Number = step.Attempts
+		}
 		status, err = a.store.RecordStep(ctx, step)
 	}
 	if err != nil {
@@ -75,11 +79,13 @@ func resultOf(in AttemptInput, status webhook.DeliveryStatus) AttemptResult {
 	return AttemptResult{Progress: status.Progress, Command: in.unhandled(status), WorkflowID: status.WorkflowID}
 }
 
-// isMissing reports that an attempt was made and the store does not count it, because the workflow
-// recorded another step meanwhile: an internal fault, while the request was running or its outcome
-// could not be recorded. The attempt is recorded after that step; otherwise it would be repeated.
+// isMissing reports that an attempt was made and the store does not have it, because another step was recorded
+// meanwhile. That is an internal fault, while the request was running or its outcome could not be recorded; or
+// the same attempt, which another process has made as well, if only this one was delivered. The attempt is
+// recorded after that step; otherwise it would be repeated.
 func isMissing(step webhook.Step, status webhook.DeliveryStatus) bool {
-	return step.Attempt != nil && status.Run == step.Run && status.State.Open() && status.Attempts < step.Attempts
+	return step.Attempt != nil && status.Run == step.Run && status.State.Open() &&
+		(status.Attempts < step.Attempts || step.State == webhook.StateDelivered)
 }
 
 // busy is the result while another process has a claim. If the claim has expired by this process's

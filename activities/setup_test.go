@@ -110,13 +110,13 @@ type faulty func(context.Context, egress.Request) egress.Response
 
 func (f faulty) Send(ctx context.Context, r egress.Request) egress.Response { return f(ctx, r) }
 
-// asked counts the claims that reach the store.
+// asked counts the claims that reach the store, and the looks at those of other processes.
 type asked struct {
 	*stores.DB
 	*deliveries.Deliveries
 
-	mu     sync.Mutex
-	claims int
+	mu            sync.Mutex
+	claims, looks int
 }
 
 func (a *asked) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
@@ -126,10 +126,23 @@ func (a *asked) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult
 	return a.Deliveries.Claim(ctx, c)
 }
 
+func (a *asked) ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error) {
+	a.mu.Lock()
+	a.looks++
+	a.mu.Unlock()
+	return a.Deliveries.ClaimStatus(ctx, id, owner)
+}
+
 func (a *asked) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.claims
+}
+
+func (a *asked) looked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.looks
 }
 
 // process is one Everpost process, as far as attempts go.

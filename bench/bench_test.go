@@ -201,6 +201,7 @@ func TestWorks(t *testing.T) {
 // reported.
 func TestLatency(t *testing.T) {
 	t.Parallel()
+	long(t)
 	b, _ := setup(t)
 	b.size.paces = append(b.size.paces, pace{80, 1})
 	rows, err := latency(t.Context(), b)
@@ -226,6 +227,7 @@ func TestLatency(t *testing.T) {
 // TestWaiting checks both rows and the ratios between them.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
+	long(t)
 	b, _ := setup(t)
 	rows, err := waiting(t.Context(), b)
 	require.NoError(t, err)
@@ -288,12 +290,18 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// long skips a test that starts installations for a single scenario: TestBench and TestWorks measure with what it uses.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("EVERPOST_TEST_LONG") == "" {
+		t.Skip("starts several installations: set EVERPOST_TEST_LONG")
+	}
+}
+
 // TestAll runs the command like a user, with tiny sizes.
 func TestAll(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("EVERPOST_TEST_LONG") == "" {
-		t.Skip("a dozen starts: set EVERPOST_TEST_LONG")
-	}
+	long(t)
 	_, o := setup(t)
 	text, results := &strings.Builder{}, t.TempDir()
 	require.NoError(t, measureCommand(t.Context(), o, results, text, text))
@@ -324,6 +332,7 @@ func TestNoBinary(t *testing.T) {
 // TestGrowth writes a history that the store finds, and has retention remove it.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
+	long(t)
 	b, _ := setup(t)
 	rows, err := growth(t.Context(), b)
 	require.NoError(t, err)
@@ -341,6 +350,7 @@ func TestGrowth(t *testing.T) {
 // TestPages looks at every page of a small installation.
 func TestPages(t *testing.T) {
 	t.Parallel()
+	long(t)
 	b, _ := setup(t)
 	rows, err := lookAtPages(t.Context(), b)
 	require.NoError(t, err)

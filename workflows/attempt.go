@@ -34,7 +34,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	request := activities.AttemptInput{
-		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Probe: in.Probe,
+		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Probe: in.Probe, Running: in.Running,
 		// Another workflow may have made the first attempt of a delivery that was handed over.
 		FirstTask: !in.HandedOver && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
 		Trace:     traceInRun(ctx, &in.DeliveryState),

@@ -159,7 +159,7 @@ func (d *delivery) waitSummary() string {
 func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.Attempts
 	result, err := makeAttempt(ctx, d.DeliveryInput, func() { d.describeRunning(ctx) })
-	d.Running, d.isHeld = false, false
+	d.Running, d.isHeld = d.Running && err != nil, false
 	first := !d.synced
 	d.synced = true
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +163,31 @@ func TestHandedOverJoinsElsewhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// R4: an internal fault does not make a workflow forget that the request is under way elsewhere.
+func TestHandedOverJoinsAfterAFault(t *testing.T) {
+	t.Parallel()
+	first, h := underWay(t, receivertest.Step{}, nil)
+	b := first.b
+	second := b.beginIn(t, "another process", first.start, time.Hour)
+	second.now = first.now
+	var looks atomic.Int32
+	failsOnce := func() error {
+		if looks.Add(1) == 1 {
+			return errAway
+		}
+		return nil
+	}
+	b.record.onLook.Store(&failsOnce)
+	release := sync.OnceFunc(b.receiver.Release)
+	second.goesOn(h).run(func(env environment) {
+		env.SetOnActivityStartedListener(func(*activityInfo, contextOf, encodedValues) { release() })
+	})
+	second.ends(webhook.StateDelivered, "")
+	require.Equal(t, 1, b.receiver.Count())
+	require.Len(t, second.timers, 1)
+	require.LessOrEqual(t, second.timers[0], time.Second, "after the fault, and not until the claim ends")
 }
 
 // keptToken is a process that still has the fresh token for a first attempt that another process is making.

@@ -136,8 +136,9 @@ type fallible struct {
 	*stores.DB
 	*deliveries.Deliveries
 
-	// onBegin and onRecord, if set, are called before each call. If they return an error, the call returns it and the store stays
-	// unchanged.
+	// onLook, onBegin and onRecord, if set, are called before each call. If they return an error, the call returns it and the store
+	// stays unchanged.
+	onLook   atomic.Pointer[func() error]
 	onBegin  atomic.Pointer[func(webhook.Claim) error]
 	onRecord atomic.Pointer[func(webhook.Step) error]
 	// recorded, when set, is called once a step is written, before its writer knows.
@@ -169,6 +170,15 @@ func (f *fallible) catchUp(ctx context.Context, id webhook.DeliveryID) error {
 	_, err := f.Pool().Exec(ctx, `update deliveries set give_up_at = give_up_at + $2::bigint * interval '1 microsecond' where id = $1`,
 		id, (*f.skipped.Load())().Microseconds())
 	return err
+}
+
+func (f *fallible) ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error) {
+	if ask := f.onLook.Load(); ask != nil {
+		if err := (*ask)(); err != nil {
+			return webhook.DeliveryStatus{}, err
+		}
+	}
+	return f.Deliveries.ClaimStatus(ctx, id, owner)
 }
 
 func (f *fallible) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {

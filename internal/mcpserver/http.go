@@ -149,7 +149,9 @@ func (s *Server) checkNewSessions(next http.Handler) http.Handler {
 			unavailable(w, "there are too many sessions")
 			return
 		}
-		defer func() { begun.started(user, w.Header().Get("Mcp-Session-Id")) }()
+		answer := &firstWrite{ResponseWriter: w, before: sync.OnceFunc(func() { begun.started(user, w.Header().Get("Mcp-Session-Id")) })}
+		defer answer.before()
+		w = answer
 		select {
 		case checks <- struct{}{}:
 		case <-r.Context().Done():
@@ -168,6 +170,28 @@ func (s *Server) checkNewSessions(next http.Handler) http.Handler {
 		}
 	})
 }
+
+// firstWrite calls before ahead of the first byte of the answer: the client may send its next request once it has that.
+type firstWrite struct {
+	http.ResponseWriter
+
+	before func()
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *firstWrite) WriteHeader(status int) {
+	w.before()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *firstWrite) Write(p []byte) (int, error) {
+	w.before()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *firstWrite) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // begunSessions knows who has begun which session.
 type begunSessions struct {
