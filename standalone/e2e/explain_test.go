@@ -253,6 +253,7 @@ func (b *bundle) requireHealth(ep endpoint, code, summary string) {
 // While a receiver does not answer, its deliveries say that one is under way and that the others wait for it.
 func TestExplanationsOfABusyEndpoint(t *testing.T) {
 	t.Parallel()
+	needsOneAdmission(t)
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	defer r.Release()
