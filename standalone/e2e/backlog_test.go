@@ -213,6 +213,7 @@ func TestCommandsToHeldDeliveries(t *testing.T) {
 // A held delivery is given up at its give-up time, also without a workflow.
 func TestHeldUntilGivenUp(t *testing.T) {
 	t.Parallel()
+	needsOneAdmission(t)
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	policy := quickly()
