@@ -67,9 +67,15 @@ test: bin/withpg ## run the tests of all modules, PostgreSQL and Temporal includ
 	$(WITH_POSTGRES) $(SUBMAKE) test-modules
 
 .PHONY: test-long
-test-long: bin/withpg ## the same with the long tests (large data, isolation, many seeds), after fuzzing
+test-long: bin/withpg ## the same with the long tests (large data, isolation, many seeds, other shapes), after fuzzing
 	$(WITH_POSTGRES) tools/fuzz $(FUZZ_TIME)
 	EVERPOST_TEST_LONG=1 $(WITH_POSTGRES) $(SUBMAKE) test-modules TEST_TIMEOUT=60m TEST_FLAGS=-count=1
+	$(SUBMAKE) test-shapes
+
+.PHONY: test-shapes
+test-shapes: ## the end-to-end tests against two serve processes, then against two APIs and three workers
+	cd standalone && EVERPOST_TEST_SHAPE=serve $(GO) test -count=1 -timeout 20m ./e2e
+	cd standalone && EVERPOST_TEST_SHAPE=split $(GO) test -count=1 -timeout 20m ./e2e
 
 .PHONY: contract
 contract: build ## let a tool from npm make requests from openapi.yaml, for 10 minutes; needs npm and Java

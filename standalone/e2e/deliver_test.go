@@ -61,7 +61,7 @@ func TestDelivered(t *testing.T) {
 	if !strings.HasPrefix(d.WorkflowID, "fanout/") { // which it shares when it waits beside another test's
 		require.Equal(t, workflowID(d), d.WorkflowID)
 	}
-	require.Equal(t, b.in.addr["ui"]+"/namespaces/default/workflows/"+url.PathEscape(d.WorkflowID), d.WorkflowURL)
+	require.Equal(t, b.in.uiPath()+url.PathEscape(d.WorkflowID), d.WorkflowURL)
 
 	attempts := b.attempts(d.ID)
 	require.Len(t, attempts, 1)

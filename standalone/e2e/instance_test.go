@@ -35,7 +35,10 @@ type instance struct {
 	process *process
 	addr    map[string]string // the fields of the ready line
 	key     string            // of the operator
-	http    *http.Client
+
+	namespace string // in Temporal
+	fleet     *fleet // what runs in the place of its API and worker; nil: nothing
+	http      *http.Client
 }
 
 // newInstance makes a home for an instance, which is not started.
@@ -50,7 +53,8 @@ func newInstance() (*instance, error) {
 	}
 	in := &instance{
 		home: home, data: filepath.Join(home, "data"), logPath: filepath.Join(home, "log"),
-		http: &http.Client{Transport: watched(&http.Transport{MaxIdleConnsPerHost: 64}), Timeout: 30 * time.Second},
+		namespace: "default",
+		http:      &http.Client{Transport: watched(&http.Transport{MaxIdleConnsPerHost: 64}), Timeout: 30 * time.Second},
 	}
 	in.env = settings{
 		"EVERPOST_DATA_DIR": in.data, "EVERPOST_DEMO": "off",
@@ -75,6 +79,7 @@ func ownInstance(t *testing.T, further settings) *instance {
 // the test ends is stopped.
 func ownHome(t *testing.T) *instance {
 	t.Helper()
+	needsStandalone(t)
 	select {
 	case ownInstances <- struct{}{}:
 	case <-t.Context().Done():
@@ -148,7 +153,7 @@ func (in *instance) start(ctx context.Context) error {
 // stop is SIGTERM.
 func (in *instance) stop() error {
 	in.http.CloseIdleConnections()
-	return in.process.Terminate()
+	return errors.Join(in.fleet.stop(), in.process.Terminate())
 }
 
 // restart starts it again after stop or kill, on the same data and ports.
@@ -206,7 +211,7 @@ func (in *instance) requireOneServer(t *testing.T) {
 // temporal is a client of the embedded Temporal that closes with the test.
 func (in *instance) temporal(t *testing.T) client.Client {
 	t.Helper()
-	c, err := client.Dial(client.Options{HostPort: in.addr["temporal"], Logger: quiet{}})
+	c, err := client.Dial(client.Options{HostPort: in.addr["temporal"], Namespace: in.namespace, Logger: quiet{}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c

@@ -117,7 +117,7 @@ func TestCanaries(t *testing.T) {
 		require.Contains(t, histories, eventID, "the search finds what is there")
 		requireNoMarker(t, "the history of "+id, histories, markers)
 		described, err := engine.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
-			Namespace: client.DefaultNamespace, Execution: execution(id),
+			Namespace: b.in.namespace, Execution: execution(id),
 		})
 		require.NoError(t, err)
 		requireNoMarker(t, "the page of "+id, legible(t, described), markers)

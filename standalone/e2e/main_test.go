@@ -5,6 +5,7 @@
 // Most tests share one instance, each with a tenant of its own. Those that kill
 // something have their own, at most two at a time: starting one is work for both
 // cores. EVERPOST_TEST_BINARY names a binary to test instead of building one.
+// EVERPOST_TEST_SHAPE has the shared instance run as several processes; the other tests are skipped then.
 package e2e_test
 
 import (
@@ -93,6 +94,9 @@ func shared(t *testing.T) *instance {
 		if errShared == nil {
 			errShared = sharedInstance.start(ctx)
 		}
+		if shape := wantedShape(); shape != "" && errShared == nil {
+			errShared = sharedInstance.becomeFleet(ctx, shape)
+		}
 	}
 	if errShared != nil {
 		t.Fatalf("the shared instance does not run: %v\n%s", errShared, sharedInstance.tail(0))
@@ -108,7 +112,7 @@ func stopShared() error {
 	}
 	defer sharedInstance.remove()
 	if errShared != nil {
-		return nil // it never ran, as a test has said
+		return sharedInstance.fleet.stop() // it never ran, as a test has said
 	}
 	return sharedInstance.stop()
 }

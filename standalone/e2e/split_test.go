@@ -28,16 +28,14 @@ import (
 const splitWorkers = 2
 
 // buildCluster makes everpost-cluster, unless EVERPOST_TEST_CLUSTER_BINARY names one.
-func buildCluster(t *testing.T, into string) string {
-	t.Helper()
+func buildCluster(into string) (string, error) {
 	if given := os.Getenv("EVERPOST_TEST_CLUSTER_BINARY"); given != "" {
-		return given
+		return given, nil
 	}
 	out := filepath.Join(into, "everpost-cluster")
 	command := exec.Command("go", "build", "-C", filepath.Join("..", ".."), "-buildvcs=false", "-o", out, "./cmd/everpost")
 	command.Stdout, command.Stderr = os.Stderr, os.Stderr
-	require.NoError(t, command.Run())
-	return out
+	return out, command.Run()
 }
 
 // split is an installation of several processes of everpost-cluster on one PostgreSQL and one Temporal, the
@@ -68,7 +66,9 @@ func newSplit(t *testing.T, temporal, namespace string, both bool) *split {
 	in := ownHome(t) // for its place among those that run at a time, its directory and its log
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
 	require.NoError(t, err)
-	s := &split{t: t, binary: buildCluster(t, in.home), log: in.log, url: database.URL(localpg.Database)}
+	cluster, err := buildCluster(in.home)
+	require.NoError(t, err)
+	s := &split{t: t, binary: cluster, log: in.log, url: database.URL(localpg.Database)}
 	t.Cleanup(func() {
 		for _, m := range s.all {
 			if m.process != nil && m.process.Running() {
