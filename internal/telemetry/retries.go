@@ -73,7 +73,7 @@ func (r *retryMetrics) attempted(a *webhook.Attempt, number int) {
 		r.replayed.Inc()
 	}
 	// A delay that the receiver asked for, or that was cut at the give-up time, has no jitter.
-	if a.Nominal > 0 && a.DelaySource == retry.SourceBackoff.String() {
+	if a.Nominal > 0 && a.DelaySource == string(retry.SourceBackoff) {
 		r.jitter.Observe(a.Delay.Seconds() / a.Nominal.Seconds())
 	}
 }
