@@ -30,7 +30,7 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 		step.State = webhook.StateDelivered
 	case retry.Wait:
 		step.State, step.DueAt, step.Delay = webhook.StateRetrying, decision.At.Truncate(time.Microsecond), decision.Delay
-		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = decision.Delay, decision.Source.String(), decision.Nominal
+		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = decision.Delay, string(decision.Source), decision.Nominal
 	case retry.GiveUp:
 		step.SetDeadLettered(string(decision.Reason))
 	}

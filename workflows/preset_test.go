@@ -92,7 +92,7 @@ func (r ran) requireVerdicts(t *testing.T) {
 			return
 		}
 		require.Equal(t, retry.Wait, verdict.Action, "attempt %d", a.Number)
-		require.Equal(t, verdict.Source.String(), a.DelaySource, "attempt %d", a.Number)
+		require.Equal(t, string(verdict.Source), a.DelaySource, "attempt %d", a.Number)
 		require.InDelta(t, verdict.Delay, a.Delay, float64(time.Millisecond), "attempt %d", a.Number)
 		require.GreaterOrEqual(t, r.attempts[i+1].StartedAt.Sub(ended), verdict.Delay-time.Millisecond, "attempt %d", a.Number)
 		previous = a.Delay

@@ -30,9 +30,6 @@ const maxConsoleName = 40
 
 // validate adds an error for each invalid setting of the console.
 func (c *Console) validate(bad *refusals) {
-	if c.ConsoleSwitch != "" && c.ConsoleSwitch != "on" && c.ConsoleSwitch != "off" {
-		bad.addf("EVERPOST_CONSOLE", "must be on or off")
-	}
 	if c.ConsoleURL != "" && !isOrigin(c.ConsoleURL) {
 		bad.addf("EVERPOST_CONSOLE_URL", "must be http:// or https:// and a host, without a path")
 	}

@@ -17,7 +17,6 @@ func TestConsoleSettings(t *testing.T) {
 		"nothing":        {config.Console{}, ""},
 		"all":            {config.Console{ConsoleSwitch: "off", ConsoleURL: "https://a.example:8443", ConsoleName: "Acme", ConsoleColor: "#12Ab3f"}, ""},
 		"frames":         {config.Console{ConsoleFrameAncestors: []string{"https://app.example.com", "http://localhost:3000"}}, ""},
-		"switch":         {config.Console{ConsoleSwitch: "no"}, "EVERPOST_CONSOLE: must be on or off"},
 		"url with path":  {config.Console{ConsoleURL: "https://a.example/x"}, "EVERPOST_CONSOLE_URL"},
 		"url of script":  {config.Console{ConsoleURL: "javascript:alert(1)"}, "EVERPOST_CONSOLE_URL"},
 		"colour":         {config.Console{ConsoleColor: "red"}, "EVERPOST_CONSOLE_COLOR"},

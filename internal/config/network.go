@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// CheckListen returns an error unless address is host:port. The host may be empty and the port 0.
-func CheckListen(address string) error {
+// checkListen returns an error unless address is host:port. The host may be empty and the port 0.
+func checkListen(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return errors.New("must be host:port, for example 127.0.0.1:8080")

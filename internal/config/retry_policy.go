@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding"
 	"strings"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -18,16 +17,3 @@ func (p *RetryPolicy) UnmarshalText(text []byte) (err error) {
 	}
 	return err
 }
-
-// MarshalText is the inverse of UnmarshalText.
-func (p RetryPolicy) MarshalText() ([]byte, error) {
-	if preset, found := retry.Lookup(p.Policy.Preset); found && preset.Equal(p.Policy) {
-		return []byte(p.Policy.Preset), nil
-	}
-	return p.Policy.MarshalJSON()
-}
-
-var (
-	_ encoding.TextUnmarshaler = (*RetryPolicy)(nil)
-	_ encoding.TextMarshaler   = RetryPolicy{}
-)

@@ -3,7 +3,7 @@ package config
 import (
 	"math"
 	"reflect"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,6 +152,6 @@ func Unknown(environ []string, known []Setting) []string {
 			unknown = append(unknown, name)
 		}
 	}
-	sort.Strings(unknown)
+	slices.Sort(unknown)
 	return unknown
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -97,14 +97,13 @@ func (r *refusals) addf(variable, format string, args ...any) {
 
 // addListen adds an error for an address that is not valid to listen on.
 func (r *refusals) addListen(variable, address string) {
-	if err := CheckListen(address); err != nil {
+	if err := checkListen(address); err != nil {
 		r.addf(variable, "%s", err)
 	}
 }
 
 // err joins the errors, sorted by text; nil if there are none.
 func (r *refusals) err() error {
-	all := *r
-	sort.Slice(all, func(i, j int) bool { return all[i].Error() < all[j].Error() })
-	return errors.Join(all...)
+	slices.SortFunc(*r, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(*r...)
 }

@@ -112,7 +112,7 @@ func TestHeaderLimitIsExact(t *testing.T) {
 		start, end := "HTTP/1.1 200 OK\r\nX: ", "\r\nContent-Length: 9000\r\n\r\n"
 		filler := strings.Repeat("v", MaxHeaderBytes-len(start)-len(end)+excess)
 		r := setup(t, Config{}).Send(t.Context(), Request{URL: "http://" + answering(t, start+filler+end+strings.Repeat("b", 9000))})
-		require.Equal(t, className(fault), className(r.Answer.Fault), r.Err)
+		require.Equal(t, fault, r.Answer.Fault, r.Err)
 		if fault == retry.FaultNone {
 			require.Len(t, r.Body, 9000)
 		} else {
@@ -341,7 +341,7 @@ func TestAtMostOnce(t *testing.T) {
 			requireFault(t, client.Send(t.Context(), request), retry.FaultNone, 200)
 			require.Equal(t, 1, client.pool.len())
 			r := client.Send(t.Context(), request)
-			require.Equal(t, className(c.fault), className(r.Answer.Fault), r.Err)
+			require.Equal(t, c.fault, r.Answer.Fault, r.Err)
 			require.EqualValues(t, 2, requests.Load(), "not a third time")
 			require.Zero(t, client.pool.len())
 		})

@@ -44,7 +44,7 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 	}
 	r.InternalFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || proxyFailed(err) || tokenFailedHere(err))
 	r.Answer.Fault = fault
-	r.Err = printable(className(fault) + ": " + cause)
+	r.Err = printable(string(fault) + ": " + cause)
 	return r
 }
 
@@ -199,46 +199,4 @@ func printable(text string) string {
 		end--
 	}
 	return text[:end]
-}
-
-// className is the fault's name in the reasons of an attempt.
-func className(fault retry.Fault) string {
-	switch fault {
-	case retry.FaultNone:
-		return "none"
-	case retry.FaultDNSNotFound:
-		return "dns_not_found"
-	case retry.FaultDNSTemporary:
-		return "dns_temporary"
-	case retry.FaultDenied:
-		return "denied_address"
-	case retry.FaultConnectRefused:
-		return "connect_refused"
-	case retry.FaultConnectionReset:
-		return "connection_reset"
-	case retry.FaultUnexpectedEOF:
-		return "unexpected_eof"
-	case retry.FaultProtocol:
-		return "protocol_error"
-	case retry.FaultTLS:
-		return "tls_invalid"
-	case retry.FaultTimeoutDial:
-		return "timeout_dial"
-	case retry.FaultTimeoutTLS:
-		return "timeout_tls"
-	case retry.FaultTimeoutHeaders:
-		return "timeout_headers"
-	case retry.FaultTimeoutBody:
-		return "timeout_body"
-	case retry.FaultTimeoutTotal:
-		return "timeout_total"
-	case retry.FaultTokenRefused:
-		return "token_refused"
-	case retry.FaultTokenUnavailable:
-		return "token_unavailable"
-	case retry.FaultUnknown:
-		return "unknown"
-	default:
-		return "unknown"
-	}
 }

@@ -28,7 +28,7 @@ const secretPath = "/s3cr3t-path?token=s3cr3t-query"
 
 func requireFault(t *testing.T, r Response, fault retry.Fault, status int) {
 	t.Helper()
-	require.Equal(t, className(fault), className(r.Answer.Fault), r.Err)
+	require.Equal(t, fault, r.Answer.Fault, r.Err)
 	require.Equal(t, status, r.Answer.Status, r.Err)
 	require.False(t, r.InternalFault, r.Err)
 	require.False(t, r.Answer.ReceivedAt.IsZero())
@@ -37,7 +37,7 @@ func requireFault(t *testing.T, r Response, fault retry.Fault, status int) {
 	if fault == retry.FaultNone {
 		require.Empty(t, r.Err)
 	} else {
-		require.Regexp(t, "^"+className(fault)+": .", r.Err)
+		require.Regexp(t, "^"+string(fault)+": .", r.Err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestFaultsOfHostileReceivers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			timeout := 5 * time.Second
-			if strings.HasPrefix(className(c.fault), "timeout") {
+			if strings.HasPrefix(string(c.fault), "timeout") {
 				timeout = short
 			}
 			client := setup(t, Config{})

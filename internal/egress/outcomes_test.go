@@ -265,8 +265,8 @@ func TestOutcomesAreComplete(t *testing.T) {
 			require.True(t, reasons[reason], "no connection leads to %s", reason)
 		}
 	}
-	for fault := retry.FaultNone + 1; fault <= retry.FaultUnknown; fault++ {
-		require.True(t, faults[className(fault)], "no connection leads to %s", fault)
+	for _, fault := range retry.Faults() {
+		require.True(t, faults[string(fault)], "no connection leads to %s", fault)
 	}
 }
 

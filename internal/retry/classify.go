@@ -121,44 +121,25 @@ func overridable(status int) bool {
 
 // classifyFault classifies a request without a status; docs/retries.md has the table.
 func classifyFault(fault Fault) Outcome {
-	outcome := Outcome{Decision: Retry, Reason: ReasonUnknown}
+	outcome := Outcome{Decision: Retry, Reason: Reason(fault)}
 
 	switch fault {
-	case FaultDNSNotFound:
-		// Counts as an outage: names and certificates are usually repaired within hours.
-		outcome.Reason, outcome.BreakerFailure = ReasonDNSNotFound, true
-	case FaultDNSTemporary:
-		outcome.Reason = ReasonDNSTemporary
+	case FaultDNSNotFound, FaultTLS,
+		// Names and certificates are usually repaired within hours, so they count as an outage.
+		FaultConnectRefused, FaultConnectionReset, FaultUnexpectedEOF, FaultProtocol,
+		FaultTimeoutDial, FaultTimeoutTLS, FaultTimeoutHeaders, FaultTimeoutBody, FaultTimeoutTotal:
+		outcome.BreakerFailure = true
 	case FaultDenied:
-		outcome.Decision, outcome.Reason = Permanent, ReasonDeniedAddress
-	case FaultConnectRefused:
-		outcome.Reason, outcome.BreakerFailure = ReasonConnectRefused, true
-	case FaultConnectionReset:
-		outcome.Reason, outcome.BreakerFailure = ReasonConnectionReset, true
-	case FaultUnexpectedEOF:
-		outcome.Reason, outcome.BreakerFailure = ReasonUnexpectedEOF, true
-	case FaultProtocol:
-		outcome.Reason, outcome.BreakerFailure = ReasonProtocolError, true
-	case FaultTLS:
-		outcome.Reason, outcome.BreakerFailure = ReasonTLSInvalid, true
-	case FaultTimeoutDial:
-		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutDial, true
-	case FaultTimeoutTLS:
-		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutTLS, true
-	case FaultTimeoutHeaders:
-		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutHeaders, true
-	case FaultTimeoutBody:
-		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutBody, true
-	case FaultTimeoutTotal:
-		outcome.Reason, outcome.BreakerFailure = ReasonTimeoutTotal, true
+		outcome.Decision = Permanent
 	case FaultTokenRefused:
 		// The credentials are wrong, or not valid yet. The receiver got no request.
-		outcome.Reason, outcome.Ambiguous = ReasonTokenRefused, true
-	case FaultTokenUnavailable:
-		// The token server failed, not the receiver.
-		outcome.Reason = ReasonTokenUnavailable
+		outcome.Ambiguous = true
+	case FaultDNSTemporary, FaultTokenUnavailable:
+		// The resolver or the token server failed, not the receiver.
 	case FaultNone, FaultUnknown:
-		// Unknown origin: retry, without a failure for the circuit breaker.
+		outcome.Reason = ReasonUnknown
+	default:
+		outcome.Reason = ReasonUnknown
 	}
 
 	return outcome

@@ -12,12 +12,8 @@ func (d *document) complete() Policy {
 	choose(d, "min_delay", &p.MinDelay, read.MinDelay)
 	choose(d, "max_attempts", &p.MaxAttempts, read.MaxAttempts)
 	choose(d, "give_up_after", &p.GiveUpAfter, read.GiveUpAfter)
-	if d.given["schedule"] {
-		p.Schedule = read.Schedule
-	}
-	if d.given["ambiguous_delays"] {
-		p.AmbiguousDelays = read.AmbiguousDelays
-	}
+	choose(d, "schedule", &p.Schedule, read.Schedule)
+	choose(d, "ambiguous_delays", &p.AmbiguousDelays, read.AmbiguousDelays)
 	d.completeStatuses(&p)
 
 	// A schedule preset has no base; Default has every setting that a preset can lack.
@@ -41,12 +37,8 @@ func (d *document) complete() Policy {
 // removed from the preset's other list.
 func (d *document) completeStatuses(p *Policy) {
 	retried, permanent := d.given["retry_statuses"], d.given["permanent_statuses"]
-	if retried {
-		p.RetryStatuses = d.read.RetryStatuses
-	}
-	if permanent {
-		p.PermanentStatuses = d.read.PermanentStatuses
-	}
+	choose(d, "retry_statuses", &p.RetryStatuses, d.read.RetryStatuses)
+	choose(d, "permanent_statuses", &p.PermanentStatuses, d.read.PermanentStatuses)
 	switch {
 	case permanent && !retried:
 		p.RetryStatuses = without(p.RetryStatuses, p.PermanentStatuses)
@@ -81,11 +73,10 @@ func settle[T comparable](d *document, field string, used bool, into *T, value, 
 	}
 }
 
-// validate adds the errors of Validate, except for fields that could not be read, and an
-// error for each given setting that would have no effect.
+// validate adds the errors of Validate, except for fields that could not be read, and the errors of
+// validateUnused.
 func (d *document) validate(p Policy) {
 	d.validateUnused(p)
-	d.validateUnusedBounds(p)
 	if d.bad.has("preset") || d.bad.has("strategy") || d.bad.has("jitter") {
 		// The other checks depend on the strategy and the jitter.
 		return
@@ -100,42 +91,27 @@ func (d *document) validate(p Policy) {
 	}
 }
 
-// validateUnused refuses a given setting that p does not use, unless the object itself names the strategy or jitter.
+// validateUnused checks the given settings that p does not use, which Validate ignores. It refuses
+// one unless the object itself names the strategy or the jitter; then only its bounds are checked.
 func (d *document) validateUnused(p Policy) {
-	unused := []struct {
+	read := d.read
+	for _, one := range []struct {
 		field, chooser, chosen string
 		used                   bool
+		checkBounds            func(*FieldErrors)
 	}{
-		{"base", "strategy", p.Strategy.String(), p.usesBase()},
-		{"factor", "strategy", p.Strategy.String(), p.Strategy == StrategyExponential},
-		{"cap", "strategy", p.Strategy.String(), p.usesCap()},
-		{"schedule", "strategy", p.Strategy.String(), p.Strategy == StrategySchedule},
-		{"jitter_ratio", "jitter", p.Jitter.String(), p.Jitter == JitterProportional},
-	}
-	for _, one := range unused {
-		if d.given[one.field] && !one.used && !d.given[one.chooser] {
-			d.bad.addOnce(one.field, "is not used with "+one.chooser+" "+one.chosen+"; name the "+one.chooser+" too")
+		{"base", "strategy", p.Strategy.String(), p.usesBase(), read.validateBase},
+		{"factor", "strategy", p.Strategy.String(), p.Strategy == StrategyExponential, read.validateFactor},
+		{"cap", "strategy", p.Strategy.String(), p.usesCap(), read.validateCap},
+		{"schedule", "strategy", p.Strategy.String(), p.Strategy == StrategySchedule, read.validateSchedule},
+		{"jitter_ratio", "jitter", p.Jitter.String(), p.Jitter == JitterProportional, read.validateRatio},
+	} {
+		switch {
+		case !d.given[one.field] || one.used || d.bad.has(one.field):
+		case d.given[one.chooser]:
+			one.checkBounds(&d.bad)
+		default:
+			d.bad.add(one.field, "is not used with "+one.chooser+" "+one.chosen+"; name the "+one.chooser+" too")
 		}
-	}
-}
-
-// validateUnusedBounds checks the bounds of given settings that p does not use. Validate
-// ignores those.
-func (d *document) validateUnusedBounds(p Policy) {
-	if d.given["base"] && !p.usesBase() && !d.bad.has("base") {
-		d.bad.within("base", d.read.Base, ShortestDelay, LongestDelay)
-	}
-	if d.given["cap"] && !p.usesCap() && !d.bad.has("cap") {
-		d.bad.within("cap", d.read.Cap, ShortestDelay, LongestDelay)
-	}
-	if d.given["factor"] && p.Strategy != StrategyExponential && !d.bad.has("factor") && !validFactor(d.read.Factor) {
-		d.bad.add("factor", factorMessage)
-	}
-	if d.given["jitter_ratio"] && p.Jitter != JitterProportional && !d.bad.has("jitter_ratio") &&
-		!validRatio(d.read.JitterRatio) {
-		d.bad.add("jitter_ratio", ratioMessage)
-	}
-	if d.given["schedule"] && p.Strategy != StrategySchedule && !d.bad.has("schedule") {
-		validateSchedule(&d.bad, d.read.Schedule)
 	}
 }

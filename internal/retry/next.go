@@ -3,67 +3,25 @@ package retry
 import "time"
 
 // Action is what happens to a delivery after an attempt.
-type Action uint8
+type Action string
 
 // The actions.
 const (
-	Deliver Action = iota + 1 // the delivery is complete
-	Wait                      // try again at Verdict.At
-	GiveUp                    // dead-letter now, for Verdict.Reason
+	Deliver Action = "deliver" // the delivery is complete
+	Wait    Action = "wait"    // try again at Verdict.At
+	GiveUp  Action = "give_up" // dead-letter now, for Verdict.Reason
 )
 
-// String returns "deliver", "wait" or "give_up", and "" for the zero value.
-func (a Action) String() string {
-	switch a {
-	case Deliver:
-		return "deliver"
-	case Wait:
-		return "wait"
-	case GiveUp:
-		return "give_up"
-	default:
-		return ""
-	}
-}
-
-// DelaySource is what determined the delay before an attempt. The zero value means that there
-// is no delay.
-type DelaySource uint8
+// DelaySource is what determined the delay before an attempt; "" when there is no delay.
+type DelaySource string
 
 // The sources of a delay.
 const (
-	SourceBackoff    DelaySource = iota + 1 // the policy, with jitter
-	SourceRetryAfter                        // the receiver requested a longer delay than the policy's
-	SourceDeadline                          // moved forward to be the last attempt before the give-up time
-	SourceAmbiguous                         // Policy.AmbiguousDelays has a longer delay than the backoff
+	SourceBackoff    DelaySource = "backoff"     // the policy, with jitter
+	SourceRetryAfter DelaySource = "retry_after" // the receiver requested a longer delay than the policy's
+	SourceDeadline   DelaySource = "deadline"    // moved forward to be the last attempt before the give-up time
+	SourceAmbiguous  DelaySource = "ambiguous"   // Policy.AmbiguousDelays has a longer delay than the backoff
 )
-
-// String returns "backoff", "retry_after", "deadline" or "ambiguous", and "" for the
-// zero value.
-func (s DelaySource) String() string {
-	switch s {
-	case SourceBackoff:
-		return "backoff"
-	case SourceRetryAfter:
-		return "retry_after"
-	case SourceDeadline:
-		return "deadline"
-	case SourceAmbiguous:
-		return "ambiguous"
-	default:
-		return ""
-	}
-}
-
-// MarshalText returns String as bytes.
-func (s DelaySource) MarshalText() ([]byte, error) {
-	return []byte(s.String()), nil
-}
-
-// UnmarshalText is the inverse of MarshalText and returns an error for any other text.
-func (s *DelaySource) UnmarshalText(text []byte) error {
-	return parseEnum(s, text, "delay source", 0, SourceBackoff, SourceRetryAfter, SourceDeadline, SourceAmbiguous)
-}
 
 // lastAttemptLead is how long before the give-up time the last attempt is placed.
 const lastAttemptLead = time.Second
@@ -174,7 +132,7 @@ func (p Policy) wait(progress Progress) Verdict {
 // delay and its source, or the reason to give up.
 func fitBeforeGiveUp(backoff, requested, remaining time.Duration) (time.Duration, DelaySource, Reason) {
 	if requested > 0 && requested > remaining {
-		return 0, 0, ReasonRetryAfterPastGiveUp
+		return 0, "", ReasonRetryAfterPastGiveUp
 	}
 	if delay := max(backoff, requested); delay <= remaining {
 		if requested > backoff {
@@ -184,12 +142,12 @@ func fitBeforeGiveUp(backoff, requested, remaining time.Duration) (time.Duration
 	}
 	// From here on the backoff is what is too long.
 	if remaining < lastAttemptLead {
-		return 0, 0, ReasonGiveUpTime
+		return 0, "", ReasonGiveUpTime
 	}
 	last := remaining - lastAttemptLead
 	keepsHalf := last >= backoff-last
 	if !keepsHalf || last < requested {
-		return 0, 0, ReasonGiveUpTime
+		return 0, "", ReasonGiveUpTime
 	}
 
 	return last, SourceDeadline, ""

@@ -33,7 +33,7 @@ func TestNext(t *testing.T) {
 	wait := func(delay time.Duration, source retry.DelaySource) want {
 		return want{retry.Wait, delay, source, ""}
 	}
-	giveUp := func(reason retry.Reason) want { return want{retry.GiveUp, 0, 0, reason} }
+	giveUp := func(reason retry.Reason) want { return want{retry.GiveUp, 0, "", reason} }
 	again := func(status int, after time.Duration) retry.Outcome {
 		return retry.Outcome{Decision: retry.Retry, Status: status, Reason: retry.HTTPReason(status), RetryAfter: after}
 	}

@@ -172,7 +172,7 @@ func TestParsePolicyRefuses(t *testing.T) {
 		{`{"schedule":["1s"]}`, "schedule"}, {`{"preset":"steps-90m","base":"1m"}`, "base"}, {`{"jitter_ratio":0.5}`, "jitter_ratio"},
 		{`{"preset":"steps-90m","cap":"1m","factor":2}`, "factor cap"},
 		// Settings that are knowingly without effect, but out of bounds.
-		{`{"strategy":"fixed","factor":0,"cap":"0s","schedule":["0s"],"jitter":"full","jitter_ratio":7}`, "cap factor jitter_ratio schedule[0]"},
+		{`{"strategy":"fixed","factor":0,"cap":"0s","schedule":["0s"],"jitter":"full","jitter_ratio":7}`, "factor cap schedule[0] jitter_ratio"},
 		{`{"strategy":"schedule","schedule":["1s"],"base":"-1s"}`, "base"},
 
 		// All errors at once.

@@ -1,6 +1,9 @@
 package retry
 
-import "strconv"
+import (
+	"fmt"
+	"hash/fnv"
+)
 
 // Random returns a number in [0,1) that depends only on its arguments: the ids of a delivery
 // and the number of an attempt. A replayed workflow, or an attempt that is classified twice,
@@ -14,16 +17,13 @@ import "strconv"
 // Sources: draft-eastlake-fnv; Steele, Lea, Flood, "Fast splittable pseudorandom
 // number generators", OOPSLA 2014.
 func Random(attempt int, ids ...string) float64 {
-	var scratch [24]byte
-	hash := fnv1a(fnvOffset, string(strconv.AppendInt(scratch[:0], int64(attempt), 10)))
+	sum := fnv.New64a()
+	_, _ = fmt.Fprint(sum, attempt) // writing to a hash never fails
 	for _, id := range ids {
-		length := strconv.AppendInt(scratch[:0], int64(len(id)), 10)
-		hash = fnv1a(hash, "/")
-		hash = fnv1a(hash, string(length))
-		hash = fnv1a(hash, ":")
-		hash = fnv1a(hash, id)
+		_, _ = fmt.Fprintf(sum, "/%d:%s", len(id), id)
 	}
 
+	hash := sum.Sum64()
 	hash ^= hash >> 30
 	hash *= 0xbf58476d1ce4e5b9
 	hash ^= hash >> 27
@@ -31,18 +31,4 @@ func Random(attempt int, ids ...string) float64 {
 	hash ^= hash >> 31
 
 	return float64(hash>>11) / (1 << 53)
-}
-
-const (
-	fnvOffset uint64 = 0xcbf29ce484222325
-	fnvPrime  uint64 = 0x100000001b3
-)
-
-func fnv1a(hash uint64, text string) uint64 {
-	for i := range len(text) {
-		hash ^= uint64(text[i])
-		hash *= fnvPrime
-	}
-
-	return hash
 }

@@ -1,6 +1,8 @@
 package retry
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -78,35 +80,16 @@ func NormalStatus(status int) int {
 // HTTPReason returns http_<code> for the normalised status with three digits: http_503, and
 // http_000 for what is not a status code.
 func HTTPReason(status int) Reason {
-	code := NormalStatus(status)
-
-	return Reason(httpReasonPrefix + string([]byte{digit(code / 100), digit(code / 10 % 10), digit(code % 10)}))
+	return Reason(fmt.Sprintf("http_%03d", NormalStatus(status)))
 }
 
 // Status returns the code of an http_<code> reason, 0 for http_000; false for any
 // other reason.
 func (r Reason) Status() (int, bool) {
-	code, found := strings.CutPrefix(string(r), httpReasonPrefix)
-	if !found || len(code) != 3 {
-		return 0, false
-	}
-	status := 0
-	for i := range len(code) {
-		if code[i] < '0' || code[i] > '9' {
-			return 0, false
-		}
-		status = status*10 + int(code[i]-'0')
-	}
-	if HTTPReason(status) != r {
+	status, err := strconv.Atoi(strings.TrimPrefix(string(r), "http_"))
+	if err != nil || HTTPReason(status) != r { // such as "http_50"
 		return 0, false
 	}
 
 	return status, true
-}
-
-const httpReasonPrefix = "http_"
-
-// digit returns the ASCII digit of n, which is between 0 and 9.
-func digit(n int) byte {
-	return "0123456789"[n]
 }

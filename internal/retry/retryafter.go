@@ -2,6 +2,7 @@ package retry
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -39,21 +40,11 @@ func retryAfter(field string, reference time.Time) time.Duration {
 // parseSeconds parses decimal digits as seconds, saturating. It refuses signs, fractions and
 // empty text.
 func parseSeconds(text string) (time.Duration, bool) {
-	if text == "" {
+	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false
 	}
-	const most = int64(saturated / time.Second)
-	var seconds int64
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' {
-			return 0, false
-		}
-		if seconds > most {
-			continue // already saturated; the rest must still be digits
-		}
-		seconds = seconds*10 + int64(text[i]-'0')
-	}
-	if seconds > most {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds > int64(saturated/time.Second) { // the only possible error is the range
 		return saturated, true
 	}
 

@@ -35,39 +35,50 @@ func (p Policy) validateStrategy(bad *FieldErrors) {
 		return
 	}
 	if p.usesBase() {
-		bad.within("base", p.Base, ShortestDelay, LongestDelay)
+		p.validateBase(bad)
 	}
-	if p.Strategy == StrategyExponential && !validFactor(p.Factor) {
-		bad.add("factor", factorMessage)
+	if p.Strategy == StrategyExponential {
+		p.validateFactor(bad)
 	}
 	if p.usesCap() {
-		bad.within("cap", p.Cap, ShortestDelay, LongestDelay)
+		p.validateCap(bad)
 		if p.Cap < p.Base && !bad.has("base") {
 			bad.addOnce("cap", "must not be below base, which is "+FormatDuration(p.Base))
 		}
 	}
 	if p.Strategy == StrategySchedule {
-		validateSchedule(bad, p.Schedule)
+		p.validateSchedule(bad)
 	}
 }
 
-const (
-	factorMessage = "must be between 1 and 100"
-	ratioMessage  = "must be above 0 and at most 1"
-)
+func (p Policy) validateBase(bad *FieldErrors) {
+	bad.within("base", p.Base, ShortestDelay, LongestDelay)
+}
 
-// validFactor and validRatio are false for NaN, for which every comparison is false.
-func validFactor(factor float64) bool { return factor >= 1 && factor <= LargestFactor }
-func validRatio(ratio float64) bool   { return ratio > 0 && ratio <= 1 }
+func (p Policy) validateCap(bad *FieldErrors) {
+	bad.within("cap", p.Cap, ShortestDelay, LongestDelay)
+}
 
-func validateSchedule(bad *FieldErrors, schedule []time.Duration) {
+func (p Policy) validateFactor(bad *FieldErrors) {
+	if !(p.Factor >= 1 && p.Factor <= LargestFactor) { // true for NaN
+		bad.add("factor", "must be between 1 and 100")
+	}
+}
+
+func (p Policy) validateRatio(bad *FieldErrors) {
+	if !(p.JitterRatio > 0 && p.JitterRatio <= 1) { // true for NaN
+		bad.add("jitter_ratio", "must be above 0 and at most 1")
+	}
+}
+
+func (p Policy) validateSchedule(bad *FieldErrors) {
 	switch {
-	case len(schedule) == 0:
+	case len(p.Schedule) == 0:
 		bad.add("schedule", "must have at least one step")
-	case len(schedule) > MostSteps:
+	case len(p.Schedule) > MostSteps:
 		bad.add("schedule", "must have at most 100 steps")
 	default:
-		for i, step := range schedule {
+		for i, step := range p.Schedule {
 			bad.within(indexed("schedule", i), step, ShortestDelay, LongestDelay)
 		}
 	}
@@ -91,8 +102,8 @@ func (p Policy) validateJitter(bad *FieldErrors) {
 	if p.Jitter == JitterDecorrelated && p.Strategy == StrategySchedule {
 		bad.add("jitter", "decorrelated grows from a base, which the schedule strategy does not have")
 	}
-	if p.Jitter == JitterProportional && !validRatio(p.JitterRatio) {
-		bad.add("jitter_ratio", ratioMessage)
+	if p.Jitter == JitterProportional {
+		p.validateRatio(bad)
 	}
 	if p.MinDelay < 0 || p.MinDelay > LongestDelay {
 		bad.add("min_delay", "must be between 0s and 720h")

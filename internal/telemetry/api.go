@@ -1,7 +1,7 @@
 package telemetry
 
 import (
-	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,21 +15,15 @@ type apiMetrics struct {
 	duration *prometheus.HistogramVec
 }
 
-func newAPIMetrics(m *Metrics) apiMetrics {
-	a := apiMetrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_api_requests_total", Help: "Requests to the API, by operationId and class of the answer's status.",
-		}, []string{"operation", "status"}),
-		inside: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_console_requests_total", Help: "Requests of the console to the API, by operationId and class of the answer's status.",
-		}, []string{"operation", "status"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "everpost_api_request_duration_seconds", Help: "How long the API took to answer, by operationId.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 30},
-		}, []string{"operation"}),
+func newAPIMetrics(r registry) apiMetrics {
+	return apiMetrics{
+		requests: r.counters("everpost_api_requests_total",
+			"Requests to the API, by operationId and class of the answer's status.", "operation", "status"),
+		inside: r.counters("everpost_console_requests_total",
+			"Requests of the console to the API, by operationId and class of the answer's status.", "operation", "status"),
+		duration: r.histograms("everpost_api_request_duration_seconds", "How long the API took to answer, by operationId.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 30}, "operation"),
 	}
-	m.registry.MustRegister(a.requests, a.inside, a.duration)
-	return a
 }
 
 // Answered counts a request to the API. operation is an operationId or a constant.
@@ -45,15 +39,5 @@ func (m *Metrics) AnsweredInside(operation string, status int) {
 
 // statusClass is the class of a status (RFC 9110 §15).
 func statusClass(status int) string {
-	switch {
-	case status < http.StatusOK:
-		return "1xx"
-	case status < http.StatusMultipleChoices:
-		return "2xx"
-	case status < http.StatusBadRequest:
-		return "3xx"
-	case status < http.StatusInternalServerError:
-		return "4xx"
-	}
-	return "5xx"
+	return strconv.Itoa(min(max(status/100, 1), 5)) + "xx"
 }

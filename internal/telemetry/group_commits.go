@@ -13,23 +13,17 @@ type commitMetrics struct {
 	failures *prometheus.CounterVec
 }
 
-func newCommitMetrics(m *Metrics) commitMetrics {
-	writer := []string{"writer"}
-	c := commitMetrics{
-		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "everpost_group_commit_items", Help: "Items in one flush of a group commit: requests with events, steps of deliveries, or claims.",
-			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200},
-		}, writer),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "everpost_group_commit_duration_seconds", Help: "How long one flush of a group commit took, to the commit or to the error.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15},
-		}, writer),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_group_commit_failures_total", Help: "Flushes of a group commit that were not committed; most are repeated, whole or in parts.",
-		}, writer),
+func newCommitMetrics(r registry) commitMetrics {
+	return commitMetrics{
+		items: r.histograms("everpost_group_commit_items",
+			"Items in one flush of a group commit: requests with events, steps of deliveries, or claims.",
+			[]float64{1, 2, 5, 10, 20, 50, 100, 200}, "writer"),
+		duration: r.histograms("everpost_group_commit_duration_seconds",
+			"How long one flush of a group commit took, to the commit or to the error.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15}, "writer"),
+		failures: r.counters("everpost_group_commit_failures_total",
+			"Flushes of a group commit that were not committed; most are repeated, whole or in parts.", "writer"),
 	}
-	m.registry.MustRegister(c.items, c.duration, c.failures)
-	return c
 }
 
 // Flushed counts a flush of a group commit. writer is a constant.

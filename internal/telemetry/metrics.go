@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -14,7 +15,7 @@ import (
 
 // Metrics are the metrics of a process, in their own registry. docs/operations.md documents them.
 type Metrics struct {
-	registry *prometheus.Registry
+	registry registry
 
 	attempts                 *prometheus.CounterVec
 	latency                  *prometheus.HistogramVec
@@ -42,73 +43,63 @@ type Metrics struct {
 
 // NewMetrics creates the metrics and registers them with those of the Go runtime and the process.
 func NewMetrics(version string) *Metrics {
+	r := registry{prometheus.NewRegistry()}
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_attempts_total", Help: "Requests to receivers, by what they came to.",
-		}, []string{"decision", "reason"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "everpost_attempt_duration_seconds", Help: "How long requests to receivers took.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30},
-		}, []string{"decision"}),
-		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_deliveries_total", Help: "Deliveries that came to rest after an attempt, by state.",
-		}, []string{"state"}),
-		firstTries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_first_attempts_total", Help: "First attempts of a run: of new deliveries, and of replays.",
-		}),
-		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_retry_attempts_total", Help: "Attempts after the first of a run.",
-		}),
-		attemptsTo: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "everpost_attempts_to_success", Help: "Attempts that delivered deliveries needed.", Buckets: []float64{1, 2, 3, 4, 5, 8, 12, 16},
-		}),
-		backoff: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "everpost_backoff_duration_seconds", Help: "Delays before the next attempt.",
-			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 12 * 3600},
-		}),
-		deferred: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_admission_deferred_total", Help: "Deliveries that had to wait for their turn at an endpoint, by why; no attempt is counted.",
-		}, []string{"reason"}),
-		circuits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_circuit_changes_total", Help: "Changes of endpoints' circuit breakers, by the new state.",
-		}, []string{"to"}),
-		internalFaults: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_internal_faults_total", Help: "Attempts that could not be made because of us; nothing was counted against the receiver.",
-		}),
-		eventAccepted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_events_accepted_total", Help: "Events that were stored and answered with 202.",
-		}),
-		disabled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_endpoints_disabled_total", Help: "Endpoints that this process has disabled because they only fail.",
-		}),
-		retryStorms: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_retry_storms_total", Help: "Warnings that an endpoint is sent mostly retries, at most one per endpoint and hour.",
-		}),
-		operationalEvents: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_operational_events_total", Help: "Operational events of circuits, retry storms and dead letters that were stored, by type.",
-		}, []string{"type"}),
-		operationalEventsDropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_operational_events_dropped_total", Help: "Operational events that were not stored: too many at once, or refused.",
-		}),
-		authFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_api_auth_failures_total", Help: "Requests to the API whose key was not accepted, by cause.",
-		}, []string{"cause"}),
-		bodiesRefused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_api_bodies_refused_total", Help: "Request bodies that were not read to their end, by cause.",
-		}, []string{"cause"}),
+		registry: r,
+		attempts: r.counters("everpost_attempts_total", "Requests to receivers, by what they came to.", "decision", "reason"),
+		latency: r.histograms("everpost_attempt_duration_seconds", "How long requests to receivers took.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30}, "decision"),
+		ends:       r.counters("everpost_deliveries_total", "Deliveries that came to rest after an attempt, by state.", "state"),
+		firstTries: r.counter("everpost_first_attempts_total", "First attempts of a run: of new deliveries, and of replays."),
+		retries:    r.counter("everpost_retry_attempts_total", "Attempts after the first of a run."),
+		attemptsTo: r.histogram("everpost_attempts_to_success", "Attempts that delivered deliveries needed.",
+			1, 2, 3, 4, 5, 8, 12, 16),
+		backoff: r.histogram("everpost_backoff_duration_seconds", "Delays before the next attempt.",
+			1, 5, 15, 60, 300, 900, 3600, 3*3600, 12*3600),
+		deferred: r.counters("everpost_admission_deferred_total",
+			"Deliveries that had to wait for their turn at an endpoint, by why; no attempt is counted.", "reason"),
+		circuits: r.counters("everpost_circuit_changes_total", "Changes of endpoints' circuit breakers, by the new state.", "to"),
+		internalFaults: r.counter("everpost_internal_faults_total",
+			"Attempts that could not be made because of us; nothing was counted against the receiver."),
+		eventAccepted: r.counter("everpost_events_accepted_total", "Events that were stored and answered with 202."),
+		disabled:      r.counter("everpost_endpoints_disabled_total", "Endpoints that this process has disabled because they only fail."),
+		retryStorms: r.counter("everpost_retry_storms_total",
+			"Warnings that an endpoint is sent mostly retries, at most one per endpoint and hour."),
+		operationalEvents: r.counters("everpost_operational_events_total",
+			"Operational events of circuits, retry storms and dead letters that were stored, by type.", "type"),
+		operationalEventsDropped: r.counter("everpost_operational_events_dropped_total",
+			"Operational events that were not stored: too many at once, or refused."),
+		authFailures: r.counters("everpost_api_auth_failures_total", "Requests to the API whose key was not accepted, by cause.", "cause"),
+		bodiesRefused: r.counters("everpost_api_bodies_refused_total",
+			"Request bodies that were not read to their end, by cause.", "cause"),
+
+		retrying: newRetryMetrics(r), api: newAPIMetrics(r), commits: newCommitMetrics(r), temporal: newTemporalMetrics(r.Registry),
 	}
-	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.internalFaults, m.eventAccepted,
-		m.deferred, m.circuits, m.disabled, m.retryStorms, m.operationalEvents, m.operationalEventsDropped, m.authFailures, m.bodiesRefused,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.retrying, m.api, m.commits, m.temporal = newRetryMetrics(m), newAPIMetrics(m), newCommitMetrics(m), newTemporalMetrics(m.registry)
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "everpost_build_info", Help: "1, with the version as a label.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	build.Set(1)
-	m.registry.MustRegister(build)
+	}, func() float64 { return 1 }))
 	m.makeSeries()
 	return m
+}
+
+// registry makes metrics and registers them.
+type registry struct{ *prometheus.Registry }
+
+func (r registry) counter(name, help string) prometheus.Counter {
+	return promauto.With(r).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func (r registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func (r registry) histogram(name, help string, buckets ...float64) prometheus.Histogram {
+	return promauto.With(r).NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+}
+
+func (r registry) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return promauto.With(r).NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 // Gauge registers a metric whose value is read on each scrape.

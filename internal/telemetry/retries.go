@@ -18,28 +18,19 @@ type retryMetrics struct {
 	replayed    prometheus.Counter
 }
 
-func newRetryMetrics(m *Metrics) retryMetrics {
-	r := retryMetrics{
-		byNumber: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_attempts_by_number_total",
-			Help: "Attempts by their number in the run, 1 to 5, 6-10 or over-10, and by what they came to.",
-		}, []string{"number", "decision"}),
-		jitter: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "everpost_backoff_jitter_ratio", Help: "Computed delays before a retry, divided by the delay without jitter.",
-			Buckets: []float64{.1, .25, .5, .6, .7, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3},
-		}),
-		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_dead_letters_total", Help: "Deliveries that became dead letters, with an attempt or without, by reason.",
-		}, []string{"reason"}),
-		discarded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_dead_letters_discarded_total", Help: "Dead letters that were discarded, by a command or after their retention.",
-		}),
-		replayed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_replayed_deliveries_total", Help: "Deliveries that were sent again by a replay: first attempts of a run after the first.",
-		}),
+func newRetryMetrics(r registry) retryMetrics {
+	return retryMetrics{
+		byNumber: r.counters("everpost_attempts_by_number_total",
+			"Attempts by their number in the run, 1 to 5, 6-10 or over-10, and by what they came to.", "number", "decision"),
+		jitter: r.histogram("everpost_backoff_jitter_ratio", "Computed delays before a retry, divided by the delay without jitter.",
+			.1, .25, .5, .6, .7, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3),
+		deadLetters: r.counters("everpost_dead_letters_total",
+			"Deliveries that became dead letters, with an attempt or without, by reason.", "reason"),
+		discarded: r.counter("everpost_dead_letters_discarded_total",
+			"Dead letters that were discarded, by a command or after their retention."),
+		replayed: r.counter("everpost_replayed_deliveries_total",
+			"Deliveries that were sent again by a replay: first attempts of a run after the first."),
 	}
-	m.registry.MustRegister(r.byNumber, r.jitter, r.deadLetters, r.discarded, r.replayed)
-	return r
 }
 
 // numberInRun is the number of an attempt in its run; its own number counts over all runs. The
@@ -73,7 +64,7 @@ func (r *retryMetrics) attempted(a *webhook.Attempt, number int) {
 		r.replayed.Inc()
 	}
 	// A delay that the receiver asked for, or that was cut at the give-up time, has no jitter.
-	if a.Nominal > 0 && a.DelaySource == retry.SourceBackoff.String() {
+	if a.Nominal > 0 && a.DelaySource == string(retry.SourceBackoff) {
 		r.jitter.Observe(a.Delay.Seconds() / a.Nominal.Seconds())
 	}
 }

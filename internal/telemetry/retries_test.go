@@ -36,10 +36,10 @@ func TestMetricsOfRetries(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics("1.2.3")
 	attempted(m, 1, 1, 1, retry.Retry, func(a *webhook.Attempt, _ *webhook.Progress) {
-		a.Delay, a.Nominal, a.DelaySource = 8*time.Second, 10*time.Second, retry.SourceBackoff.String()
+		a.Delay, a.Nominal, a.DelaySource = 8*time.Second, 10*time.Second, string(retry.SourceBackoff)
 	})
 	attempted(m, 1, 2, 2, retry.Retry, func(a *webhook.Attempt, _ *webhook.Progress) {
-		a.Delay, a.Nominal, a.DelaySource = time.Minute, 10*time.Second, retry.SourceRetryAfter.String()
+		a.Delay, a.Nominal, a.DelaySource = time.Minute, 10*time.Second, string(retry.SourceRetryAfter)
 	})
 	for number := 3; number <= 12; number++ {
 		attempted(m, 1, number, number, retry.Retry, nil)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -74,9 +73,7 @@ func TestMetricsOfAttempts(t *testing.T) {
 	m.InternalFault(errors.New("ours"))
 	m.Accepted()
 
-	answer := httptest.NewRecorder()
-	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-	require.Equal(t, 200, answer.Code)
+	text := scrape(t, m)
 	for _, line := range []string{
 		`everpost_attempts_total{decision="retry",reason="http_503"} 1`,
 		`everpost_attempts_total{decision="delivered",reason="delivered"} 1`,
@@ -96,9 +93,9 @@ func TestMetricsOfAttempts(t *testing.T) {
 		`everpost_build_info{version="1.2.3"} 1`,
 		`everpost_test_gauge 42`,
 	} {
-		require.Contains(t, answer.Body.String(), "\n"+line+"\n")
+		require.Contains(t, text, "\n"+line+"\n")
 	}
-	require.NotContains(t, answer.Body.String(), `state="retrying"`, "the delivery is open")
+	require.NotContains(t, text, `state="retrying"`, "the delivery is open")
 }
 
 // The metrics of endpoints and operational events.
@@ -111,8 +108,7 @@ func TestMetricsOfEndpoints(t *testing.T) {
 	m.RetryStorm()
 	m.OperationalEventStored(webhook.EventRetryStorm)
 	m.OperationalEventsDropped(3)
-	answer := httptest.NewRecorder()
-	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	text := scrape(t, m)
 	for _, line := range []string{
 		`everpost_admission_deferred_total{reason="rate"} 1`,
 		`everpost_circuit_changes_total{to="open"} 1`,
@@ -121,7 +117,7 @@ func TestMetricsOfEndpoints(t *testing.T) {
 		`everpost_operational_events_total{type="everpost.endpoint.retry_storm"} 1`,
 		`everpost_operational_events_dropped_total 3`,
 	} {
-		require.Contains(t, answer.Body.String(), "\n"+line+"\n")
+		require.Contains(t, text, "\n"+line+"\n")
 	}
 }
 

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,49 +13,13 @@ import (
 // temporalPrefix is that of the SDK's own names. Others are not taken.
 const temporalPrefix = "temporal_"
 
-// The labels of the SDK's metrics. Others, such as the namespace, are the same for all metrics of a
-// process, or have no bound. The values of these come from the SDK and from what this process registers.
-const (
-	labelOperation = iota
-	labelStatusCode
-	labelCause
-	labelTaskQueue
-	labelWorkerType
-	labelPollerType
-	labelWorkflowType
-	labelActivityType
-	labelFailureReason
-	temporalLabelCount
-)
-
-// temporalLabels are the names of the labels.
+// temporalLabels are the labels of the SDK's metrics that are kept. Others, such as the namespace, are the
+// same for all metrics of a process, or have no bound. The values of these come from the SDK and from what
+// this process registers.
 func temporalLabels() []string {
-	return []string{"operation", "status_code", "cause", "task_queue", "worker_type", "poller_type", "workflow_type", "activity_type", "failure_reason"}
-}
-
-// labelAt is the index of a label; -1 for one that is left out.
-func labelAt(name string) int {
-	switch name {
-	case "operation":
-		return labelOperation
-	case "status_code":
-		return labelStatusCode
-	case "cause":
-		return labelCause
-	case "task_queue":
-		return labelTaskQueue
-	case "worker_type":
-		return labelWorkerType
-	case "poller_type":
-		return labelPollerType
-	case "workflow_type":
-		return labelWorkflowType
-	case "activity_type":
-		return labelActivityType
-	case "failure_reason":
-		return labelFailureReason
+	return []string{
+		"operation", "status_code", "cause", "task_queue", "worker_type", "poller_type", "workflow_type", "activity_type", "failure_reason",
 	}
-	return -1
 }
 
 // temporalMetrics has the metrics of Temporal's SDK, made at their first use. Counters end in _total,
@@ -82,14 +47,14 @@ func (m *Metrics) Temporal() client.MetricsHandler { return &temporalHandler{met
 // The SDK makes several for each task, so a set is an array.
 type temporalHandler struct {
 	metrics *temporalMetrics
-	values  [temporalLabelCount]string
+	values  [9]string // of temporalLabels
 }
 
 // WithTags implements client.MetricsHandler.
 func (h *temporalHandler) WithTags(tags map[string]string) client.MetricsHandler {
 	with := *h
 	for name, value := range tags {
-		if at := labelAt(name); at >= 0 && value != "none" {
+		if at := slices.Index(temporalLabels(), name); at >= 0 && value != "none" {
 			with.values[at] = strings.ToValidUTF8(value, "?")
 		}
 	}

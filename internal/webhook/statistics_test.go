@@ -38,7 +38,7 @@ func TestEveryStatusAndFaultHasAClass(t *testing.T) {
 		retry.FaultTimeoutBody: ClassTimeout, retry.FaultTimeoutTotal: ClassTimeout,
 		retry.FaultDenied: ClassOther, retry.FaultTokenRefused: ClassOther, retry.FaultTokenUnavailable: ClassOther, retry.FaultUnknown: ClassOther,
 	}
-	for fault := retry.FaultNone + 1; fault <= retry.FaultUnknown; fault++ {
+	for _, fault := range retry.Faults() {
 		want, known := classes[fault]
 		require.True(t, known, fault)
 		o := retry.Classify(retry.Answer{Fault: fault}, retry.Default())

@@ -23,52 +23,41 @@ func page(old string) (string, error) {
 	if !begins || !ends {
 		return "", errors.New("the lines around the generated part are missing")
 	}
-	return before + pageBegin + tables() + ambiguousTable() + pictures() + pageEnd + after, nil
+	return before + pageBegin + tables() + pictures() + pageEnd + after, nil
 }
 
-// tables lists the presets, and the nominal time of each of their attempts.
+// tables lists the presets, and when each of their attempts starts.
 func tables() string {
 	var text strings.Builder
 	text.WriteString("\n| preset | delays before jitter | jitter | attempts | given up after |\n|---|---|---|---|---|\n")
-	presets := retry.Presets()
-	most := 0
-	for _, preset := range presets {
+	for _, preset := range retry.Presets() {
 		p := preset.Policy
 		fmt.Fprintf(&text, "| `%s` | %s | %s | %d | %s |\n", preset.Name, delays(p), jitter(p), p.MaxAttempts, retry.FormatDuration(p.GiveUpAfter))
-		most = max(most, p.MaxAttempts)
 	}
-
-	text.WriteString("\nWhen each attempt starts, counted from the first, without jitter and if every answer comes at once:\n\n| attempt |")
-	for _, preset := range presets {
-		fmt.Fprintf(&text, " `%s` |", preset.Name)
-	}
-	text.WriteString("\n|---|" + strings.Repeat("---|", len(presets)) + "\n")
-	for number := 1; number <= most; number++ {
-		text.WriteString("| " + strconv.Itoa(number) + " |")
-		for _, preset := range presets {
-			text.WriteString(" " + nominal(retry.Preview(preset.Policy), number) + " |")
-		}
-		text.WriteByte('\n')
-	}
+	text.WriteString("\nWhen each attempt starts, counted from the first, without jitter and if every answer comes at once:\n\n")
+	text.WriteString(startTable(retry.Preview))
 	text.WriteString("\n\\* This attempt is made only if jitter makes earlier delays short; otherwise the give-up time comes first.\n")
+	text.WriteString("\nThe same if every outcome is [ambiguous](#limits): a 404 (except with `standard-webhooks`), or `token_refused`:\n\n")
+	text.WriteString(startTable(retry.PreviewAmbiguous))
 	return text.String()
 }
 
-// ambiguousTable lists when the attempts start if every outcome is ambiguous.
-func ambiguousTable() string {
+// startTable lists the nominal start of each attempt, with a column for each preset.
+func startTable(preview func(retry.Policy) []retry.PreviewAttempt) string {
 	var text strings.Builder
-	text.WriteString("\nThe same if every outcome is [ambiguous](#limits): a 404 (except with `standard-webhooks`), or `token_refused`:\n\n| attempt |")
-	presets := retry.Presets()
+	text.WriteString("| attempt |")
+	var columns [][]retry.PreviewAttempt
 	most := 0
-	for _, preset := range presets {
+	for _, preset := range retry.Presets() {
 		fmt.Fprintf(&text, " `%s` |", preset.Name)
-		most = max(most, len(retry.PreviewAmbiguous(preset.Policy)))
+		attempts := preview(preset.Policy)
+		columns, most = append(columns, attempts), max(most, len(attempts))
 	}
-	text.WriteString("\n|---|" + strings.Repeat("---|", len(presets)) + "\n")
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
 	for number := 1; number <= most; number++ {
 		text.WriteString("| " + strconv.Itoa(number) + " |")
-		for _, preset := range presets {
-			text.WriteString(" " + nominal(retry.PreviewAmbiguous(preset.Policy), number) + " |")
+		for _, attempts := range columns {
+			text.WriteString(" " + nominal(attempts, number) + " |")
 		}
 		text.WriteByte('\n')
 	}
