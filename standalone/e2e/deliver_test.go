@@ -161,7 +161,7 @@ func TestSlowReceiverGetsOneRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, r := setup(t), newReceiver(t)
-			r.Default(receivertest.Step{Delay: 2500 * time.Millisecond})
+			r.Default(receivertest.Step{Delay: 4 * time.Second}) // time for ten signals
 			b.endpoint(r, "/hook", nil)
 			e, d := b.postOne("order.paid", `{}`)
 			d.EventID = e.ID
