@@ -180,7 +180,7 @@ func TestBacklogSurvivesAKill(t *testing.T) {
 // A held delivery without a workflow obeys commands: a workflow is started for each.
 func TestCommandsToHeldDeliveries(t *testing.T) {
 	t.Parallel()
-	needsOneAdmission(t)
+	needsStandalone(t, oneAdmission)
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	ep := b.endpoint(r, "/hang", busy("a.slow", nil))
@@ -213,7 +213,7 @@ func TestCommandsToHeldDeliveries(t *testing.T) {
 // A held delivery is given up at its give-up time, also without a workflow.
 func TestHeldUntilGivenUp(t *testing.T) {
 	t.Parallel()
-	needsOneAdmission(t)
+	needsStandalone(t, oneAdmission)
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	policy := quickly()

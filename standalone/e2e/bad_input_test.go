@@ -46,7 +46,7 @@ func TestIdempotency(t *testing.T) {
 // the caller's fault and said so; and afterwards the API still works.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t)
+	needsStandalone(t, itsOwn)
 	b, r := setup(t), newReceiver(t)
 	ep := b.endpoint(r, "/hook", nil)
 	bodies := []string{
@@ -130,7 +130,7 @@ func requireCallersFault(t *testing.T, got answer, what string) {
 // TestBrokenHTTP writes what is not HTTP to the API's port.
 func TestBrokenHTTP(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t)
+	needsStandalone(t, itsOwn)
 	b := setup(t)
 	address := strings.TrimPrefix(b.in.addr["api"], "http://")
 	for _, raw := range []string{

@@ -112,7 +112,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 // TestEveryEventOfABatchIsFound: a workflow that a hundred events share is found by each.
 func TestEveryEventOfABatchIsFound(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t)
+	needsStandalone(t, itsOwn)
 	b, r := setup(t), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	events := make([]string, 100)

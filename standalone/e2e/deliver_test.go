@@ -141,6 +141,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 
 func TestSlowReceiverGetsOneRequest(t *testing.T) {
 	t.Parallel()
+	needsStandalone(t, knownAtOnce)
 	for name, during := range map[string]func(*bundle, delivery){
 		"undisturbed":                 func(*bundle, delivery) {},
 		"retry-now by hand during it": func(b *bundle, d delivery) { b.signal(workflowID(d), "retry-now", nil) },

@@ -79,7 +79,7 @@ func ownInstance(t *testing.T, further settings) *instance {
 // the test ends is stopped.
 func ownHome(t *testing.T) *instance {
 	t.Helper()
-	needsStandalone(t)
+	needsStandalone(t, itsOwn)
 	select {
 	case ownInstances <- struct{}{}:
 	case <-t.Context().Done():

@@ -19,7 +19,7 @@ var metricName = regexp.MustCompile(`\b(?:everpost|temporal|process|go)_[a-z0-9_
 // the documentation names all that it exports.
 func TestMetricsOfRulesAndDashboard(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t)
+	needsStandalone(t, itsOwn)
 	b, r := setup(t), newReceiver(t)
 	b.endpoint(r, "/hook", fieldsOf{"event_types": []string{"counted"}})
 	r.Script("/hook", receivertest.Step{Status: 503})

@@ -29,19 +29,18 @@ var shapes = map[string][]string{
 // wantedShape is the shape of the shared instance; "" is standalone.
 func wantedShape() string { return os.Getenv("EVERPOST_TEST_SHAPE") }
 
-// needsStandalone skips a test that says nothing of other shapes.
-func needsStandalone(t *testing.T) {
-	t.Helper()
-	if wantedShape() != "" {
-		t.Skip("is about standalone: its files, its settings, or its own server")
-	}
-}
+// Why a test says nothing of other shapes.
+const (
+	itsOwn       = "it is about standalone: its files, its settings or its own server"
+	oneAdmission = "each process has its own circuits, limits and reservations"
+	knownAtOnce  = "an API may not know the endpoint yet, and then the first request is not eager"
+)
 
-// needsOneAdmission skips a test of circuits, limits or reservations where each of several processes has its own.
-func needsOneAdmission(t *testing.T) {
+// needsStandalone skips a test in every other shape.
+func needsStandalone(t *testing.T, why string) {
 	t.Helper()
 	if wantedShape() != "" {
-		t.Skip("each process has its own circuits and limits")
+		t.Skip(why)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestUnusableCommandLine(t *testing.T) {
 
 func TestSecondStartWhileRunning(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t)
+	needsStandalone(t, itsOwn)
 	b, r := setup(t), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	f, err := runToEnd(contextFor(t, patience), b.in.env.With(settings{
