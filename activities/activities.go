@@ -26,8 +26,7 @@ type Store interface {
 	RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error)
 	// Reopen opens the next run of a dead letter of the given run.
 	Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error)
-	// DeliveryStatus reads a status. CodeNotFound: there is no such delivery.
-	DeliveryStatus(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error)
+	// ClaimStatus reads a status, and until when another process than the owner has a claim. CodeNotFound: there is no such delivery.
 	ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error)
 }
 

@@ -234,10 +234,6 @@ func (broken) Reopen(context.Context, webhook.Ref, int, string) (webhook.Deliver
 	return webhook.DeliveryStatus{}, errForeign
 }
 
-func (broken) DeliveryStatus(context.Context, webhook.DeliveryID) (webhook.DeliveryStatus, error) {
-	return webhook.DeliveryStatus{}, errForeign
-}
-
 func (broken) ClaimStatus(context.Context, webhook.DeliveryID, string) (webhook.DeliveryStatus, error) {
 	return webhook.DeliveryStatus{}, errForeign
 }

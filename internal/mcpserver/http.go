@@ -187,7 +187,7 @@ func (w *firstWrite) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (w *firstWrite) Write(p []byte) (int, error) {
 	w.before()
-	return w.ResponseWriter.Write(p)
+	return w.ResponseWriter.Write(p) //nolint:wrapcheck // this writer stands for that one
 }
 
 // Unwrap is for http.ResponseController.

@@ -90,7 +90,8 @@ func setupSealed(t *testing.T) *sealedBundle {
 	require.NoError(t, err)
 	b.Stores = s
 	b.keys.locked = func() bool {
-		return storetest.Query[bool](t, s, `select exists (select from `+storetest.LocksHere+` l where relation = 'tenants'::regclass and mode = 'RowExclusiveLock')`)[0]
+		return storetest.Query[bool](t, s, `select count(*) > 0 from `+storetest.LocksHere+` l
+			where relation = 'tenants'::regclass and mode = 'RowExclusiveLock'`)[0]
 	}
 	b.Subscriber = b.sealed(t)
 	return b

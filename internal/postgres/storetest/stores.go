@@ -138,7 +138,7 @@ func Query[T any](t *testing.T, s *Stores, sql string, args ...any) []T {
 
 // LocksHere are the rows of pg_locks that belong to the current database, as an expression for
 // FROM. Test databases are copies of one, so a table has the same oid in all of them.
-const LocksHere = `(select * from pg_locks where database = (select oid from pg_database where datname = current_database()))`
+const LocksHere = `(select pid, relation, mode, granted from pg_locks where database = (select oid from pg_database where datname = current_database()))`
 
 // AwaitTableLock returns when a session waits for a lock on the table.
 func AwaitTableLock(t *testing.T, pool *pgxpool.Pool, table string) {
@@ -146,7 +146,7 @@ func AwaitTableLock(t *testing.T, pool *pgxpool.Pool, table string) {
 	require.Eventually(t, func() bool {
 		var waits bool
 		err := pool.QueryRow(t.Context(), `
-			select exists (select from `+LocksHere+` l where not granted and relation = $1::regclass)`, table).Scan(&waits)
+			select count(*) > 0 from `+LocksHere+` l where not granted and relation = $1::regclass`, table).Scan(&waits)
 		return err == nil && waits
 	}, Eventually, Poll)
 }
