@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 type scene struct {
 	in        *installation
 	receivers *receivers
+	load      *load
 	tenant    string
 	window    *window
 }
@@ -119,6 +121,19 @@ func stop(d time.Duration, names ...string) injection {
 		}
 		return errors.Join(pause(ctx, d), signalAll(syscall.SIGCONT, parts...))
 	}
+}
+
+// stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker
+// may send them meanwhile.
+func stopClaimed(ctx context.Context, s *scene) error {
+	longer := fields{"timeout": claimedTimeout.String()}
+	if _, err := s.load.call(ctx, 0, http.MethodPatch, longer, nil, "endpoints", s.load.ledger.ids[slow]); err != nil {
+		return fmt.Errorf("give an endpoint a longer timeout: %w", err)
+	}
+	if err := pause(ctx, claimedAfter); err != nil { // for requests with that timeout
+		return err
+	}
+	return stop(veryLong, "worker-1")(ctx, s)
 }
 
 // stopPostgres is stop of all of PostgreSQL's processes.

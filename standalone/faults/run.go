@@ -53,7 +53,7 @@ func (r run) do(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	w.start = time.Now()
-	injected := r.class.inject(ctx, &scene{r.in, receivers, work.tenant, w})
+	injected := r.class.inject(ctx, &scene{r.in, receivers, work, work.tenant, w})
 	w.end = time.Now()
 	<-loaded
 	if injected != nil {
