@@ -127,8 +127,10 @@ func stop(d time.Duration, names ...string) injection {
 // may send them meanwhile.
 func stopClaimed(ctx context.Context, s *scene) error {
 	longer := fields{"timeout": claimedTimeout.String()}
-	if _, err := s.load.call(ctx, 0, http.MethodPatch, longer, nil, "endpoints", s.load.ledger.ids[slow]); err != nil {
-		return fmt.Errorf("give an endpoint a longer timeout: %w", err)
+	for i, id := range s.load.ledger.ids {
+		if _, err := s.load.call(ctx, i, http.MethodPatch, longer, nil, "endpoints", id); err != nil && i != deleted {
+			return fmt.Errorf("give endpoint %d a longer timeout: %w", i, err)
+		}
 	}
 	if err := pause(ctx, claimedAfter); err != nil { // for requests with that timeout
 		return err
