@@ -248,13 +248,22 @@ func (c *checker) agreement(p *promise, d delivery, attempts []attempt, arrivals
 		for range at[1:] {
 			why := c.w.excuses(attemptKey{p.delivery, number}, first)
 			if why == never || len(at) > 3 {
-				c.unexpectedf("delivery %s: attempt %d arrived %d times, %s after the fault began, without a cause",
-					p.delivery, number, len(at), first.Sub(c.w.start).Round(time.Millisecond))
+				c.unexpectedf("delivery %s: attempt %d arrived %d times at endpoint %d without a cause, %v s after the fault began",
+					p.delivery, number, len(at), p.endpoint, c.since(at))
 				break
 			}
 			c.v.duplicates[why.String()]++
 		}
 	}
+}
+
+// since are the moments of arrivals, in seconds after the fault began.
+func (c *checker) since(arrivals []arrival) []float64 {
+	all := make([]float64, len(arrivals))
+	for i, a := range arrivals {
+		all[i] = a.at.Sub(c.w.start).Round(time.Millisecond).Seconds()
+	}
+	return all
 }
 
 // pace checks that no attempt is made before its time, unless a command asked for it.

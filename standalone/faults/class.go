@@ -16,6 +16,15 @@ type class struct {
 	inject     injection
 }
 
+// allowed is what may be sent twice on a shape. A process that cannot record an outcome does not send again, but another one may, which
+// does not know of the request.
+func (c class) allowed(s shape) cause {
+	if c.duplicates == never && s.senders() > 1 && strings.Contains(c.name, "postgres") {
+		return underWay
+	}
+	return c.duplicates
+}
+
 const (
 	shortly = 2 * time.Second // shorter than a claim lives
 	long    = 9 * time.Second // longer than a claim lives

@@ -135,6 +135,7 @@ func stopClaimed(ctx context.Context, s *scene) error {
 	if err := pause(ctx, claimedAfter); err != nil { // for requests with that timeout
 		return err
 	}
+	s.window.start = time.Now()
 	return stop(veryLong, "worker-1")(ctx, s)
 }
 

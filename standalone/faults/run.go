@@ -40,7 +40,7 @@ func (r run) do(ctx context.Context) (result, error) {
 	if err := work.prepare(ctx); err != nil {
 		return result{}, err
 	}
-	w := &window{duplicates: r.class.duplicates}
+	w := &window{duplicates: r.class.allowed(r.in.shape)}
 	loaded := make(chan struct{})
 	loading, stopLoad := context.WithTimeout(ctx, restPatience)
 	defer stopLoad()
@@ -79,7 +79,7 @@ func (r run) do(ctx context.Context) (result, error) {
 // link, may still be there.
 func (r run) mostAtATime() int {
 	most := maxInFlight * r.in.shape.senders()
-	if r.class.duplicates != never || strings.HasPrefix(r.class.name, "receivers-") {
+	if r.class.allowed(r.in.shape) != never || strings.HasPrefix(r.class.name, "receivers-") {
 		return 2 * most
 	}
 	return most
