@@ -25,6 +25,7 @@ type window struct {
 	start, end time.Time
 	recorded   map[attemptKey]bool // what the database knew just after a kill; nil if it was not asked
 	duplicates cause               // that the class allows
+	until      time.Time           // later first requests may not be repeated; zero: no such time
 	frozen     bool                // processes stood still, so that what they had decided before happens after it
 	missed     bool                // the fault did not happen: no process reached the failpoint
 }
@@ -44,7 +45,7 @@ func (w window) during(at time.Time) bool {
 // excuses returns the cause of a second request for an attempt whose first one arrived then.
 func (w window) excuses(key attemptKey, first time.Time) cause {
 	switch {
-	case w.duplicates == never || !w.during(first):
+	case w.duplicates == never || !w.during(first) || !w.until.IsZero() && first.After(w.until):
 		return never
 	case w.recorded == nil:
 		return underWay

@@ -31,7 +31,7 @@ const (
 
 	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
-	claimedAfter   = 400 * time.Millisecond // until a changed timeout is known
+	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
 )
 
 // The groups of shapes.
@@ -66,7 +66,7 @@ func classes() []class {
 		{"stop-api", apart, never, stop(shortly, "api-1")},
 		{"stop-worker", apart, never, stop(shortly, "worker-1")},
 		{"stop-worker-long", apart, underWay, stop(long, "worker-1")},
-		{"stop-worker-claimed", []string{"fleet"}, never, stopClaimed},
+		{"stop-worker-claimed", []string{"fleet"}, underWay, stopClaimed},
 		{"stop-serve-long", []string{"serve"}, underWay, stop(long, "serve-1")},
 		{"stop-temporal", several, never, stop(shortly, "temporal")},
 		{"stop-postgres", every, never, stopPostgres},

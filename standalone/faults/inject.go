@@ -132,7 +132,11 @@ func stopClaimed(ctx context.Context, s *scene) error {
 			return fmt.Errorf("give endpoint %d a longer timeout: %w", i, err)
 		}
 	}
-	if err := pause(ctx, claimedAfter); err != nil { // for requests with that timeout
+	if err := pause(ctx, claimedAfter); err != nil {
+		return err
+	}
+	s.window.until = time.Now() // from then on requests have that timeout
+	if err := pause(ctx, claimedAfter); err != nil {
 		return err
 	}
 	s.window.start = time.Now()
