@@ -61,7 +61,7 @@ type Process struct {
 
 // Launch starts a program. Its log is appended to the writer. It dies with this process.
 func Launch(program string, env Settings, log io.Writer, args ...string) (*Process, error) {
-	p := &Process{Command: exec.Command(program, args...), exited: make(chan struct{})}
+	p := &Process{Command: exec.Command(program, args...), exited: make(chan struct{})} //nolint:gosec // a binary that is tested
 	p.Command.Env, p.Command.Stderr = env.Environ(), log
 	p.Command.SysProcAttr = endWithParent()
 	output, err := p.Command.StdoutPipe()

@@ -25,6 +25,7 @@ type window struct {
 	start, end time.Time
 	recorded   map[attemptKey]bool // what the database knew just after a kill; nil if it was not asked
 	duplicates cause               // that the class allows
+	until      time.Time           // later first requests may not be repeated; zero: no such time
 	frozen     bool                // processes stood still, so that what they had decided before happens after it
 	missed     bool                // the fault did not happen: no process reached the failpoint
 }
@@ -44,7 +45,7 @@ func (w window) during(at time.Time) bool {
 // excuses returns the cause of a second request for an attempt whose first one arrived then.
 func (w window) excuses(key attemptKey, first time.Time) cause {
 	switch {
-	case w.duplicates == never || !w.during(first):
+	case w.duplicates == never || !w.during(first) || !w.until.IsZero() && first.After(w.until):
 		return never
 	case w.recorded == nil:
 		return underWay
@@ -248,13 +249,22 @@ func (c *checker) agreement(p *promise, d delivery, attempts []attempt, arrivals
 		for range at[1:] {
 			why := c.w.excuses(attemptKey{p.delivery, number}, first)
 			if why == never || len(at) > 3 {
-				c.unexpectedf("delivery %s: attempt %d arrived %d times, %s after the fault began, without a cause",
-					p.delivery, number, len(at), first.Sub(c.w.start).Round(time.Millisecond))
+				c.unexpectedf("delivery %s: attempt %d arrived %d times at endpoint %d without a cause, %v s after the fault began",
+					p.delivery, number, len(at), p.endpoint, c.since(at))
 				break
 			}
 			c.v.duplicates[why.String()]++
 		}
 	}
+}
+
+// since are the moments of arrivals, in seconds after the fault began.
+func (c *checker) since(arrivals []arrival) []float64 {
+	all := make([]float64, len(arrivals))
+	for i, a := range arrivals {
+		all[i] = a.at.Sub(c.w.start).Round(time.Millisecond).Seconds()
+	}
+	return all
 }
 
 // pace checks that no attempt is made before its time, unless a command asked for it.

@@ -186,6 +186,10 @@ func TestDuplicatesNeedACause(t *testing.T) {
 			require.Equal(t, test.want, w.excuses(key, test.first))
 		})
 	}
+	w := window{start: at(0), end: at(100), duplicates: underWay, until: at(50)}
+	require.Equal(t, underWay, w.excuses(key, at(40)))
+	require.Equal(t, never, w.excuses(key, at(60)), "its claim outlasts the fault")
+
 	s := goodStory()
 	s.w.duplicates = underWay
 	s.l.arrivals = append(s.l.arrivals, s.l.arrivals[0])

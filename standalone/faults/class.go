@@ -16,9 +16,22 @@ type class struct {
 	inject     injection
 }
 
+// allowed is what may be sent twice on a shape. A process that cannot record an outcome does not send again, but another one may, which
+// does not know of the request.
+func (c class) allowed(s shape) cause {
+	if c.duplicates == never && s.senders() > 1 && strings.Contains(c.name, "postgres") {
+		return underWay
+	}
+	return c.duplicates
+}
+
 const (
 	shortly = 2 * time.Second // shorter than a claim lives
 	long    = 9 * time.Second // longer than a claim lives
+
+	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
+	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
+	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
 )
 
 // The groups of shapes.
@@ -53,6 +66,7 @@ func classes() []class {
 		{"stop-api", apart, never, stop(shortly, "api-1")},
 		{"stop-worker", apart, never, stop(shortly, "worker-1")},
 		{"stop-worker-long", apart, underWay, stop(long, "worker-1")},
+		{"stop-worker-claimed", []string{"fleet"}, underWay, stopClaimed},
 		{"stop-serve-long", []string{"serve"}, underWay, stop(long, "serve-1")},
 		{"stop-temporal", several, never, stop(shortly, "temporal")},
 		{"stop-postgres", every, never, stopPostgres},

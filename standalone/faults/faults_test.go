@@ -32,7 +32,7 @@ func TestFaults(t *testing.T) {
 	b, err := build(t.Context(), "../..", t.TempDir())
 	require.NoError(t, err)
 	for _, test := range []struct{ shape, classes string }{
-		{"standalone", "kill-everpost,postgres-kill,receivers-restart"},
+		{"standalone", "kill-everpost,postgres-kill"},
 		{"split", "kill-worker,worker-to-temporal-cut"},
 	} {
 		s, err := shapeNamed(test.shape)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/everpost/everpost/internal/processtest"
 )
@@ -29,6 +30,8 @@ func listens() map[string]string {
 	}
 }
 
+const startAgainAfter = 500 * time.Millisecond
+
 // launch starts the process and does not wait for it.
 func (p *part) launch() error {
 	process, err := processtest.Launch(p.program, p.env, p.log, p.args...)
@@ -39,11 +42,18 @@ func (p *part) launch() error {
 	return nil
 }
 
-// ready waits until the process is up, and keeps its addresses for later lives.
+// ready waits until the process is up, and keeps its addresses for later lives. One that ends because something that it needs is not ready yet
+// is started again, as by systemd.
 func (p *part) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, processtest.StartPatience)
 	defer cancel()
 	address, err := p.process.Ready(ctx)
+	for err != nil && pause(ctx, startAgainAfter) == nil {
+		if err := p.launch(); err != nil {
+			return err
+		}
+		address, err = p.process.Ready(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}

@@ -155,7 +155,7 @@ func script(random *rand.Rand, endpoint int) []receivertest.Step {
 	case refusing:
 		likely = slices.Concat(of(2, receivertest.Step{Status: http.StatusBadRequest}), of(1, ok))
 	case capped:
-		likely = of(1, receivertest.Step{Delay: 20 * time.Millisecond})
+		likely = of(1, receivertest.Step{Delay: 60 * time.Millisecond})
 	default:
 		return nil
 	}

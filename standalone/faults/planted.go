@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -128,8 +129,7 @@ func runPlanted(ctx context.Context, names, source, results string, stdout io.Wr
 	if err != nil {
 		return err
 	}
-	var all []found
-	missed := 0
+	made, missed := 0, 0
 	for _, b := range bugs {
 		if names != "all" && !slices.Contains(strings.Split(names, ","), b.name) {
 			continue
@@ -138,19 +138,19 @@ func runPlanted(ctx context.Context, names, source, results string, stdout io.Wr
 		if err != nil {
 			return fmt.Errorf("planted bug %s: %w", b.name, err)
 		}
-		all = append(all, f)
+		made++
 		if f.Class == "" {
 			missed++
 		}
 		fmt.Fprintf(stdout, "%-28s found by %q after %d seeds, %.0f s: %s\n", f.Bug, f.Class, f.Seeds, f.Seconds, f.Finding)
-	}
-	if results != "" {
-		if err := writePlanted(results, all); err != nil {
-			return err
+		if results != "" {
+			if err := keepPlanted(results, f); err != nil {
+				return err
+			}
 		}
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d of %d planted bugs were not found", missed, len(all))
+		return fmt.Errorf("%d of %d planted bugs were not found", missed, made)
 	}
 	return nil
 }
@@ -190,7 +190,29 @@ func (b plantedBug) run(ctx context.Context, source string) (found, error) {
 	return f, h.end()
 }
 
-func writePlanted(dir string, all []found) error {
+// readPlanted reads what became of the planted bugs; none if nothing is kept.
+func readPlanted(dir string) (all []found, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, plantedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the planted bugs: %w", err)
+	}
+	return all, nil
+}
+
+// keepPlanted writes what became of a planted bug, in place of what is kept of it.
+func keepPlanted(dir string, f found) error {
+	all, err := readPlanted(dir)
+	if err != nil {
+		return err
+	}
+	all = append(slices.DeleteFunc(all, func(old found) bool { return old.Bug == f.Bug }), f)
+	slices.SortFunc(all, func(a, b found) int { return strings.Compare(a.Bug, b.Bug) })
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err == nil {
 		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, plantedFile), append(text, '\n'), 0o644))

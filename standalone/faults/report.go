@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -27,13 +25,9 @@ func writeLedger(results, page string) error {
 	if len(runs) == 0 {
 		return fmt.Errorf("there are no results in %q", results)
 	}
-	var bugs []found
-	text, err := os.ReadFile(filepath.Join(results, plantedFile))
-	if err == nil {
-		err = json.Unmarshal(text, &bugs)
-	}
+	bugs, err := readPlanted(results)
 	if err != nil {
-		return fmt.Errorf("read the planted bugs: %w", err)
+		return err
 	}
 	old, err := os.ReadFile(page)
 	if err != nil {
@@ -98,7 +92,7 @@ func ledgerLine(b *strings.Builder, name string, runs []result) {
 		count(runs, func(r result) int { return r.Acknowledged }), count(runs, func(r result) int { return r.Delivered }),
 		count(runs, func(r result) int { return r.Dead }), count(runs, func(r result) int { return r.Cancelled }),
 		count(runs, func(r result) int { return r.Discarded }), count(runs, func(r result) int { return r.Lost }),
-		count(runs, func(r result) int { return r.Unexpected }), count(runs, twice), recovery[len(recovery)/2], recovery[len(recovery)-1])
+		count(runs, func(r result) int { return r.Unexpected }), count(runs, twice), recovery[(len(recovery)-1)/2], recovery[len(recovery)-1])
 }
 
 func twice(r result) (n int) {

@@ -33,5 +33,11 @@ func TestResultsAreKept(t *testing.T) {
 	got, err := readResults(dir)
 	require.NoError(t, err)
 	require.Equal(t, []result{one, other}, got)
+	require.NoError(t, keepPlanted(dir, found{Bug: "b", Seeds: 1}))
+	require.NoError(t, keepPlanted(dir, found{Bug: "a", Class: "none"}))
+	require.NoError(t, keepPlanted(dir, found{Bug: "b", Seeds: 2}))
+	bugs, err := readPlanted(dir)
+	require.NoError(t, err)
+	require.Equal(t, []found{{Bug: "a", Class: "none"}, {Bug: "b", Seeds: 2}}, bugs)
 	require.Contains(t, ledgerTable(got), "| `none` | 2 | 2 | 12 | 5 | 7 | 0 | 0 | 2 | 0 | 1 | 2.5 s, 2.5 s |\n")
 }

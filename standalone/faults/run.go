@@ -40,7 +40,7 @@ func (r run) do(ctx context.Context) (result, error) {
 	if err := work.prepare(ctx); err != nil {
 		return result{}, err
 	}
-	w := &window{duplicates: r.class.duplicates}
+	w := &window{duplicates: r.class.allowed(r.in.shape)}
 	loaded := make(chan struct{})
 	loading, stopLoad := context.WithTimeout(ctx, restPatience)
 	defer stopLoad()
@@ -53,7 +53,7 @@ func (r run) do(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	w.start = time.Now()
-	injected := r.class.inject(ctx, &scene{r.in, receivers, work.tenant, w})
+	injected := r.class.inject(ctx, &scene{r.in, receivers, work, work.tenant, w})
 	w.end = time.Now()
 	<-loaded
 	if injected != nil {
@@ -75,8 +75,15 @@ func (r run) do(ctx context.Context) (result, error) {
 	return found, nil
 }
 
-// mostAtATime is how many requests the capped endpoint may get at a time: those that a process left behind when it died may still be there.
-func (r run) mostAtATime() int { return 2 * maxInFlight * r.in.shape.senders() }
+// mostAtATime is how many requests the capped endpoint may get at a time. Those of a process that has died, or that has given up on a bad
+// link, may still be there.
+func (r run) mostAtATime() int {
+	most := maxInFlight * r.in.shape.senders()
+	if r.class.allowed(r.in.shape) != never || strings.HasPrefix(r.class.name, "receivers-") {
+		return 2 * most
+	}
+	return most
+}
 
 // settle waits until all of the tenant is at rest, and reads the record, with what should have gone and has not.
 func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error) {
@@ -85,14 +92,9 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 	if err := work.settle(patient); err != nil {
 		work.ledger.problemf("%v", err)
 	}
-	conn, err := r.in.dial(patient)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	defer conn.Close(ctx)
 	var left []string
-	for missing := ""; ; {
-		now, err := atRest(patient, conn, work.tenant)
+	for missing := "the database"; ; {
+		now, err := r.atRest(patient, work.tenant)
 		if err == nil && now == "" {
 			break
 		}
@@ -106,6 +108,11 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 		_ = pause(patient, restTick)
 	}
 	rest := time.Now()
+	conn, err := r.in.dial(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer conn.Close(ctx)
 	if len(left) == 0 {
 		left = r.leftBehind(ctx, conn)
 	}
@@ -120,6 +127,16 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 	}
 	stored.left = left
 	return stored, rest, nil
+}
+
+// atRest is atRest on a connection of its own: what fails, or ends with ctx, takes its connection along.
+func (r run) atRest(ctx context.Context, tenant string) (string, error) {
+	conn, err := r.in.dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return atRest(ctx, conn, tenant)
 }
 
 // leftBehind is what is left of all tenants although all is at rest: claims, replays, and workflows other than those of dead letters.
