@@ -129,6 +129,20 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	return nil
 }
 
+const selectOwned = `select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`
+
+func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
+	var (
+		id    [16]byte
+		until time.Time
+	)
+	_, err := pgx.ForEachRow(rows, []any{&id, &until}, func() error {
+		into[id] = until.UTC()
+		return nil
+	})
+	return err
+}
+
 // ClaimStatus is the stored status of a delivery, with ClaimedUntil while another process than the owner has
 // a claim on it. CodeNotFound before its first step or claim.
 func (s *Deliveries) ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error) {
@@ -156,20 +170,6 @@ func (s *Deliveries) ClaimStatus(ctx context.Context, id webhook.DeliveryID, own
 	}
 	status.ClaimedUntil = owned[id]
 	return status, nil
-}
-
-const selectOwned = `select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`
-
-func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
-	var (
-		id    [16]byte
-		until time.Time
-	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &until}, func() error {
-		into[id] = until.UTC()
-		return nil
-	})
-	return err
 }
 
 func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
