@@ -35,6 +35,7 @@ type Config struct {
 	EndpointSecrets EndpointSecrets
 	Events          Events
 	Erasures        PayloadErasures
+	Exports         Exports
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
 	Audit           Audit
@@ -138,6 +139,7 @@ type Server struct {
 	buckets buckets
 	bodies  bodyBudget
 	pace    bodyPace
+	exports exports
 
 	byPath   map[string]route // by method and path of Echo
 	inFlight atomic.Int64     // requests

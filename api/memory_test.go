@@ -48,14 +48,15 @@ type memory struct {
 	audit []webhook.AuditEntry
 	links []webhook.ConsoleLink
 
-	calls     []string // calls of the starter and the event store, in order
-	actors    []webhook.Actor
-	signals   []webhook.PendingCommand
-	woken     []webhook.Replay
-	lookups   int   // of keys
-	searches  int   // how many deliveries a page of the list looks at; 0: all
-	broken    error // returned by every call, if set
-	panicWith any   // the value of a panic when an event is posted, if set
+	calls      []string // calls of the starter and the event store, in order
+	actors     []webhook.Actor
+	signals    []webhook.PendingCommand
+	woken      []webhook.Replay
+	lookups    int          // of keys
+	searches   int          // how many deliveries a page of the list looks at; 0: all
+	broken     error        // returned by every call, if set
+	exportRead func() error // called by every read of payloads, if set
+	panicWith  any          // the value of a panic when an event is posted, if set
 
 	refuseKeys webhook.KeyError // the cause with which every key is refused, if set
 }

@@ -48,6 +48,7 @@ func routes() []route {
 		{patch, tenant, operator, "updateTenant", "tenant", (*Server).updateTenant},
 		{get, tenant, admin, "getTenant", "tenant", (*Server).getTenant},
 		{del, tenant, operator, "deleteTenant", "tenant", (*Server).deleteTenant},
+		{get, tenant + "/export", admin, "exportTenant", "tenant", (*Server).exportTenant},
 
 		{post, tenant + "/keys", admin, "createKey", "tenant", (*Server).createKey},
 		{get, tenant + "/keys", admin, "listKeys", "tenant", (*Server).listKeys},

@@ -6,7 +6,9 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/events"
+	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
@@ -82,6 +84,13 @@ func (c observedEvents) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]
 		}
 	}
 	return all, err
+}
+
+// exports reads what only an export of a tenant needs.
+type exports struct {
+	*tenants.Tenants
+	*events.Events
+	*deliveries.Deliveries
 }
 
 func putInTrace(trace webhook.Trace, accepted *webhook.Accepted) {

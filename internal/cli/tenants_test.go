@@ -37,6 +37,11 @@ func TestTenants(t *testing.T) {
 	require.Equal(t, []string{"ID", "NAME", "CONTACT", "CREATED"}, list[0])
 	require.Len(t, list, 3, "acme and globex")
 
+	r = tenants("export", "globex")
+	require.Zero(t, r.code, r.stderr)
+	require.Regexp(t, `^\{"kind":"tenant","data":\{"id":"globex",[^\n]*\n(.*\n)*\{"kind":"end","data":\{"audit":\d,"tenant":1\}\}\n$`, r.stdout)
+	require.Equal(t, 3, tenants("export", "nobody").code)
+
 	r = tenants("delete", "globex")
 	require.Equal(t, result{stdout: "deleted globex\n"}, r)
 	r = tenants("get", "globex")
