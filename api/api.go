@@ -41,6 +41,7 @@ type Config struct {
 	Audit           Audit
 	Limits          Limits
 	TenantUpdates   TenantUpdates
+	TenantDeletions TenantDeletions
 	Statistics      Statistics
 
 	Health   EndpointHealth

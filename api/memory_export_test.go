@@ -52,3 +52,25 @@ func (m *memory) AttemptsOf(_ context.Context, _ string, ids []webhook.DeliveryI
 	slices.SortFunc(found, order)
 	return found[:min(len(found), limit)], m.broken
 }
+
+// BeginDeletion implements TenantDeletions.
+func (m *memory) BeginDeletion(_ context.Context, by webhook.Actor, id string) (webhook.TenantDeletion, error) {
+	defer m.lock()()
+	if _, ok := m.tenants[id]; !ok {
+		return webhook.TenantDeletion{}, webhook.NotFound("tenant")
+	}
+	delete(m.tenants, id)
+	m.actors = append(m.actors, by)
+	m.deletions[id] = webhook.TenantDeletion{Since: m.now()}
+	return m.deletions[id], m.broken
+}
+
+// Deletion implements TenantDeletions.
+func (m *memory) Deletion(_ context.Context, id string) (webhook.TenantDeletion, error) {
+	defer m.lock()()
+	d, ok := m.deletions[id]
+	if !ok {
+		return d, webhook.NotFound("tenant")
+	}
+	return d, m.broken
+}

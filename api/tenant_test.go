@@ -134,3 +134,25 @@ func TestTenantKeys(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/keys", `{"scope":"admin"}`)
 	b.ok(t, http.StatusNotFound, "operator", "GET", "/v1/tenants/nobody/keys", "")
 }
+
+// With everything, a tenant is deleted with its endpoints, and is shown while it is being removed.
+func TestDeleteEverythingOfATenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t)
+	const path = "/v1/tenants/acme"
+	b.refused(t, "operator", "DELETE", path+"?everything=yes", "", "everything", "must be true or false")
+	b.ok(t, http.StatusForbidden, "admin", "DELETE", path+"?everything=true", "")
+	require.Equal(t, "active", b.ok(t, http.StatusOK, "admin", "GET", path, "").json["state"])
+	for _, query := range []string{"", "?everything=false"} {
+		b.ok(t, http.StatusConflict, "operator", "DELETE", path+query, "")
+	}
+	a := b.ok(t, http.StatusAccepted, "operator", "DELETE", path+"?everything=true", "")
+	require.Equal(t, "deleting", a.json["state"])
+	b.deletions["acme"] = webhook.TenantDeletion{Since: testNow(), Table: "events", Rows: 1200}
+	a = b.ok(t, http.StatusOK, "operator", "GET", path, "")
+	require.Equal(t, map[string]any{"since": "2026-01-31T09:30:00.123456Z", "table": "events", "rows_removed": 1200.0}, a.json["deletion"])
+	b.ok(t, http.StatusNotFound, "operator", "GET", path+"/endpoints", "")
+	delete(b.deletions, "acme")
+	b.ok(t, http.StatusNotFound, "operator", "GET", path, "")
+}

@@ -48,6 +48,7 @@ func replayer() sdk.WorkflowReplayer {
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
 	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
+	r.RegisterWorkflow(workflows.TenantDeletionWorkflow)
 	return r
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/events"
 	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
@@ -91,6 +92,25 @@ type exports struct {
 	*tenants.Tenants
 	*events.Events
 	*deliveries.Deliveries
+}
+
+// tenantDeletions deletes tenants in the store and in Temporal.
+type tenantDeletions struct {
+	*tenants.Tenants
+
+	starter *starter.Starter
+}
+
+func (d tenantDeletions) BeginDeletion(ctx context.Context, by webhook.Actor, id string) (webhook.TenantDeletion, error) {
+	deletion, err := d.Tenants.BeginDeletion(ctx, by, id)
+	if err == nil {
+		d.starter.WakeTenantDeletion(id)
+	}
+	return deletion, err
+}
+
+func (d tenantDeletions) DeleteWorkflows(ctx context.Context, tenantID string) (int64, error) {
+	return d.starter.DeleteWorkflows(ctx, tenantID)
 }
 
 func putInTrace(trace webhook.Trace, accepted *webhook.Accepted) {

@@ -16,7 +16,7 @@ type TenantsCommand struct {
 	Create TenantsCreateCommand `cmd:"" help:"Create a tenant."`
 	Update TenantsUpdateCommand `aliases:"change" cmd:"" help:"Change the given settings of a tenant."`
 	Export TenantsExportCommand `cmd:"" help:"Write everything of a tenant to standard output, a JSON object per line."`
-	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant that has no endpoints."`
+	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant."`
 }
 
 // tenant is a tenant in a list.
@@ -165,9 +165,16 @@ func (c *TenantsExportCommand) Run(ctx context.Context, p Process) error {
 // TenantsDeleteCommand deletes a tenant.
 type TenantsDeleteCommand struct {
 	oneTenant `embed:""`
+
+	Everything bool `help:"Delete its endpoints, too, and remove everything that is stored of it, for good."`
 }
 
 // Run deletes it.
 func (c *TenantsDeleteCommand) Run(ctx context.Context, p Process) error {
+	if c.Everything {
+		return with(p, c, func(s *session) error {
+			return s.record(ctx, request{method: http.MethodDelete, query: queryOf(map[string]string{"everything": "true"})})
+		})
+	}
 	return removed(ctx, p, c, request{method: http.MethodDelete}, printable.Text(c.ID))
 }
