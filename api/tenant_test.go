@@ -18,7 +18,7 @@ func TestTenantShape(t *testing.T) {
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
 	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},`+
 		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null},"retry_policy":null,`+
-		`"created_at":"2026-01-31T09:30:00.123456Z",`+
+		`"state":"active","deletion":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
 	require.Equal(t, "req-1", b.actors[0].RequestID)
 	require.False(t, b.actors[0].KeyID.IsZero())
