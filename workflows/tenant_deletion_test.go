@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/worker"
@@ -59,6 +60,7 @@ func (l *leftovers) erase(t *testing.T) time.Duration {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: time.Minute})
 	runs := activities.New(activities.Config{Tenants: l, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { runs.Stop(t.Context()) })
 	worker.Register(env, runs)

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -61,7 +62,7 @@ func TestDeletedTenantLeavesNothing(t *testing.T) {
 	})
 	require.Zero(t, of("acme"))
 	require.GreaterOrEqual(t, of("other"), others, "more may be listed by now")
-	require.Len(t, kept.listDeliveries(nil), 3)
+	require.Len(t, kept.listDeliveries(url.Values{}), 3)
 
 	database := in.record(t)
 	rows, err := database.Query(ctx, `
