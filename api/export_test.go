@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,8 @@ func exported(t *testing.T, text string) map[string][]map[string]any {
 	lines := map[string][]map[string]any{}
 	for line := range strings.Lines(text) {
 		var one struct {
-			Kind string
-			Data map[string]any
+			Kind string         `json:"kind"`
+			Data map[string]any `json:"data"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(line), &one), line)
 		lines[one.Kind] = append(lines[one.Kind], one.Data)
@@ -113,7 +114,7 @@ func TestExportedAddresses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.audit = []webhook.AuditEntry{{
-		ID: webhook.NewAuditID(), At: testNow(), By: webhook.Actor{Source: sourceAddress(httptest.NewRequest("GET", "/", nil), nil)},
+		ID: webhook.NewAuditID(), At: testNow(), By: webhook.Actor{Source: netip.MustParseAddr("192.0.2.1")},
 		TenantID: "acme", Action: "tenant.update", Subject: "acme", Detail: []byte(`{}`),
 	}}
 	for as, want := range map[string]any{"operator": "192.0.2.1", "admin": nil} {
@@ -153,7 +154,8 @@ func TestExportThatFails(t *testing.T) {
 	}
 	reads := 0
 	b.exportRead = func() error {
-		if reads++; reads == 2 {
+		reads++
+		if reads == 2 {
 			return errors.New("a fault for the test")
 		}
 		return nil

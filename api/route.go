@@ -38,7 +38,6 @@ func routes() []route {
 	return []route{
 		{get, "/openapi.yaml", scopeNone, "getOpenAPI", "document", (*Server).getOpenAPI},
 		{get, "/docs", scopeNone, "getDocs", "document", (*Server).getDocs},
-
 		{get, "/v1/audit", operator, "listAudit", "entry", (*Server).listAudit},
 		{get, "/v1/stats", operator, "getStats", "statistics", (*Server).getStats},
 		{get, tenant + "/stats", admin, "getTenantStats", "tenant", (*Server).getTenantStats},

@@ -41,7 +41,7 @@ func TenantDeletionWorkflow(ctx workflow.Context, in TenantDeletionInput) error 
 			for more := true; more; {
 				var erased activities.Erased
 				if err := workflow.ExecuteActivity(ctx, remove, in.TenantID).Get(ctx, &erased); err != nil {
-					return err //nolint:wrapcheck // only if the workflow is cancelled
+					return err
 				}
 				found, more = found+erased.Count, erased.More
 				if more && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
@@ -51,10 +51,10 @@ func TenantDeletionWorkflow(ctx workflow.Context, in TenantDeletionInput) error 
 			}
 		}
 		if found == 0 && in.Settled {
-			return workflow.ExecuteActivity(ctx, a.CompleteTenantDeletion, in.TenantID).Get(ctx, nil) //nolint:wrapcheck // as above
+			return workflow.ExecuteActivity(ctx, a.CompleteTenantDeletion, in.TenantID).Get(ctx, nil)
 		}
 		if err := workflow.Sleep(ctx, settleFor); err != nil {
-			return err //nolint:wrapcheck // as above
+			return err //nolint:wrapcheck // the workflow is cancelled
 		}
 		in.Settled = true
 	}

@@ -104,7 +104,7 @@ type tenantDeletions struct {
 func (d tenantDeletions) BeginDeletion(ctx context.Context, by webhook.Actor, id string) (webhook.TenantDeletion, error) {
 	deletion, err := d.Tenants.BeginDeletion(ctx, by, id)
 	if err == nil {
-		d.starter.WakeTenantDeletion(id)
+		d.starter.WakeTenantDeletion(ctx, id)
 	}
 	return deletion, err
 }

@@ -20,8 +20,8 @@ type TenantDeletions interface {
 }
 
 // WakeTenantDeletion starts the workflow that deletes a tenant. If that fails, the reconciler repeats it.
-func (s *Starter) WakeTenantDeletion(tenantID string) {
-	s.callAsync(func(ctx context.Context) error { return s.startTenantDeletion(ctx, tenantID) })
+func (s *Starter) WakeTenantDeletion(_ context.Context, tenantID string) {
+	s.callAsync(func(ctx context.Context) error { return s.startTenantDeletion(ctx, tenantID) }) //nolint:contextcheck // the caller is answered before
 }
 
 // startTenantDeletion starts the workflow unless it runs. It has no search attribute, because it deletes the workflows that

@@ -1,14 +1,17 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
@@ -16,7 +19,17 @@ import (
 // all it has.
 func TestDeletedTenantLeavesNothing(t *testing.T) {
 	t.Parallel()
-	in := ownInstance(t, nil)
+	in := ownHome(t)
+	store, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if in.process != nil && in.process.running() {
+			require.NoError(t, in.process.terminate())
+		}
+		require.NoError(t, store.Stop(context.Background()))
+	})
+	in.env = in.env.with(settings{"EVERPOST_DATABASE_URL": store.URL(localpg.Database)})
+	require.NoError(t, in.start(contextFor(t, startPatience)))
 	r := newReceiver(t)
 	var deleted, kept *bundle
 	for _, b := range []**bundle{&deleted, &kept} {

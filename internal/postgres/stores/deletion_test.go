@@ -15,6 +15,11 @@ import (
 // reference is a column that says whose a row is.
 type reference struct{ Table, Column string }
 
+// where selects the rows, t, that have one of the values $1.
+func (r reference) where() string {
+	return postgres.Quote(r.Table) + ` t where ` + postgres.Quote(r.Column) + `::text = any($1)`
+}
+
 // references are the columns of all tables that name a tenant, or something of one. A new table is among them.
 func references(t *testing.T, s *storetest.Stores) []reference {
 	t.Helper()
@@ -51,7 +56,9 @@ func fill(t *testing.T, b *storetest.Bundle, tenant string) {
 	}
 	b.EndIn(t, deliveries[0], webhook.StateDeadLettered)
 	b.EndIn(t, deliveries[1], webhook.StateDelivered)
-	replay, err := b.CreateReplay(ctx, storetest.TestActor(), webhook.Replay{TenantID: tenant, Source: webhook.ReplayDeadLetters, Asked: 60, Filter: webhook.ReplayFilter{EndpointID: e.ID}})
+	replay, err := b.CreateReplay(ctx, storetest.TestActor(), webhook.Replay{
+		TenantID: tenant, Source: webhook.ReplayDeadLetters, Asked: 60, Filter: webhook.ReplayFilter{EndpointID: e.ID},
+	})
 	require.NoError(t, err)
 	b.Exec(t, `insert into replay_releases (replay_id, delivery_id, run, number, released_at, check_at) values ($1, $2, 2, 2, now(), now())`,
 		replay.ID, deliveries[0].DeliveryID)
@@ -59,7 +66,7 @@ func fill(t *testing.T, b *storetest.Bundle, tenant string) {
 	b.Exec(t, `insert into endpoint_health (endpoint_id, worker, seen_at, seen) values ($1, 'w', now(), '{}')`, e.ID)
 	b.Exec(t, `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)
 	for _, table := range []string{"statistics_minutes", "statistics_hours"} {
-		b.Exec(t, `insert into `+table+` (tenant_id, endpoint_id, at) values ($1, $2, now()), ($1, '00000000-0000-0000-0000-000000000000', now())`, tenant, e.ID)
+		b.Exec(t, `insert into `+table+` (tenant_id, endpoint_id, at) values ($1, $2, now()), ($1, $3, now())`, tenant, e.ID, webhook.EndpointID{})
 	}
 	b.Exec(t, `insert into console_links (sha256, id, tenant_id, key_id, key_sha256, access, expires_at) values (sha256($1), $2, $3, $2, sha256($1), 1, now())`,
 		[]byte(tenant), [16]byte(key.ID), tenant)
@@ -82,7 +89,7 @@ func idsOf(t *testing.T, b *storetest.Bundle, tenant string) map[string][]string
 
 func counted(t *testing.T, b *storetest.Bundle, r reference, values []string) int {
 	t.Helper()
-	return storetest.Query[int](t, b.Stores, `select count(*)::int from `+postgres.Quote(r.Table)+` where `+postgres.Quote(r.Column)+`::text = any($1)`, values)[0]
+	return storetest.Query[int](t, b.Stores, `select count(*)::int from `+r.where(), values)[0]
 }
 
 // content is every row of a tenant, in all tables.
@@ -90,8 +97,7 @@ func content(t *testing.T, b *storetest.Bundle, tenant string) map[reference][]s
 	t.Helper()
 	rows, ids := map[reference][]string{}, idsOf(t, b, tenant)
 	for _, r := range references(t, b.Stores) {
-		rows[r] = storetest.Query[string](t, b.Stores, `select to_jsonb(t)::text from `+postgres.Quote(r.Table)+` t where `+postgres.Quote(r.Column)+`::text = any($1) order by 1`,
-			ids[r.Column])
+		rows[r] = storetest.Query[string](t, b.Stores, `select to_jsonb(t)::text from `+r.where()+` order by 1`, ids[r.Column])
 	}
 	return rows
 }
@@ -148,7 +154,8 @@ func TestDeletingEverythingOfATenant(t *testing.T) {
 		}
 		require.Equal(t, want, counted(t, b, r, ids[r.Column]), r)
 	}
-	require.Equal(t, []string{"tenant.delete"}, storetest.Query[string](t, b.Stores, `select action from audit_log where tenant_id = 'acme' and key_id = $1`, by.KeyID))
+	require.Equal(t, []string{"tenant.delete"}, storetest.Query[string](t, b.Stores,
+		`select action from audit_log where tenant_id = 'acme' and key_id = $1`, by.KeyID))
 	require.Equal(t, others, content(t, b, "other"))
 
 	require.NoError(t, b.CompleteDeletion(t.Context(), "acme"))

@@ -37,8 +37,8 @@ func refuseDeleted(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// PruneDeletedTenants removes what was stored of tenants after the removal of everything, and frees the ids of deleted tenants of which no row is left, and returns how
-// many.
+// PruneDeletedTenants removes what was stored late of tenants of which everything was removed. It frees the ids of
+// deleted tenants of which no row is left, and returns how many.
 func (s *Tenants) PruneDeletedTenants(ctx context.Context) (freed int64, err error) {
 	if err := s.eraseLate(ctx); err != nil {
 		return 0, err
