@@ -78,6 +78,7 @@ type Config struct {
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
 	Audit     Audit
+	Tenants   TenantErasure
 	Observer  Observer        // may be nil
 	Tracer    *tracing.Tracer // makes a span of each attempt; may be nil
 	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
@@ -109,6 +110,7 @@ type Activities struct {
 	faults    Faults
 	replays   Replays
 	audit     Audit
+	tenants   TenantErasure
 	observer  Observer
 	tracer    *tracing.Tracer
 	onBacklog func(webhook.EndpointID)
@@ -159,7 +161,7 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, audit: c.Audit, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
+		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
 		log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),

@@ -35,11 +35,13 @@ type Config struct {
 	EndpointSecrets EndpointSecrets
 	Events          Events
 	Erasures        PayloadErasures
+	Exports         Exports
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
 	Audit           Audit
 	Limits          Limits
 	TenantUpdates   TenantUpdates
+	TenantDeletions TenantDeletions
 	Statistics      Statistics
 
 	Health   EndpointHealth
@@ -138,6 +140,7 @@ type Server struct {
 	buckets buckets
 	bodies  bodyBudget
 	pace    bodyPace
+	exports exports
 
 	byPath   map[string]route // by method and path of Echo
 	inFlight atomic.Int64     // requests

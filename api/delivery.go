@@ -162,12 +162,14 @@ func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error 
 		found, searched, err := s.config.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 		return found, searchedPosition(searched), err
 	}
-	show := func(deliveries []webhook.Delivery) func(webhook.Delivery) deliveryView {
-		x := s.explainer(c)
-		x.expect(deliveries)
-		return func(d webhook.Delivery) deliveryView { return c.showDelivery(d, x.summary(d)) }
-	}
-	return listAll(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, show)
+	return listAll(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, c.deliveryShower)
+}
+
+// deliveryShower returns a function that shows the deliveries of a page.
+func (c call) deliveryShower(page []webhook.Delivery) func(webhook.Delivery) deliveryView {
+	x := c.server.explainer(c)
+	x.expect(page)
+	return func(d webhook.Delivery) deliveryView { return c.showDelivery(d, x.summary(d)) }
 }
 
 func (s *Server) listAttempts(c call) error {

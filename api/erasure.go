@@ -35,11 +35,11 @@ func (s *Server) erasePayload(c call) error {
 		return err
 	}
 	q := c.parameters("cancel")
-	cancel := q.text("cancel", func(v string) bool { return v == "true" || v == "false" }, "must be true or false")
+	cancel := q.boolean("cancel")
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if _, err := s.erase(c, webhook.PayloadErasure{IDs: []webhook.EventID{id}, Cancel: cancel == "true"}); err != nil {
+	if _, err := s.erase(c, webhook.PayloadErasure{IDs: []webhook.EventID{id}, Cancel: cancel}); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

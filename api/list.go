@@ -86,7 +86,7 @@ func (c call) parameters(known ...string) *query {
 func takesParameters(id string) bool {
 	switch id {
 	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
-		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload":
+		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload", "deleteTenant":
 		return true
 	}
 	return false
@@ -138,6 +138,11 @@ func (q *query) text(name string, accept func(string) bool, message string) stri
 		return ""
 	}
 	return value
+}
+
+// boolean returns a parameter that is true or false, which is the default.
+func (q *query) boolean(name string) bool {
+	return q.text(name, func(v string) bool { return v == "true" || v == "false" }, "must be true or false") == "true"
 }
 
 // instant returns a filter that is a time, or zero if it is absent.

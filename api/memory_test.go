@@ -48,14 +48,16 @@ type memory struct {
 	audit []webhook.AuditEntry
 	links []webhook.ConsoleLink
 
-	calls     []string // calls of the starter and the event store, in order
-	actors    []webhook.Actor
-	signals   []webhook.PendingCommand
-	woken     []webhook.Replay
-	lookups   int   // of keys
-	searches  int   // how many deliveries a page of the list looks at; 0: all
-	broken    error // returned by every call, if set
-	panicWith any   // the value of a panic when an event is posted, if set
+	calls      []string // calls of the starter and the event store, in order
+	actors     []webhook.Actor
+	signals    []webhook.PendingCommand
+	woken      []webhook.Replay
+	lookups    int // of keys
+	searches   int // how many deliveries a page of the list looks at; 0: all
+	deletions  map[string]webhook.TenantDeletion
+	broken     error        // returned by every call, if set
+	exportRead func() error // called by every read of payloads, if set
+	panicWith  any          // the value of a panic when an event is posted, if set
 
 	refuseKeys webhook.KeyError // the cause with which every key is refused, if set
 }
@@ -63,7 +65,7 @@ type memory struct {
 func newMemory(now func() time.Time) *memory {
 	return &memory{
 		now: now, tenants: map[string]webhook.Tenant{}, secrets: map[webhook.EndpointID]string{},
-		attempts: map[webhook.DeliveryID][]webhook.Attempt{},
+		attempts: map[webhook.DeliveryID][]webhook.Attempt{}, deletions: map[string]webhook.TenantDeletion{},
 	}
 }
 

@@ -38,7 +38,6 @@ func routes() []route {
 	return []route{
 		{get, "/openapi.yaml", scopeNone, "getOpenAPI", "document", (*Server).getOpenAPI},
 		{get, "/docs", scopeNone, "getDocs", "document", (*Server).getDocs},
-
 		{get, "/v1/audit", operator, "listAudit", "entry", (*Server).listAudit},
 		{get, "/v1/stats", operator, "getStats", "statistics", (*Server).getStats},
 		{get, tenant + "/stats", admin, "getTenantStats", "tenant", (*Server).getTenantStats},
@@ -48,6 +47,7 @@ func routes() []route {
 		{patch, tenant, operator, "updateTenant", "tenant", (*Server).updateTenant},
 		{get, tenant, admin, "getTenant", "tenant", (*Server).getTenant},
 		{del, tenant, operator, "deleteTenant", "tenant", (*Server).deleteTenant},
+		{get, tenant + "/export", admin, "exportTenant", "tenant", (*Server).exportTenant},
 
 		{post, tenant + "/keys", admin, "createKey", "tenant", (*Server).createKey},
 		{get, tenant + "/keys", admin, "listKeys", "tenant", (*Server).listKeys},

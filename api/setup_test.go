@@ -34,9 +34,10 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{memory: newMemory(testNow), log: &bytes.Buffer{}, keys: map[string]string{}}
 	b.server = New(Config{
-		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Erasures: b, Deliveries: b,
+		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Erasures: b, Exports: b, Deliveries: b,
 		EndpointSwitch: b, Health: b, Circuits: b, Tests: b, Replays: b,
-		ReplayCounts: b, DeadLetterGroups: b, Starter: b, URLs: b, Audit: b, Limits: b, TenantUpdates: b, Situations: b, Engine: b, ConsoleLinks: b,
+		ReplayCounts: b, DeadLetterGroups: b, Starter: b, URLs: b, Audit: b, Limits: b, TenantUpdates: b, TenantDeletions: b,
+		Situations: b, Engine: b, ConsoleLinks: b,
 		Statistics:  b,
 		Logger:      slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		WorkflowURL: func(id string) string { return "http://ui.example/" + url.PathEscape(id) },

@@ -26,6 +26,15 @@ type TenantUpdates interface {
 	UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error)
 }
 
+// TenantDeletions deletes tenants with everything that is stored of them.
+type TenantDeletions interface {
+	// BeginDeletion deletes a tenant, and begins to remove what is stored of it. CodeNotFound: there is no such
+	// tenant, and nothing of a deleted one.
+	BeginDeletion(ctx context.Context, by webhook.Actor, id string) (webhook.TenantDeletion, error)
+	// Deletion is the progress; CodeNotFound if no deletion is under way.
+	Deletion(ctx context.Context, id string) (webhook.TenantDeletion, error)
+}
+
 // Keys stores API keys.
 type Keys interface {
 	KeyChecks

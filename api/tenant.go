@@ -16,15 +16,31 @@ type tenantView struct {
 	Metadata  map[string]string `json:"metadata"`
 	Limits    limitsView        `json:"limits"`
 	Policy    *retry.Policy     `json:"retry_policy"`
+	State     string            `json:"state"`
+	Deletion  *deletionView     `json:"deletion"`
 	CreatedAt timestamp         `json:"created_at"`
 	UpdatedAt timestamp         `json:"updated_at"`
+}
+
+// deletionView is the API's view of the progress of a deletion.
+type deletionView struct {
+	Since timestamp `json:"since"`
+	Table *string   `json:"table"`
+	Rows  int64     `json:"rows_removed"`
+}
+
+// showDeletion shows a tenant that is being deleted. All that is left of it is its id.
+func showDeletion(id string, d webhook.TenantDeletion) tenantView {
+	view := showTenant(webhook.Tenant{ID: id})
+	view.State, view.Deletion = "deleting", &deletionView{timestamp(d.Since), nullable(d.Table), d.Rows}
+	return view
 }
 
 const notATenantID = "must be 1 to 64 of A-Z, a-z, 0-9, _ and -"
 
 func showTenant(t webhook.Tenant) tenantView {
 	view := tenantView{
-		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata), Limits: showLimits(t.Limits),
+		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata), Limits: showLimits(t.Limits), State: "active",
 		CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 	}
 	if !t.RetryPolicy.IsZero() {
@@ -114,6 +130,13 @@ func readMetadata(d *jsonDecoder) map[string]string {
 
 func (s *Server) getTenant(c call) error {
 	t, err := s.config.Tenants.Tenant(c.Request().Context(), c.tenant)
+	if webhook.CodeOf(err) == webhook.CodeNotFound && c.key.Scope == webhook.ScopeOperator {
+		d, err := s.config.TenantDeletions.Deletion(c.Request().Context(), c.tenant)
+		if err != nil {
+			return err
+		}
+		return c.json(http.StatusOK, showDeletion(c.tenant, d))
+	}
 	if err != nil {
 		return err
 	}
@@ -132,6 +155,18 @@ func (s *Server) listTenants(c call) error {
 }
 
 func (s *Server) deleteTenant(c call) error {
+	q := c.parameters("everything")
+	everything := q.boolean("everything")
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if everything {
+		d, err := s.config.TenantDeletions.BeginDeletion(c.Request().Context(), c.actor(), c.tenant)
+		if err != nil {
+			return err
+		}
+		return c.json(http.StatusAccepted, showDeletion(c.tenant, d))
+	}
 	if err := s.config.Tenants.DeleteTenant(c.Request().Context(), c.actor(), c.tenant); err != nil {
 		return err
 	}

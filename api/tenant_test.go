@@ -18,7 +18,7 @@ func TestTenantShape(t *testing.T) {
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
 	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},`+
 		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null},"retry_policy":null,`+
-		`"created_at":"2026-01-31T09:30:00.123456Z",`+
+		`"state":"active","deletion":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
 	require.Equal(t, "req-1", b.actors[0].RequestID)
 	require.False(t, b.actors[0].KeyID.IsZero())
@@ -133,4 +133,26 @@ func TestTenantKeys(t *testing.T) {
 		"expires_at", "must be in the future", "key", "is not a known field")
 	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/keys", `{"scope":"admin"}`)
 	b.ok(t, http.StatusNotFound, "operator", "GET", "/v1/tenants/nobody/keys", "")
+}
+
+// With everything, a tenant is deleted with its endpoints, and is shown while it is being removed.
+func TestDeleteEverythingOfATenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t)
+	const path = "/v1/tenants/acme"
+	b.refused(t, "operator", "DELETE", path+"?everything=yes", "", "everything", "must be true or false")
+	b.ok(t, http.StatusForbidden, "admin", "DELETE", path+"?everything=true", "")
+	require.Equal(t, "active", b.ok(t, http.StatusOK, "admin", "GET", path, "").json["state"])
+	for _, query := range []string{"", "?everything=false"} {
+		b.ok(t, http.StatusConflict, "operator", "DELETE", path+query, "")
+	}
+	a := b.ok(t, http.StatusAccepted, "operator", "DELETE", path+"?everything=true", "")
+	require.Equal(t, "deleting", a.json["state"])
+	b.deletions["acme"] = webhook.TenantDeletion{Since: testNow(), Table: "events", Rows: 1200}
+	a = b.ok(t, http.StatusOK, "operator", "GET", path, "")
+	require.Equal(t, map[string]any{"since": "2026-01-31T09:30:00.123456Z", "table": "events", "rows_removed": 1200.0}, a.json["deletion"])
+	b.ok(t, http.StatusNotFound, "operator", "GET", path+"/endpoints", "")
+	delete(b.deletions, "acme")
+	b.ok(t, http.StatusNotFound, "operator", "GET", path, "")
 }

@@ -20,3 +20,17 @@ func TestErasedPayload(t *testing.T) {
 	require.Contains(t, text, "It was erased on request")
 	requireStructure(t, "/events/"+event, text)
 }
+
+// The page of a tenant that is being deleted shows the progress.
+func TestTenantThatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	u := b.loggedIn(t, "operator")
+	require.Contains(t, u.get(t, http.StatusOK, "/console/tenants/acme"), "Save")
+	b.api(t, http.StatusAccepted, "DELETE", "/v1/tenants/acme?everything=true", "")
+	text := u.get(t, http.StatusOK, "/console/tenants/acme")
+	require.Contains(t, text, "It is being deleted")
+	require.Contains(t, text, "0 rows have been removed so far")
+	require.NotContains(t, text, "Save")
+	requireStructure(t, "/tenants/acme", text)
+}

@@ -29,8 +29,16 @@ type tenantDetails struct {
 	Contact     string          `json:"contact"`
 	Limits      tenantLimits    `json:"limits"`
 	RetryPolicy json.RawMessage `json:"retry_policy"`
+	Deletion    *tenantDeletion `json:"deletion"`
 	CreatedAt   time.Time       `json:"created_at"`
 	UpdatedAt   string          `json:"updated_at"`
+}
+
+// tenantDeletion is the progress of the removal of everything that is stored of a tenant.
+type tenantDeletion struct {
+	Since time.Time `json:"since"`
+	Table string    `json:"table"`
+	Rows  int64     `json:"rows_removed"`
 }
 
 // tenantLimits are a tenant's own limits; nil is the installation's default.

@@ -100,6 +100,7 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
+	r.RegisterWorkflow(workflows.TenantDeletionWorkflow)
 	r.RegisterWorkflow(workflows.ProbeWorkflow)
 	r.RegisterActivity(a.Attempt)
 	r.RegisterActivity(a.Attempts)
@@ -112,6 +113,9 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterActivity(a.CountReplay)
 	r.RegisterActivity(a.RecordReplay)
 	r.RegisterActivity(a.RecordRefusedSignals)
+	r.RegisterActivity(a.EraseTenantRows)
+	r.RegisterActivity(a.EraseTenantWorkflows)
+	r.RegisterActivity(a.CompleteTenantDeletion)
 }
 
 // Stop stops polling for tasks and waits up to StopTimeout for those under way.

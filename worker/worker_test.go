@@ -34,7 +34,9 @@ func TestEverythingIsRegistered(t *testing.T) {
 	a := activities.New(activities.Config{})
 	worker.Register(&r, a)
 
-	require.ElementsMatch(t, []string{"DeliveryWorkflow", "FanoutWorkflow", "DeadLetterWorkflow", "ReplayWorkflow", "ProbeWorkflow"}, r.workflows)
+	require.ElementsMatch(t, []string{
+		"DeliveryWorkflow", "FanoutWorkflow", "DeadLetterWorkflow", "ReplayWorkflow", "TenantDeletionWorkflow", "ProbeWorkflow",
+	}, r.workflows)
 
 	var expected []string
 	for method := range reflect.TypeFor[*activities.Activities]().Methods() {
@@ -50,6 +52,7 @@ func TestNamesAreTheContract(t *testing.T) {
 	require.Equal(t, "FanoutWorkflow", name(workflows.FanoutWorkflow))
 	require.Equal(t, "DeadLetterWorkflow", name(workflows.DeadLetterWorkflow))
 	require.Equal(t, "ReplayWorkflow", name(workflows.ReplayWorkflow))
+	require.Equal(t, "TenantDeletionWorkflow", name(workflows.TenantDeletionWorkflow))
 	require.Equal(t, workflows.ProbeName, name(workflows.ProbeWorkflow))
 	require.Equal(t, "everpost", workflows.TaskQueue)
 }

@@ -48,6 +48,7 @@ func replayer() sdk.WorkflowReplayer {
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
 	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
+	r.RegisterWorkflow(workflows.TenantDeletionWorkflow)
 	return r
 }
 
@@ -150,6 +151,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"paced-pauses-itself":              {marker, timer, marker, signalled, marker, marker, completed},
 		"paced-own-fault":                  {marker, timer, timer, marker, completed},
 		"paced-lost":                       {marker, marker, signalled, marker, marker, completed},
+		"tenant-deletion":                  {activity, activity, timer, activity, activity, activity, completed},
 	} {
 		history, recorded := all[name]
 		require.True(t, recorded, name)

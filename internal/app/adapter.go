@@ -6,7 +6,10 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/events"
+	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
@@ -82,6 +85,32 @@ func (c observedEvents) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]
 		}
 	}
 	return all, err
+}
+
+// exports reads what only an export of a tenant needs.
+type exports struct {
+	*tenants.Tenants
+	*events.Events
+	*deliveries.Deliveries
+}
+
+// tenantDeletions deletes tenants in the store and in Temporal.
+type tenantDeletions struct {
+	*tenants.Tenants
+
+	starter *starter.Starter
+}
+
+func (d tenantDeletions) BeginDeletion(ctx context.Context, by webhook.Actor, id string) (webhook.TenantDeletion, error) {
+	deletion, err := d.Tenants.BeginDeletion(ctx, by, id)
+	if err == nil {
+		d.starter.WakeTenantDeletion(ctx, id)
+	}
+	return deletion, err
+}
+
+func (d tenantDeletions) DeleteWorkflows(ctx context.Context, tenantID string) (int64, error) {
+	return d.starter.DeleteWorkflows(ctx, tenantID)
 }
 
 func putInTrace(trace webhook.Trace, accepted *webhook.Accepted) {

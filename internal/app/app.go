@@ -284,7 +284,7 @@ func (a *App) starterConfig() starter.Config {
 	}
 	if a.overAll {
 		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
-		c.HeldStore = a.store.Held
+		c.HeldStore, c.Deletions = a.store.Held, a.store.Tenants
 	}
 	if a.admission != nil {
 		c.Admission = a.admission
@@ -316,10 +316,13 @@ func (a *App) startAPI() {
 	tests := activities.NewTests(a.sender)
 	tests.Now = a.store.Now
 	server := api.New(api.Config{
-		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
+		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, TenantDeletions: tenantDeletions{a.store.Tenants, a.starter},
+		Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
-		Events: observedEvents{a.store.Events, a.metrics}, Erasures: a.store.Events, Deliveries: a.store.Deliveries,
-		Replays: a.store.Replays, Statistics: a.store.Statistics,
+		Events: observedEvents{a.store.Events, a.metrics}, Erasures: a.store.Events,
+		Exports:    exports{a.store.Tenants, a.store.Events, a.store.Deliveries},
+		Deliveries: a.store.Deliveries,
+		Replays:    a.store.Replays, Statistics: a.store.Statistics,
 		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,

@@ -25,7 +25,8 @@ func (a *App) makeActivities() {
 	a.activities = activities.New(activities.Config{
 		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
 		Admission: a.admission, OnBacklog: a.starter.NoteHeld, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
-		Audit: a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, Tracer: a.tracer,
+		Tenants: tenantDeletions{a.store.Tenants, a.starter},
+		Audit:   a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, Tracer: a.tracer,
 		Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})

@@ -119,18 +119,28 @@ func (s *session) close() { s.api.Close() }
 // do makes a request. A response that is not 2xx is an *apiError; any other error means
 // that there was no response.
 func (s *session) do(ctx context.Context, r request) (client.Answer, error) {
+	a, err := s.api.Do(ctx, s.of(r))
+	return a, s.understood(r, err)
+}
+
+// of is a request as the client takes it.
+func (s *session) of(r request) client.Request {
 	path := r.path
 	if !r.ofAll {
 		path = append([]string{"tenants", s.tenant}, path...)
 	}
-	a, err := s.api.Do(ctx, client.Request{Method: r.method, Path: path, Query: r.query, Body: r.body, Header: r.header})
+	return client.Request{Method: r.method, Path: path, Query: r.query, Body: r.body, Header: r.header}
+}
+
+// understood is an error of a request in words for people.
+func (s *session) understood(r request, err error) error {
 	if refused, ok := errors.AsType[*client.APIError](err); ok {
-		return a, s.newAPIError(r, refused)
+		return s.newAPIError(r, refused)
 	}
 	if silent, ok := errors.AsType[*client.NoResponseError](err); ok {
-		return a, &client.NoResponseError{Text: printable.Text(silent.Text), NotSent: silent.NotSent}
+		return &client.NoResponseError{Text: printable.Text(silent.Text), NotSent: silent.NotSent}
 	}
-	return a, err
+	return err
 }
 
 // marshal encodes maps and structs of plain values, which cannot fail.

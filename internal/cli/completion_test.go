@@ -21,7 +21,7 @@ func TestCompletion(t *testing.T) {
 		want  string // candidates, separated by blanks
 	}{
 		{[]string{"endpo"}, "endpoints"},
-		{[]string{"tenants", ""}, "create delete get list update"},
+		{[]string{"tenants", ""}, "create delete export get list update"},
 		{[]string{"endpoints", "re"}, "resume"},
 		{[]string{"replays", "create", "--sou"}, "--source"},
 		{[]string{"replays", "create", "--source", ""}, "dead_letters events held"},

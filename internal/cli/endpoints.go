@@ -123,15 +123,7 @@ type EndpointsDeleteCommand struct {
 
 // Run deletes it.
 func (c *EndpointsDeleteCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if _, err := s.do(ctx, c.newRequest(http.MethodDelete, "", nil)); err != nil || s.json { // 204 has no body to print
-		return err
-	}
-	return s.line("deleted " + c.ID.String())
+	return removed(ctx, p, c, c.newRequest(http.MethodDelete, "", nil), c.ID.String())
 }
 
 // EndpointsSecretCommand prints a secret.

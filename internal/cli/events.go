@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -115,29 +114,17 @@ func (c *EventsErasePayloadCommand) Run(ctx context.Context, p Process) error {
 		return usage("events erase-payload: name an event, or external ids with --external-id")
 	}
 	if !c.ID.IsZero() {
-		cancel := ""
-		if c.Cancel {
-			cancel = "true"
-		}
 		return c.once(ctx, p, request{
-			method: http.MethodDelete, path: []string{"events", c.ID.String(), "payload"}, query: queryOf(map[string]string{"cancel": cancel}),
+			method: http.MethodDelete, path: []string{"events", c.ID.String(), "payload"}, query: queryOf(map[string]string{"cancel": ifSet(c.Cancel)}),
 		})
 	}
-	body, err := json.Marshal(map[string]any{"external_ids": c.ExternalID, "cancel": c.Cancel})
-	if err != nil {
-		return fmt.Errorf("encode the external ids: %w", err)
-	}
+	body := marshal(map[string]any{"external_ids": c.ExternalID, "cancel": c.Cancel})
 	return c.once(ctx, p, request{method: http.MethodPost, path: []string{"events", "erase-payloads"}, body: body})
 }
 
 // once opens a session, makes one request and prints the response.
 func (r *remote) once(ctx context.Context, p Process, req request) error {
-	s, err := r.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return s.record(ctx, req)
+	return with(p, r, func(s *session) error { return s.record(ctx, req) })
 }
 
 // queryOf returns a query with the filters that are not empty.
@@ -149,6 +136,14 @@ func queryOf(filters map[string]string) url.Values {
 		}
 	}
 	return query
+}
+
+// ifSet is "true" for a flag that is set, "" otherwise.
+func ifSet(flag bool) string {
+	if flag {
+		return "true"
+	}
+	return ""
 }
 
 // text returns an optional text, "-" for none.

@@ -37,14 +37,29 @@ type opener interface {
 	open(p Process) (*session, error)
 }
 
-// listOf opens a session and prints a list.
-func listOf[T any](ctx context.Context, p Process, c opener, noun string, r request, page paging, columns []column[T]) error {
+// with opens a session for the time of a call.
+func with(p Process, c opener, call func(*session) error) error {
 	s, err := c.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	return printList(ctx, s, noun, r, page, columns)
+	return call(s)
+}
+
+// removed makes a DELETE, whose response has no body, and prints what it has deleted.
+func removed(ctx context.Context, p Process, c opener, r request, what string) error {
+	return with(p, c, func(s *session) error {
+		if _, err := s.do(ctx, r); err != nil || s.json {
+			return err
+		}
+		return s.line("deleted " + what)
+	})
+}
+
+// listOf opens a session and prints a list.
+func listOf[T any](ctx context.Context, p Process, c opener, noun string, r request, page paging, columns []column[T]) error {
+	return with(p, c, func(s *session) error { return printList(ctx, s, noun, r, page, columns) })
 }
 
 // printList prints a list of the API as a table, or with --json as one page with all

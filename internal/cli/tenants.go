@@ -15,7 +15,8 @@ type TenantsCommand struct {
 	Get    TenantsGetCommand    `aliases:"show" cmd:"" help:"Show a tenant."`
 	Create TenantsCreateCommand `cmd:"" help:"Create a tenant."`
 	Update TenantsUpdateCommand `aliases:"change" cmd:"" help:"Change the given settings of a tenant."`
-	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant that has no endpoints."`
+	Export TenantsExportCommand `cmd:"" help:"Write everything of a tenant to standard output, a JSON object per line."`
+	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant."`
 }
 
 // tenant is a tenant in a list.
@@ -63,12 +64,7 @@ func (c *oneTenant) open(p Process) (*session, error) {
 
 // record makes a request about the tenant and prints the response.
 func (c *oneTenant) record(ctx context.Context, p Process, method string, body []byte) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return s.record(ctx, request{method: method, body: body})
+	return with(p, c, func(s *session) error { return s.record(ctx, request{method: method, body: body}) })
 }
 
 // TenantsGetCommand shows a tenant.
@@ -153,20 +149,32 @@ func (c *TenantsUpdateCommand) Run(ctx context.Context, p Process) error {
 	return c.record(ctx, p, http.MethodPatch, body)
 }
 
+// TenantsExportCommand exports a tenant.
+type TenantsExportCommand struct {
+	oneTenant `embed:""`
+}
+
+// Run exports it.
+func (c *TenantsExportCommand) Run(ctx context.Context, p Process) error {
+	return with(p, c, func(s *session) error {
+		r := request{method: http.MethodGet, path: []string{"export"}}
+		return s.understood(r, s.api.Export(ctx, s.of(r), p.Stdout))
+	})
+}
+
 // TenantsDeleteCommand deletes a tenant.
 type TenantsDeleteCommand struct {
 	oneTenant `embed:""`
+
+	Everything bool `help:"Delete its endpoints, too, and remove everything that is stored of it, for good."`
 }
 
 // Run deletes it.
 func (c *TenantsDeleteCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
+	if c.Everything {
+		return with(p, c, func(s *session) error {
+			return s.record(ctx, request{method: http.MethodDelete, query: queryOf(map[string]string{"everything": "true"})})
+		})
 	}
-	defer s.close()
-	if _, err := s.do(ctx, request{method: http.MethodDelete}); err != nil || s.json { // 204 has no body to print
-		return err
-	}
-	return s.line("deleted " + printable.Text(c.ID))
+	return removed(ctx, p, c, request{method: http.MethodDelete}, printable.Text(c.ID))
 }

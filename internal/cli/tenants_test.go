@@ -37,10 +37,18 @@ func TestTenants(t *testing.T) {
 	require.Equal(t, []string{"ID", "NAME", "CONTACT", "CREATED"}, list[0])
 	require.Len(t, list, 3, "acme and globex")
 
+	r = tenants("export", "globex")
+	require.Zero(t, r.code, r.stderr)
+	require.Regexp(t, `^\{"kind":"tenant","data":\{"id":"globex",[^\n]*\n(.*\n)*\{"kind":"end","data":\{"audit":\d,"tenant":1\}\}\n$`, r.stdout)
+	require.Equal(t, 3, tenants("export", "nobody").code)
+
 	r = tenants("delete", "globex")
 	require.Equal(t, result{stdout: "deleted globex\n"}, r)
 	r = tenants("get", "globex")
 	require.Equal(t, 3, r.code)
+	r = tenants("delete", "globex", "--everything")
+	require.Zero(t, r.code, r.stderr)
+	require.Contains(t, r.stdout, "deleting", "also one that was deleted before")
 	require.Equal(t, 2, tenants("update", "acme").code, "nothing to change")
 	require.Equal(t, 4, tenants("create", "no/such", "--name=x").code)
 	r = tenants("update", "acme", "--retry-policy=fst")

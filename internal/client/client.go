@@ -82,6 +82,17 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Do makes a request. A response that is not 2xx is an *APIError. A *NoResponseError and
 // ErrInterrupted mean that there was no response.
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
+	response, err := c.send(ctx, c.http, r)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer response.Body.Close()
+	body, err := c.read(ctx, response)
+	return Answer{Body: body, Header: response.Header}, err
+}
+
+// send makes a request and returns a 2xx response, whose body the caller closes.
+func (c *Client) send(ctx context.Context, over *http.Client, r Request) (*http.Response, error) {
 	parts := []string{c.base, "v1"}
 	for _, part := range r.Path {
 		parts = append(parts, url.PathEscape(part))
@@ -92,7 +103,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Method, target, bytes.NewReader(r.Body))
 	if err != nil {
-		return Answer{}, errors.New("--url: is not an address") // err contains the query
+		return nil, errors.New("--url: is not an address") // err contains the query
 	}
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set("Accept", "application/json")
@@ -105,22 +116,30 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 	for name, value := range r.Header {
 		req.Header.Set(name, value)
 	}
-	response, err := c.http.Do(req)
+	response, err := over.Do(req)
 	if err != nil {
-		return Answer{}, c.unreachable(ctx, err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err != nil {
-		return Answer{}, c.unreachable(ctx, err)
-	}
-	if len(body) > maxAnswer {
-		return Answer{}, fmt.Errorf("the answer of %s is larger than %d MiB", c.base, maxAnswer>>20)
+		return nil, c.unreachable(ctx, err)
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return Answer{}, c.newAPIError(req, response, body)
+		defer response.Body.Close()
+		body, err := c.read(ctx, response)
+		if err != nil {
+			return nil, err
+		}
+		return nil, c.newAPIError(req, response, body)
 	}
-	return Answer{Body: body, Header: response.Header}, nil
+	return response, nil
+}
+
+func (c *Client) read(ctx context.Context, response *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("the answer of %s is larger than %d MiB", c.base, maxAnswer>>20)
+	}
+	return body, nil
 }
 
 // Decode decodes a response. The error is ErrNotEverpost.

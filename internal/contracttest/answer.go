@@ -13,7 +13,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-const problemMedia = "application/problem+json"
+const (
+	problemMedia = "application/problem+json"
+	linesMedia   = "application/x-ndjson" // each line has the schema
+)
 
 // Answer is a response, with the method and path of its request.
 type Answer struct {
@@ -114,7 +117,15 @@ func (d *Document) checkMedia(a Answer, schemaAt []string, media string) error {
 	if a.Method == http.MethodHead || !strings.Contains(media, "json") {
 		return nil
 	}
-	return d.CheckJSON(a.Body, schemaAt...)
+	if media != linesMedia {
+		return d.CheckJSON(a.Body, schemaAt...)
+	}
+	for line := range bytes.Lines(a.Body) {
+		if err := d.CheckJSON(line, schemaAt...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CheckJSON validates a JSON text against the schema at a place.

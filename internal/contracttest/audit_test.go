@@ -18,14 +18,14 @@ import (
 )
 
 // isAudited reports whether an operation must be in the audit log: every change that needs
-// more than an ingest key, and reading a secret. previewReplay is a POST that changes nothing.
+// more than an ingest key, reading a secret, and an export. previewReplay is a POST that changes nothing.
 func isAudited(t *testing.T, o contracttest.Operation) bool {
 	t.Helper()
 	scope, open := scopeOf(t, o)
 	if o.ID == "previewReplay" {
 		return false
 	}
-	return !open && (o.Method != http.MethodGet && scope > webhook.ScopeIngest || o.ID == "getEndpointSecret")
+	return !open && (o.Method != http.MethodGet && scope > webhook.ScopeIngest || o.ID == "getEndpointSecret" || o.ID == "exportTenant")
 }
 
 // prepared returns a request that causes a change, and the key that may make it.
@@ -89,7 +89,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	}
 	require.Greater(t, audited, 20)
 	for id, want := range map[string]string{
-		"putTenant": "tenant.replace", "updateTenant": "tenant.update", "deleteTenant": "tenant.delete",
+		"putTenant": "tenant.replace", "updateTenant": "tenant.update", "deleteTenant": "tenant.delete", "exportTenant": "tenant.export",
 		"createEndpoint": "endpoint.create", "updateEndpoint": "endpoint.update", "deleteEndpoint": "endpoint.delete",
 		"pauseEndpoint": "endpoint.pause", "resumeEndpoint": "endpoint.resume", "testEndpoint": "endpoint.test",
 		"getEndpointSecret": "endpoint.read_secret", "rotateEndpointSecret": "endpoint.rotate_secret",

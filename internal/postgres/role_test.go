@@ -38,7 +38,7 @@ func granted() map[string]map[string]string {
 		},
 		postgres.RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
-			"deleted_tenants": "select insert update(deleted_at)", "kek_uses": "select",
+			"deleted_tenants": "select insert update(completed_at,deleted_at,everything)", "kek_uses": "select",
 			"statistics_minutes": "select", "statistics_hours": "select",
 			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
 		},
@@ -50,7 +50,7 @@ func granted() map[string]map[string]string {
 			"tenants": "select update(endpoints_version)", "endpoints": "select update", "endpoint_secrets": "select update(kek_id,wrapped_key) delete",
 			"endpoint_trouble": all, "endpoint_health": all, "audit_log": "insert", "events": "select insert update(reason) delete",
 			"deliveries": all, "attempts": noUpdate, "outbox": all, "idempotency_keys": readRemove, "replays": all, "replay_releases": all,
-			"deleted_tenants": readRemove, "kek_uses": "select", "circuit_closings": "select",
+			"deleted_tenants": "select update(completed_at) delete", "kek_uses": "select", "circuit_closings": "select",
 			"everpost_schema_version": "select", "events_default": "select", "deliveries_default": "select", "attempts_default": "select",
 			"statistics_minutes": all, "statistics_hours": all, "statistics_writers": all,
 			"statistics_minutes_default": "select", "statistics_hours_default": "select",

@@ -48,6 +48,7 @@ func (s *Starter) reconcile() {
 			return
 		case <-next.C:
 		}
+		s.wakeTenantDeletions()
 		done := s.reconcileAll(s.overdue.Overdue, again)
 		done = s.reconcileAll(func(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
 			return s.overdue.Expired(ctx, s.keepDeadLetters, from, again, limit)

@@ -16,6 +16,7 @@
 //	start, hand_over, spans     the start of a workflow
 //	signal, replay_workflow     commands and replays
 //	outbox_relay, reconciler    what was not started, what has lost its workflow
+//	tenant_deletion             the workflow that deletes a tenant
 //	workflow_status             what Temporal says of a workflow
 //	release, held_endpoints     held deliveries
 //	temporal_health, calls      whether Temporal is available; bounded calls
@@ -57,6 +58,8 @@ type Config struct {
 	// Overdue is read by the reconciler, every ReconcileEvery, which defaults to 5 min.
 	Overdue        Overdue
 	ReconcileEvery time.Duration
+	// Deletions are read with it; may be nil.
+	Deletions TenantDeletions
 	// HeldStore has the held deliveries. A process with a worker releases them.
 	HeldStore HeldStore
 
@@ -109,6 +112,7 @@ type Starter struct {
 	replays   Replays
 	overdue   Overdue
 	heldStore HeldStore
+	deletions TenantDeletions
 
 	startLoops, maxPerWorkflow, maxEventIDs, queueLength int
 	reconcileEvery, keepDeadLetters                      time.Duration
@@ -153,7 +157,7 @@ func New(c Config) *Starter {
 	s := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, converter: c.Converter,
 		tracer: c.Tracer, admission: c.Admission,
-		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore,
+		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore, deletions: c.Deletions,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),
 		reconcileEvery: cmp.Or(c.ReconcileEvery, defaultReconcileEvery), keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour),

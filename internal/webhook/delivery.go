@@ -189,6 +189,13 @@ type Attempt struct {
 	Truncated       bool
 }
 
+// DeliveryAttempt is an attempt with its delivery.
+type DeliveryAttempt struct {
+	Attempt
+
+	DeliveryID DeliveryID
+}
+
 // ClaimResult is the result of a claim, with the data that the request needs.
 type ClaimResult struct {
 	Granted bool

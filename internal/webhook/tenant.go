@@ -29,6 +29,13 @@ type Tenant struct {
 	UpdatedAt time.Time
 }
 
+// TenantDeletion is the progress of the deletion of everything that is stored of a tenant.
+type TenantDeletion struct {
+	Since time.Time
+	Table string // the last one that rows were removed from; "" if there is none yet
+	Rows  int64  // removed so far
+}
+
 // ValidTenantID reports whether id is 1 to 64 of A–Z, a–z, 0–9, "_" and "-".
 func ValidTenantID(id string) bool {
 	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"

@@ -61,7 +61,7 @@ type branch struct {
 
 func branches() []branch {
 	return slices.Concat(deliveryBranches(), commandBranches(), deadLetterBranches(), replayBranches(),
-		heldBranches(), rescheduleBranches(), fanoutBranches(), admissionBranches(), stayBranches())
+		heldBranches(), rescheduleBranches(), fanoutBranches(), admissionBranches(), stayBranches(), tenantDeletionBranches())
 }
 
 // ending is a branch that the receiver's answers alone bring to an end.

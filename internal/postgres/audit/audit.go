@@ -20,6 +20,7 @@ const (
 	TenantReplace      = "tenant.replace"
 	TenantUpdate       = "tenant.update"
 	TenantDelete       = "tenant.delete"
+	TenantExport       = "tenant.export"
 	KeyCreate          = "key.create"
 	KeyRevoke          = "key.revoke"
 	EndpointCreate     = "endpoint.create"

@@ -19,25 +19,45 @@ func (s *Deliveries) Attempts(ctx context.Context, tenantID string, id webhook.D
 	if _, err := s.Delivery(ctx, tenantID, id); err != nil {
 		return nil, err
 	}
-	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read attempts", scanAttempt, `
-		select number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns, delay_source, nominal_ns, truncated,
-			request_headers, response_headers, response_body
-		from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`, id, afterNumber, limit)
+	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read attempts", scanAttempt, `
+		select `+attemptColumns+` from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`, id, afterNumber, limit)
+	all := make([]webhook.Attempt, 0, len(found))
+	for _, a := range found {
+		all = append(all, a.Attempt)
+	}
+	return all, err
 }
 
-func scanAttempt(row pgx.CollectableRow) (webhook.Attempt, error) {
+// AttemptsOf reads attempts of several deliveries of a tenant, in the order of the deliveries' ids, runs and numbers:
+// those after a position, or the first ones if that is zero. It leaves out deliveries that do not exist.
+func (s *Deliveries) AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) (
+	[]webhook.DeliveryAttempt, error,
+) {
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read attempts of deliveries", scanAttempt, `
+		select `+attemptColumns+` from attempts a
+		where delivery_id = any($1) and (delivery_id, run, number) > ($3, $4::int, $5::int)
+			and delivery_id = (select d.id from deliveries d where d.id = a.delivery_id and d.tenant_id = $2)
+		order by delivery_id, run, number limit $6`, RawIDs(ids), tenantID, after.DeliveryID, after.Run, after.Number, limit)
+}
+
+const attemptColumns = `delivery_id, number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error,
+	delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body`
+
+func scanAttempt(row pgx.CollectableRow) (webhook.DeliveryAttempt, error) {
 	var (
-		a                                     webhook.Attempt
+		a                                     webhook.DeliveryAttempt
+		id                                    [16]byte
 		latency, retryAfter, delay, nominal   int64
 		decision                              int16
 		reason                                string
 		requestHeaders, responseHeaders, body []byte
 	)
-	err := row.Scan(&a.Number, &a.Run, &a.StartedAt, &latency, &decision, &reason, &a.Outcome.Status, &retryAfter, &a.Error, &delay, &a.DelaySource,
+	err := row.Scan(&id, &a.Number, &a.Run, &a.StartedAt, &latency, &decision, &reason, &a.Outcome.Status, &retryAfter, &a.Error, &delay, &a.DelaySource,
 		&nominal, &a.Truncated, &requestHeaders, &responseHeaders, &body)
 	if err != nil {
 		return a, err
 	}
+	a.DeliveryID = id
 	a.StartedAt, a.Latency = a.StartedAt.UTC(), time.Duration(latency)*time.Microsecond
 	a.Outcome.Decision, a.Outcome.Reason = retry.Decision(decision), retry.Reason(reason) //nolint:gosec // written by us from a Decision
 	a.Outcome.RetryAfter, a.Delay, a.Nominal = time.Duration(retryAfter), time.Duration(delay), time.Duration(nominal)

@@ -79,3 +79,43 @@ func planOf(t *testing.T, b *storetest.Bundle, mode, sql string, args []any) str
 	require.NoError(t, err)
 	return strings.Join(lines, "\n")
 }
+
+// Attempts of several deliveries are read page by page, and never another tenant's.
+func TestAttemptsOfDeliveries(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	var ids []webhook.DeliveryID
+	for range 3 {
+		start := b.AcceptOne(t)
+		ids = append(ids, start.DeliveryID)
+		for n := 1; n <= 3; n++ {
+			step := storetest.StepOf(start, n, webhook.StateRetrying)
+			step.Attempt = storetest.AttemptOf(n, 1, 503)
+			_, err := b.RecordStep(t.Context(), step)
+			require.NoError(t, err)
+		}
+	}
+	first, err := b.Attempts(t.Context(), "acme", ids[0], 10, 0)
+	require.NoError(t, err)
+	var found []webhook.DeliveryAttempt
+	for after := (webhook.DeliveryAttempt{}); ; {
+		page, err := b.AttemptsOf(t.Context(), "acme", ids, 2, after)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		require.LessOrEqual(t, len(page), 2)
+		found, after = append(found, page...), page[len(page)-1]
+	}
+	require.Len(t, found, 9)
+	for i, a := range found {
+		require.Equal(t, ids[i/3], a.DeliveryID)
+		require.Equal(t, i%3+1, a.Number)
+	}
+	require.Equal(t, first[2], found[0].Attempt)
+
+	require.NoError(t, b.PutNamed(t, "other"))
+	none, err := b.AttemptsOf(t.Context(), "other", ids, 10, webhook.DeliveryAttempt{})
+	require.NoError(t, err)
+	require.Empty(t, none)
+}

@@ -169,3 +169,22 @@ func TestReplaysSkipRemovedPayloads(t *testing.T) {
 		require.Equal(t, [][16]byte{[16]byte(kept.DeliveryID)}, released, source)
 	}
 }
+
+// Payloads are read together: those that are kept, and never another tenant's.
+func TestPayloads(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	kept, erased := b.AcceptOne(t), b.AcceptOne(t)
+	b.EndIn(t, erased, webhook.StateDelivered)
+	ids := []webhook.EventID{kept.EventID, erased.EventID, webhook.NewEventID()}
+	_, _, err := b.ErasePayloads(t.Context(), storetest.TestActor(), "acme", webhook.PayloadErasure{IDs: ids[1:2]})
+	require.NoError(t, err)
+	payloads, err := b.Payloads(t.Context(), "acme", ids)
+	require.NoError(t, err)
+	require.Equal(t, map[webhook.EventID][]byte{kept.EventID: []byte(`{"order": 17}`)}, payloads)
+
+	require.NoError(t, b.PutNamed(t, "other"))
+	payloads, err = b.Payloads(t.Context(), "other", ids)
+	require.NoError(t, err)
+	require.Empty(t, payloads)
+}

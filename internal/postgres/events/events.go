@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -88,6 +89,21 @@ func (s *Events) Payload(ctx context.Context, tenantID string, id webhook.EventI
 		return nil, &webhook.Error{Code: webhook.CodeRemoved, Message: "the event is still there, but " + removed.String()}
 	}
 	return bytes.Clone(found[0].Payload), nil
+}
+
+// Payloads are the payloads of those of a tenant's events that still have one.
+func (s *Events) Payloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID][]byte, error) {
+	type stored struct {
+		ID      [16]byte
+		Payload []byte
+	}
+	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read payloads", pgx.RowToStructByPos[stored],
+		`select id, payload from events where id = any($1) and tenant_id = $2 and payload_removed_at is null`, deliveries.RawIDs(ids), tenantID)
+	payloads := make(map[webhook.EventID][]byte, len(found))
+	for _, one := range found {
+		payloads[one.ID] = one.Payload
+	}
+	return payloads, err
 }
 
 // ListEvents reads a page of a tenant's events, newest first. No index serves the type: see

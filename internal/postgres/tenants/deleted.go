@@ -15,6 +15,10 @@ const (
 	// longer than a flush that has read the tenant takes, and than any cache keeps it.
 	tombstoneFor = 10 * time.Minute
 
+	// lateFor is for how long the id of a tenant cannot be used again of which everything was removed, because
+	// late rows may be stored: longer than any delivery stays open.
+	lateFor = 31 * 24 * time.Hour
+
 	tombstoneBatch = 200 // ids checked together, each in every day's index
 )
 
@@ -33,15 +37,18 @@ func refuseDeleted(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// PruneDeletedTenants frees the ids of deleted tenants of which no row is left, and returns how
-// many.
+// PruneDeletedTenants removes what was stored late of tenants of which everything was removed. It frees the ids of
+// deleted tenants of which no row is left, and returns how many.
 func (s *Tenants) PruneDeletedTenants(ctx context.Context) (freed int64, err error) {
+	if err := s.eraseLate(ctx); err != nil {
+		return 0, err
+	}
 	after := ""
 	err = postgres.InBatches(ctx, func() (bool, error) {
 		var last *string
 		var gone int64
 		err := s.core.AsWorker().WithConn(ctx, "free the ids of deleted tenants", func(ctx context.Context, conn postgres.Querier) error {
-			return conn.QueryRow(ctx, pruneDeletedTenants, after, tombstoneFor.Milliseconds(), tombstoneBatch).Scan(&last, &gone)
+			return conn.QueryRow(ctx, pruneDeletedTenants, after, tombstoneFor.Milliseconds(), tombstoneBatch, lateFor.Milliseconds()).Scan(&last, &gone)
 		})
 		freed += gone
 		if last != nil {
@@ -58,7 +65,9 @@ func (s *Tenants) PruneDeletedTenants(ctx context.Context) (freed int64, err err
 const pruneDeletedTenants = `
 	with old as (
 		select id from deleted_tenants
-		where id > $1 and deleted_at < now() - $2::bigint * interval '1 millisecond' order by id limit $3),
+		where id > $1 and deleted_at < now() - $2::bigint * interval '1 millisecond'
+			and (not everything or completed_at < now() - $4::bigint * interval '1 millisecond')
+		order by id limit $3),
 	gone as (
 		delete from deleted_tenants t using old o
 		where t.id = o.id

@@ -159,6 +159,18 @@ func (s *Tenants) Tenant(ctx context.Context, id string) (webhook.Tenant, error)
 	return t, err
 }
 
+// BeginExport writes an export of the tenant to the audit log and returns the tenant; CodeNotFound when there is
+// none.
+func (s *Tenants) BeginExport(ctx context.Context, by webhook.Actor, id string) (webhook.Tenant, error) {
+	t, err := s.Tenant(ctx, id)
+	if err != nil {
+		return t, err
+	}
+	return t, s.core.OfTenant(id).InTx(ctx, "begin an export of tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
+		return audit.Write(ctx, tx, by, id, audit.TenantExport, id, nil)
+	})
+}
+
 // ListTenants lists tenants in the byte order of their ids. after is the last id of the previous
 // page, "" for the first page.
 func (s *Tenants) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {

@@ -242,3 +242,14 @@ func TestAChangeThatFailsAfterItsAuditEntryLeavesNone(t *testing.T) {
 	require.Equal(t, []int64{0}, storetest.Query[int64](t, s, `select count(*) from endpoints`))
 	require.Zero(t, storetest.Version(t, s, long))
 }
+
+func TestBeginExport(t *testing.T) {
+	t.Parallel()
+	s, _ := storetest.SetupStore(t)
+	tenant, err := s.BeginExport(t.Context(), storetest.TestActor(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, "Acme", tenant.Name)
+	require.Equal(t, []string{"tenant.create", "tenant.export"}, storetest.Actions(t, s, "acme"))
+	_, err = s.BeginExport(t.Context(), storetest.TestActor(), "nobody")
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
+}

@@ -1,0 +1,69 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// TenantErasure removes what is stored of tenants that are being deleted.
+type TenantErasure interface {
+	// EraseTenant removes a batch of rows of a tenant, and returns how many; 0 when none is left.
+	EraseTenant(ctx context.Context, tenantID string) (rows int64, err error)
+	// DeleteWorkflows does the same with workflows in Temporal.
+	DeleteWorkflows(ctx context.Context, tenantID string) (workflows int64, err error)
+	// CompleteDeletion records that nothing is left of a tenant.
+	CompleteDeletion(ctx context.Context, tenantID string) error
+}
+
+// eraseFor is how long an activity removes rows or workflows before it returns, so that it can be repeated elsewhere.
+const eraseFor = 20 * time.Second
+
+// Erased is what an activity has removed.
+type Erased struct {
+	Count int64 `json:"count"`
+	More  bool  `json:"more"` // there may be more
+}
+
+// EraseTenantRows removes rows of a tenant that is being deleted.
+func (a *Activities) EraseTenantRows(ctx context.Context, tenantID string) (Erased, error) {
+	return eraseSome(ctx, "rows", tenantID, a.tenants.EraseTenant)
+}
+
+// EraseTenantWorkflows removes running and closed workflows of a tenant.
+func (a *Activities) EraseTenantWorkflows(ctx context.Context, tenantID string) (Erased, error) {
+	return eraseSome(ctx, "workflows", tenantID, a.tenants.DeleteWorkflows)
+}
+
+// CompleteTenantDeletion records that nothing is left of a tenant.
+func (a *Activities) CompleteTenantDeletion(ctx context.Context, tenantID string) error {
+	if err := a.tenants.CompleteDeletion(ctx, tenantID); err != nil {
+		return fmt.Errorf("complete the deletion of tenant %s: %w", tenantID, err)
+	}
+	return nil
+}
+
+// eraseSome removes batches for eraseFor, or until there are none. After each it pauses for as long as the batch took,
+// so that others get the database.
+func eraseSome(ctx context.Context, what, tenantID string, batch func(context.Context, string) (int64, error)) (done Erased, err error) {
+	for begun := time.Now(); time.Since(begun) < eraseFor; {
+		from := time.Now()
+		n, err := batch(ctx, tenantID)
+		if err != nil {
+			return done, fmt.Errorf("remove %s of tenant %s: %w", what, tenantID, err)
+		}
+		if n == 0 {
+			return done, nil
+		}
+		done.Count += n
+		pause := time.NewTimer(time.Since(from))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return done, ctx.Err()
+		}
+	}
+	done.More = true
+	return done, nil
+}

@@ -1,0 +1,347 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	contentNDJSON = "application/x-ndjson"
+
+	maxExports     = 4                // at a time in a process, and one of a tenant
+	exportPage     = 100              // rows of one read
+	exportPayloads = 1 << 20          // bytes of the payloads of one read, unless a single one is larger
+	exportBuffer   = 64 << 10         // bytes that are sent together
+	exportStall    = 30 * time.Second // how long the client may take to accept them
+
+	// A read that the store refuses for the moment is repeated so often: an export outlasts a short
+	// outage, and the tenant's own lists, which have a limit at a time.
+	exportTries = 10
+)
+
+// Exports reads what only an export needs.
+type Exports interface {
+	// BeginExport writes the export to the audit log and returns the tenant. CodeNotFound: no such tenant.
+	BeginExport(ctx context.Context, by webhook.Actor, tenantID string) (webhook.Tenant, error)
+	// Payloads returns the payloads of those of a tenant's events that still have one, in one read.
+	Payloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID][]byte, error)
+	// AttemptsOf returns attempts of several deliveries: those after a position, or the first ones if that is
+	// zero. They are in the order of their deliveries' ids, runs and numbers.
+	AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) ([]webhook.DeliveryAttempt, error)
+}
+
+// exportLine is one line of an export.
+type exportLine struct {
+	Kind string `json:"kind"`
+	Data any    `json:"data"`
+}
+
+// exportedEvent is an event with its payload, null if that was removed.
+type exportedEvent struct {
+	eventView
+
+	Payload json.RawMessage `json:"payload"`
+}
+
+// exportedAttempt is an attempt with its delivery.
+type exportedAttempt struct {
+	attemptView
+
+	DeliveryID webhook.DeliveryID `json:"delivery_id"`
+}
+
+// exports are the tenants whose exports are under way.
+type exports struct {
+	mu      sync.Mutex
+	running map[string]bool
+}
+
+// begin returns CodeRateLimited if the tenant has an export, or the process too many.
+func (e *exports) begin(tenant string) (end func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	why := ""
+	switch {
+	case e.running[tenant]:
+		why = "an export of this tenant is under way"
+	case len(e.running) >= maxExports:
+		why = fmt.Sprintf("%d exports are under way", maxExports)
+	}
+	if why != "" {
+		return nil, &webhook.Error{Code: webhook.CodeRateLimited, RetryAfter: exportStall, Message: why}
+	}
+	if e.running == nil {
+		e.running = map[string]bool{}
+	}
+	e.running[tenant] = true
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.running, tenant)
+	}, nil
+}
+
+// exportTenant streams everything that is stored of a tenant, an object per line. After an error in the
+// middle it aborts the connection, and the last line is missing.
+func (s *Server) exportTenant(c call) error {
+	end, err := s.exports.begin(c.tenant)
+	if err != nil {
+		return err
+	}
+	defer end()
+	x := &export{
+		call: c, ctx: c.Request().Context(), until: s.config.Now(), counts: map[string]int{},
+		out: bufio.NewWriterSize(c.Response(), exportBuffer), deadline: http.NewResponseController(c.Response()),
+	}
+	t, err := s.config.Exports.BeginExport(x.ctx, c.actor(), c.tenant)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("Content-Type", contentNDJSON)
+	c.Response().WriteHeader(http.StatusOK)
+	if err := x.all(t); err != nil {
+		s.config.Logger.LogAttrs(x.ctx, slog.LevelWarn, "an export was not completed",
+			slog.String("request_id", requestID(c)), slog.String("tenant_id", c.tenant), slog.Any("error", err))
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// export is one export. Rows that are stored after its beginning are not part of it.
+type export struct {
+	call
+
+	ctx      context.Context //nolint:containedctx // the request's
+	until    time.Time
+	out      *bufio.Writer
+	deadline *http.ResponseController
+	counts   map[string]int
+}
+
+func (x *export) all(t webhook.Tenant) error {
+	if err := x.line("tenant", showTenant(t)); err != nil {
+		return err
+	}
+	if err := x.flush(); err != nil { // so that the client sees that it has begun
+		return err
+	}
+	for _, part := range []func() error{x.endpoints, x.keys, x.events, x.deliveries, x.replays, x.audit} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	if err := x.line("end", x.counts); err != nil {
+		return err
+	}
+	return x.flush()
+}
+
+func (x *export) endpoints() error {
+	return pages(x, func(p webhook.Page) ([]webhook.Endpoint, error) {
+		return x.server.config.Endpoints.ListEndpoints(x.ctx, x.tenant, p)
+	}, func(e webhook.Endpoint) [16]byte { return e.ID }, linesOf(x, "endpoint", showEndpoint))
+}
+
+func (x *export) keys() error {
+	return pages(x, func(p webhook.Page) ([]webhook.Key, error) {
+		return x.server.config.Keys.ListKeys(x.ctx, x.tenant, p)
+	}, func(k webhook.Key) [16]byte { return k.ID }, linesOf(x, "key", showKey))
+}
+
+func (x *export) events() error {
+	return pages(x, func(p webhook.Page) ([]webhook.Event, error) {
+		found, _, err := x.server.config.Events.ListEvents(x.ctx, x.tenant, webhook.EventFilter{Until: x.until}, p)
+		return found, err
+	}, func(e webhook.Event) [16]byte { return e.ID }, x.withPayloads)
+}
+
+// withPayloads writes a page of events. It reads as many payloads at a time as fit into exportPayloads.
+func (x *export) withPayloads(page []webhook.Event) error {
+	for len(page) > 0 {
+		n, size := 0, 0
+		var ids []webhook.EventID
+		for ; n < len(page) && (n == 0 || size+page[n].PayloadSize <= exportPayloads); n++ {
+			if page[n].Removed.IsZero() {
+				ids, size = append(ids, page[n].ID), size+page[n].PayloadSize
+			}
+		}
+		if err := x.eventLines(page[:n], ids); err != nil {
+			return err
+		}
+		page = page[n:]
+	}
+	return nil
+}
+
+func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error {
+	var payloads map[webhook.EventID][]byte
+	err := x.patiently(func() (err error) {
+		payloads, err = x.server.config.Exports.Payloads(x.ctx, x.tenant, ids)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		payload, found := payloads[e.ID]
+		if !found && e.Removed.IsZero() { // removed since the page was read
+			e, _, err = x.server.config.Events.Event(x.ctx, x.tenant, e.ID)
+			if webhook.CodeOf(err) == webhook.CodeNotFound {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := x.line("event", exportedEvent{showEvent(e), payload}); err != nil {
+			return fmt.Errorf("event %s: %w", e.ID, err)
+		}
+	}
+	return nil
+}
+
+func (x *export) deliveries() error {
+	return pages(x, func(p webhook.Page) ([]webhook.Delivery, error) {
+		found, _, err := x.server.config.Deliveries.ListDeliveries(x.ctx, x.tenant, webhook.DeliveryFilter{Until: x.until}, p)
+		return found, err
+	}, func(d webhook.Delivery) [16]byte { return d.DeliveryID }, func(page []webhook.Delivery) error {
+		if err := linesOf(x, "delivery", x.deliveryShower(page))(page); err != nil {
+			return err
+		}
+		return x.attempts(page)
+	})
+}
+
+// attempts writes the attempts of a page of deliveries.
+func (x *export) attempts(of []webhook.Delivery) error {
+	ids := make([]webhook.DeliveryID, 0, len(of))
+	for _, d := range of {
+		ids = append(ids, d.DeliveryID)
+	}
+	var page []webhook.DeliveryAttempt
+	for after := (webhook.DeliveryAttempt{}); ; after = page[len(page)-1] {
+		err := x.patiently(func() (err error) {
+			page, err = x.server.config.Exports.AttemptsOf(x.ctx, x.tenant, ids, exportPage, after)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, a := range page {
+			if err := x.line("attempt", exportedAttempt{showAttempt(a.Attempt), a.DeliveryID}); err != nil {
+				return err
+			}
+		}
+		if len(page) < exportPage {
+			return nil
+		}
+	}
+}
+
+func (x *export) replays() error {
+	return pages(x, func(p webhook.Page) ([]webhook.Replay, error) {
+		return x.server.config.Replays.ListReplays(x.ctx, x.tenant, p)
+	}, func(r webhook.Replay) [16]byte { return r.ID }, linesOf(x, "replay", x.showReplay))
+}
+
+// audit writes the entries of the audit log. A tenant's key does not get the addresses in it: operators
+// make entries, too.
+func (x *export) audit() error {
+	show := func(e webhook.AuditEntry) auditView {
+		view := showAudit(e)
+		if x.key.Scope != webhook.ScopeOperator {
+			view.Source = nil
+		}
+		return view
+	}
+	return pages(x, func(p webhook.Page) ([]webhook.AuditEntry, error) {
+		return x.server.config.Audit.ListAudit(x.ctx, webhook.AuditFilter{TenantID: x.tenant}, p)
+	}, func(e webhook.AuditEntry) [16]byte { return e.ID }, linesOf(x, "audit", show))
+}
+
+// pages reads all pages of a list, newest first, and writes them.
+func pages[T any](x *export, read func(webhook.Page) ([]T, error), id func(T) [16]byte, write func([]T) error) error {
+	for p := (webhook.Page{Limit: exportPage}); ; {
+		var page []T
+		err := x.patiently(func() (err error) {
+			page, err = read(p)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := write(page); err != nil {
+			return err
+		}
+		if len(page) < exportPage {
+			return nil
+		}
+		p.After = id(page[len(page)-1])
+	}
+}
+
+func linesOf[T, V any](x *export, kind string, show func(T) V) func([]T) error {
+	return func(page []T) error {
+		for _, entry := range page {
+			if err := x.line(kind, show(entry)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// patiently repeats a read that the store refuses for the moment.
+func (x *export) patiently(read func() error) error {
+	for try := 1; ; try++ {
+		err := read()
+		refused, ok := errors.AsType[*webhook.Error](err)
+		if !ok || try == exportTries || refused.Code != webhook.CodeRateLimited && refused.Code != webhook.CodeUnavailable {
+			return err
+		}
+		pause := time.NewTimer(refused.RetryAfter)
+		select {
+		case <-pause.C:
+		case <-x.ctx.Done():
+			pause.Stop()
+			return x.ctx.Err()
+		}
+	}
+}
+
+func (x *export) line(kind string, data any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(exportLine{kind, data}); err != nil {
+		return fmt.Errorf("encode a line of the kind %s: %w", kind, err)
+	}
+	if x.out.Available() < b.Len() {
+		if err := x.flush(); err != nil {
+			return err
+		}
+	}
+	x.counts[kind]++
+	_, err := x.out.Write(b.Bytes())
+	return err //nolint:wrapcheck // the client went away
+}
+
+// flush sends what is buffered. The client has exportStall to accept it.
+func (x *export) flush() error {
+	_ = x.deadline.SetWriteDeadline(time.Now().Add(exportStall)) // an error: the request has no connection, as in tests
+	if err := x.out.Flush(); err != nil {
+		return err //nolint:wrapcheck // the client went away
+	}
+	x.Response().Flush()
+	return x.ctx.Err()
+}
