@@ -68,7 +68,7 @@ func (c *Client) lookup(ctx context.Context, t target) ([]netip.AddrPort, error)
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.resolver().LookupNetIP(ctx, "ip", t.host)
+	found, err := c.config.Resolver.LookupNetIP(ctx, "ip", t.host)
 	if err != nil {
 		return nil, fmt.Errorf("look up: %w", err)
 	}
@@ -87,13 +87,6 @@ func (c *Client) lookup(ctx context.Context, t target) ([]netip.AddrPort, error)
 	}
 	slices.SortStableFunc(allowed, func(a, b netip.AddrPort) int { return a.Addr().BitLen() - b.Addr().BitLen() })
 	return allowed[:min(len(allowed), maxTunnels)], nil
-}
-
-func (c *Client) resolver() *net.Resolver {
-	if c.config.Resolver != nil {
-		return c.config.Resolver
-	}
-	return net.DefaultResolver
 }
 
 // tunnelTo opens a tunnel to one address. It may use 1/shares of the remaining time, so
