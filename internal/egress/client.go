@@ -289,7 +289,7 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 		// An older version of Everpost with fewer checks may have stored the certificate.
 		certificate, err := r.Certificate.Pair()
 		if err != nil {
-			return failure(ctx, phaseTLS, &certificateError{err})
+			return failure(ctx, phaseTLS, &faultError{fault: retry.FaultTLS, cause: "the client certificate " + err.Error()})
 		}
 		t.certificate = &certificate
 	}
@@ -301,11 +301,6 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 	response, _ := c.exchange(ctx, deadline, fresh, req, r)
 	return response
 }
-
-// certificateError is a stored client certificate that cannot be used.
-type certificateError struct{ why error }
-
-func (e *certificateError) Error() string { return "the client certificate " + e.why.Error() }
 
 // withoutEcho redacts the credentials that were sent from a response: some receivers echo
 // the request, and more people may read the stored response than the endpoint's
