@@ -27,7 +27,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		return map[signal]string{signalSuccess: success, signalFailure: failure, signalNone: nothing}[r.signal()]
 	}
 	seen := map[retry.Reason]bool{}
-	for fault := retry.FaultDNSNotFound; fault <= retry.FaultUnknown; fault++ {
+	for _, fault := range retry.Faults() {
 		outcome := retry.Classify(retry.Answer{Fault: fault}, retry.Default())
 		r := ResultOf(outcome, 3, time.Second)
 		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
