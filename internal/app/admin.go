@@ -91,10 +91,12 @@ func (a *App) registerGauges() {
 		func() float64 { return float64(a.starter.Waiting()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.starter.Healthy()) })
 	if a.overAll {
-		a.metrics.Register(newStoreCollector(a.life, countingStores{a.store.Outbox, a.store.Held, a.store.Deliveries, a.store.Replays}))
+		for _, group := range storeGauges(a.life, countingStores{a.store.Outbox, a.store.Held, a.store.Deliveries, a.store.Replays}) {
+			a.metrics.Register(group)
+		}
 	}
 	if a.admission != nil {
-		a.metrics.Register(newAdmissionCollector(a.admission))
+		a.metrics.Register(admissionGauges(a.admission))
 		a.metrics.Gauge("everpost_worker_running", "1 while the Temporal worker of this process runs.", func() float64 { return truth(a.working.Load()) })
 		a.metrics.Gauge("everpost_attempts_running", "Attempts that this process is making, from the first check to the record.",
 			func() float64 { return float64(a.runningAttempts()) })

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net"
@@ -136,7 +135,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	if o.Owner == "" {
-		o.Owner = processName()
+		o.Owner = rand.Text()
 	}
 	keys, err := loadVault(o.Config.KEKs)
 	if err != nil {
@@ -266,10 +265,16 @@ func (a *App) takeRoles(ctx context.Context) error {
 // makeStarter makes the starter, the monitor and the view of health.
 func (a *App) makeStarter() {
 	a.starter = starter.New(a.starterConfig())
+	var own monitor.Admission // nil without a worker
 	if a.admission != nil {
-		a.monitor = a.newMonitor()
+		own = endpointStates{a.admission, a.store.Now}
+		a.monitor = monitor.New(monitor.Config{
+			Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
+			Starter: a.starter, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
+			Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
+		})
 	}
-	a.health = a.newHealthView()
+	a.health = monitor.NewView(a.store.EndpointHealth, own, a.options.Owner)
 }
 
 // starterConfig is the starter's configuration. In a process that may not read the deliveries of
@@ -342,11 +347,4 @@ func (a *App) startAPI() {
 	a.api = server.HTTPServer(handler)
 	a.api.RegisterOnShutdown(end)
 	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
-}
-
-// processName returns a random name, under which this process makes claims.
-func processName() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: it crashes the process instead
-	return hex.EncodeToString(b[:])
 }

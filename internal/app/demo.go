@@ -33,16 +33,20 @@ func DemoExists(ctx context.Context, c config.Config, logger *slog.Logger) (bool
 // SetUpDemo creates the demonstration's tenant with one endpoint at url. If the tenant
 // exists, it sets the URL of its endpoint. It returns the endpoint and its secret. The
 // URL is not checked: it is that of Options.Exempt.
-func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, string, error) {
+func (a *App) SetUpDemo(ctx context.Context, url string) (e webhook.Endpoint, secret string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("set up the demonstration: %w", err)
+		}
+	}()
 	by := webhook.Actor{Name: "demonstration"}
 	if _, _, err := a.store.Tenants.PutTenant(ctx, by, webhook.Tenant{ID: DemoTenant, Name: "Demonstration"}); err != nil {
-		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
+		return webhook.Endpoint{}, "", err
 	}
 	found, err := a.store.Endpoints.ListEndpoints(ctx, DemoTenant, webhook.Page{Limit: 1})
 	if err != nil {
-		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
+		return webhook.Endpoint{}, "", err
 	}
-	var e webhook.Endpoint
 	if len(found) == 1 {
 		e, err = a.store.Endpoints.UpdateEndpoint(ctx, by, DemoTenant, found[0].ID, func(e *webhook.Endpoint) error {
 			if !webhook.SameOrigin(e.URL, url) { // stored credentials do not follow a changed URL, here neither
@@ -55,13 +59,10 @@ func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, stri
 		e, err = a.createDemoEndpoint(ctx, by, url)
 	}
 	if err != nil {
-		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
+		return webhook.Endpoint{}, "", err
 	}
-	secret, err := a.store.Endpoints.EndpointSecret(ctx, by, DemoTenant, e.ID)
-	if err != nil {
-		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
-	}
-	return e, secret, nil
+	secret, err = a.store.Endpoints.EndpointSecret(ctx, by, DemoTenant, e.ID)
+	return e, secret, err
 }
 
 func (a *App) createDemoEndpoint(ctx context.Context, by webhook.Actor, url string) (webhook.Endpoint, error) {

@@ -56,15 +56,20 @@ func Diagnose(ctx context.Context, i Installation) []Finding {
 	defer c.close()
 	var all []Finding
 	for _, check := range []struct {
-		name string
-		run  func(context.Context) Finding
+		name          string
+		run           func(context.Context) Finding
+		needsDatabase bool
 	}{
-		{"settings", c.settings}, {"database", c.database}, {"schema", c.schema}, {"roles", c.roles}, {"clock", c.clock}, {"keys", c.keys},
-		{"temporal", c.temporal}, {"workers", c.workers}, {"backlog", c.backlog}, {"egress", c.egress}, {"disk", c.disk},
+		{"settings", c.settings, false}, {"database", c.database, false}, {"schema", c.schema, true}, {"roles", c.roles, true},
+		{"clock", c.clock, true}, {"keys", c.keys, false}, {"temporal", c.temporal, false}, {"workers", c.workers, false},
+		{"backlog", c.backlog, true}, {"egress", c.egress, false}, {"disk", c.disk, false},
 	} {
-		within, cancel := context.WithTimeout(ctx, checkTimeout)
-		f := check.run(within)
-		cancel()
+		f := skipped("the database cannot be used")
+		if !check.needsDatabase || c.store != nil {
+			within, cancel := context.WithTimeout(ctx, checkTimeout)
+			f = check.run(within)
+			cancel()
+		}
 		f.Check = check.name
 		all = append(all, f)
 	}
@@ -92,14 +97,6 @@ func problem(detail, remedy string) Finding {
 
 func warning(detail, remedy string) Finding {
 	return Finding{Verdict: console.VerdictWarning, Detail: detail, Remedy: remedy}
-}
-
-// withoutDatabase is the finding of a check that needs the database.
-func (c *diagnosis) withoutDatabase() (Finding, bool) {
-	if c.store == nil {
-		return skipped("the database cannot be used"), true
-	}
-	return Finding{}, false
 }
 
 // standalone reports whether this is a standalone installation with a PostgreSQL of its own.

@@ -71,9 +71,6 @@ func (c *diagnosis) database(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) schema(ctx context.Context) Finding {
-	if f, without := c.withoutDatabase(); without {
-		return f
-	}
 	if err := c.store.Migrated(ctx); err != nil {
 		return problem(oneLine(err), "run 'everpost migrate', or the release that the database is of")
 	}
@@ -81,9 +78,6 @@ func (c *diagnosis) schema(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) roles(ctx context.Context) Finding {
-	if f, without := c.withoutDatabase(); without {
-		return f
-	}
 	const remedy = "grant the role to the login: docs/security-database.md"
 	var may []string
 	for _, role := range []struct{ name, purpose string }{{postgres.RoleAPI, "API"}, {postgres.RoleWorker, "worker"}} {
@@ -106,9 +100,6 @@ func (c *diagnosis) roles(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) clock(context.Context) Finding {
-	if f, without := c.withoutDatabase(); without {
-		return f
-	}
 	ahead := c.store.ClockOffset()
 	if ahead.Abs() < clockWarning {
 		return ok("within %s of the database's", clockWarning)
@@ -144,20 +135,11 @@ func (c *diagnosis) keys(ctx context.Context) Finding {
 	if err != nil {
 		return problem(oneLine(err), remedy)
 	}
-	var missing, old []string
-	for _, use := range uses {
-		switch text := fmt.Sprintf("%d %s (%s)", use.Rows, use.What, use.KEKID); {
-		case !keys.Knows(use.KEKID) && !c.Config.IsLost(use.KEKID):
-			missing = append(missing, text)
-		case use.KEKID != current:
-			old = append(old, text)
-		}
+	if missing := usesOf(uses, func(id string) bool { return !keys.Knows(id) && !c.Config.IsLost(id) }); missing != "" {
+		return problem("the key is missing that encrypts "+missing, remedy)
 	}
-	switch {
-	case len(missing) > 0:
-		return problem("the key is missing that encrypts "+strings.Join(missing, " and "), remedy)
-	case len(old) > 0:
-		return warning("other keys than the current one encrypt "+strings.Join(old, " and "), "run 'everpost keys rewrap'")
+	if old := usesOf(uses, func(id string) bool { return id != current }); old != "" {
+		return warning("other keys than the current one encrypt "+old, "run 'everpost keys rewrap'")
 	}
 	return ok("the current key, %s, encrypts every secret", current)
 }
@@ -244,9 +226,6 @@ func (c *diagnosis) workers(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) backlog(ctx context.Context) Finding {
-	if f, without := c.withoutDatabase(); without {
-		return f
-	}
 	n, oldest, err := c.store.Outbox.OutboxDepth(ctx)
 	if err != nil {
 		return skipped(oneLine(err))

@@ -129,8 +129,6 @@ func EnsureKEKFile(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err //nolint:wrapcheck // names the file
 	}
-	if _, err := vault.GenerateKEKFile(path); err != nil {
-		return err
-	}
-	return nil
+	_, err := vault.GenerateKEKFile(path)
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/internal/postgres/encryption"
 	"github.com/everpost/everpost/internal/vault"
 )
 
@@ -22,8 +23,7 @@ func (a *App) usesKeyService() bool {
 
 // watchKeyService checks the key management service until ctx ends.
 func (a *App) watchKeyService(ctx context.Context) {
-	tick := time.NewTicker(a.keyServiceEvery)
-	defer tick.Stop()
+	tick := time.Tick(a.keyServiceEvery)
 	for {
 		was, is := a.keyServiceState(), a.askKeyService(ctx)
 		if ctx.Err() != nil {
@@ -35,7 +35,7 @@ func (a *App) watchKeyService(ctx context.Context) {
 				"and endpoints that are not in the cache get no requests", "it", is)
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}
@@ -69,25 +69,25 @@ func (a *App) checkKeys(ctx context.Context) error {
 	if a.keys == nil {
 		return nil
 	}
-	missing, err := a.missingKeys(ctx)
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	return fmt.Errorf("EVERPOST_KEK_OLD_FILES: the key that encrypts %s is not known; add it there, to EVERPOST_KEK_OLD, "+
-		"or as Vault's with EVERPOST_KEK_VAULT_OLD (if it is lost for good, name its id in EVERPOST_KEK_LOST)", strings.Join(missing, " and "))
-}
-
-// missingKeys describes the uses of keys that are neither set nor named as lost.
-func (a *App) missingKeys(ctx context.Context) ([]string, error) {
 	uses, err := a.store.Encryption.KEKUses(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var missing []string
+	missing := usesOf(uses, func(id string) bool { return !a.keys.Knows(id) && !a.options.Config.IsLost(id) })
+	if missing == "" {
+		return nil
+	}
+	return fmt.Errorf("EVERPOST_KEK_OLD_FILES: the key that encrypts %s is not known; add it there, to EVERPOST_KEK_OLD, "+
+		"or as Vault's with EVERPOST_KEK_VAULT_OLD (if it is lost for good, name its id in EVERPOST_KEK_LOST)", missing)
+}
+
+// usesOf describes what is encrypted with the keys that match, "" for nothing.
+func usesOf(uses []encryption.KEKUse, match func(kekID string) bool) string {
+	var texts []string
 	for _, use := range uses {
-		if !a.keys.Knows(use.KEKID) && !a.options.Config.IsLost(use.KEKID) {
-			missing = append(missing, fmt.Sprintf("%d %s (%s)", use.Rows, use.What, use.KEKID))
+		if match(use.KEKID) {
+			texts = append(texts, fmt.Sprintf("%d %s (%s)", use.Rows, use.What, use.KEKID))
 		}
 	}
-	return missing, nil
+	return strings.Join(texts, " and ")
 }

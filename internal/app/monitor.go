@@ -10,15 +10,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// newMonitor makes the monitor of the endpoints to which this process sends.
-func (a *App) newMonitor() *monitor.Monitor {
-	return monitor.New(monitor.Config{
-		Admission: endpointStates{a.admission, a.store.Now}, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
-		Starter: a.starter, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
-		Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
-	})
-}
-
 // startStatistics makes what counts the attempts of this process, and has it write. It stops after
 // the requests under way, whose outcomes it counts.
 func (a *App) startStatistics() {
@@ -27,14 +18,6 @@ func (a *App) startStatistics() {
 		func() float64 { return float64(a.statistics.Dropped()) })
 	a.push(phaseStatistics, a.statistics.Stop)
 	a.statistics.Start(a.life)
-}
-
-// newHealthView makes the view of the health of endpoints, for the API.
-func (a *App) newHealthView() *monitor.View {
-	if a.admission == nil {
-		return monitor.NewView(a.store.EndpointHealth, nil, "")
-	}
-	return monitor.NewView(a.store.EndpointHealth, endpointStates{a.admission, a.store.Now}, a.options.Owner)
 }
 
 // observer reports attempts to the metrics, the monitor and the statistics. It implements
@@ -65,6 +48,24 @@ func (a *App) circuitChanged(c webhook.CircuitChange) {
 	a.log.Info("an endpoint's circuit has changed", "endpoint", c.EndpointID, "from", c.From, "to", c.To, "why", c.Why)
 	c.At = byClock(a.store.Now, c.At)
 	a.monitor.CircuitChanged(c)
+}
+
+// endpointMoved is called when an endpoint has another URL or state: what this process remembers of
+// its failures no longer applies.
+func (a *App) endpointMoved(id webhook.EndpointID) {
+	if a.admission != nil {
+		a.monitor.EndpointChanged(id)
+		a.starter.EndpointChanged(id)
+	}
+}
+
+// usualRate is how many deliveries per minute an endpoint got before it was paused or failed,
+// if this process remembers.
+func (a *App) usualRate(id webhook.EndpointID) int {
+	if a.admission == nil {
+		return 0
+	}
+	return int(60 * a.admission.UsualRate(id))
 }
 
 // endpointStates gives the monitor the state of endpoints in admission.

@@ -8,12 +8,11 @@ import (
 
 // retain removes, every hour, what is past its retention.
 func (a *App) retain(ctx context.Context) {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
+	tick := time.Tick(time.Hour)
 	for {
 		a.retainOnce(ctx)
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}

@@ -57,8 +57,7 @@ func MakeCurrent(ctx context.Context, o client.Options, version string, wait tim
 	defer c.Close()
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	tick := time.NewTicker(setupInterval)
-	defer tick.Stop()
+	tick := time.Tick(setupInterval)
 	var last error
 	for {
 		before, err = makeCurrent(within, c, version)
@@ -72,7 +71,7 @@ func MakeCurrent(ctx context.Context, o client.Options, version string, wait tim
 			return "", fmt.Errorf("make %s the current version: %w", version, explainTemporal(ctx, o, err))
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-within.Done():
 			return "", fmt.Errorf("make %s the current version: no worker of it has polled within %s: %w", version, wait, explainTemporal(ctx, o, last))
 		}

@@ -85,8 +85,8 @@ func checkRanges(settings any, bad *refusals) {
 		if declared == "" {
 			continue
 		}
-		number, parse := numberOf(value.Field(i))
-		least, most, err := parseRange(declared, parse)
+		number := numberOf(value.Field(i))
+		least, most, err := parseRange(declared)
 		switch {
 		case err != nil:
 			bad.addf(tag.Get("env"), "is declared with a range that cannot be read: %v", err)
@@ -99,35 +99,34 @@ func checkRanges(settings any, bad *refusals) {
 	}
 }
 
-// numberOf returns the value of a field as a number, and the function that parses the bounds of its range.
-func numberOf(v reflect.Value) (number float64, parse func(string) (float64, error)) {
-	plain := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
-	span := func(text string) (float64, error) {
-		d, err := time.ParseDuration(text)
-		return float64(d), err
+// numberOf returns the value of a field as a number; that of a duration in nanoseconds.
+func numberOf(v reflect.Value) float64 {
+	if v.CanInt() {
+		return float64(v.Int())
 	}
-	switch {
-	case v.Type() == reflect.TypeFor[time.Duration]():
-		return float64(v.Int()), span
-	case v.CanInt():
-		return float64(v.Int()), plain
-	}
-	return v.Float(), plain
+	return v.Float()
 }
 
 // parseRange parses "<least> to <most>" or "<least> or more".
-func parseRange(declared string, parse func(string) (float64, error)) (least, most float64, err error) {
+func parseRange(declared string) (least, most float64, err error) {
 	from, to, bounded := strings.Cut(declared, " to ")
 	most = math.Inf(1)
 	if bounded {
-		if most, err = parse(to); err != nil {
+		if most, err = parseBound(to); err != nil {
 			return 0, 0, err
 		}
-	} else {
-		from = strings.TrimSuffix(declared, " or more")
 	}
-	least, err = parse(from)
+	least, err = parseBound(strings.TrimSuffix(from, " or more"))
 	return least, most, err
+}
+
+// parseBound parses a number, or a duration as nanoseconds.
+func parseBound(text string) (float64, error) {
+	if number, err := strconv.ParseFloat(text, 64); err == nil {
+		return number, nil
+	}
+	d, err := time.ParseDuration(text)
+	return float64(d), err
 }
 
 // inWords formats a range for an error: "between 1 and 1000", "at least 1h".

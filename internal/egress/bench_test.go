@@ -73,7 +73,7 @@ func BenchmarkNoPendingData(b *testing.B) {
 			receiver := receivertest.NewWith(b, options)
 			c := setup(b, Config{RootCAs: ca.pool})
 			c.Send(b.Context(), Request{EndpointID: "ep_1", URL: scheme + receiver.Addr().String()})
-			kept := entry(c.pool.oldest.Front())
+			kept := connOf(c.pool.oldest.Front())
 			b.ReportAllocs()
 			for b.Loop() {
 				if !kept.noPendingData(true) {

@@ -143,33 +143,3 @@ func TestClientCertificateIsSentOnRequestOnly(t *testing.T) {
 	requireFault(t, setup(t, Config{RootCAs: ca.pool}).Send(t.Context(), Request{URL: receiver.URL(), Certificate: certificate, Timeout: patience}),
 		retry.FaultNone, 200)
 }
-
-// A key is parsed once for each endpoint and text, not for every request.
-func TestCertificatesAreReadOnce(t *testing.T) {
-	t.Parallel()
-	ca := newAuthority(t)
-	later := time.Now().Add(time.Hour)
-	alice, bob := ca.client(t, "alice", later), ca.client(t, "bob", later)
-	c := newCertificates()
-	of := func(endpoint string, certificate webhook.ClientCertificate) *tls.Certificate {
-		t.Helper()
-		pair, err := c.of(&Request{EndpointID: endpoint, Certificate: certificate})
-		require.NoError(t, err)
-		return pair
-	}
-	first := of("ep_1", alice)
-	require.Equal(t, "alice", first.Leaf.Subject.CommonName)
-	require.Same(t, first, of("ep_1", alice))
-	require.NotSame(t, first, of("ep_2", alice), "each endpoint has its own")
-	require.Equal(t, "bob", of("ep_1", bob).Leaf.Subject.CommonName)
-	alone := of("", bob)
-	require.NotSame(t, alone, of("", bob))
-	require.Nil(t, of("ep_1", webhook.ClientCertificate{}))
-	require.Equal(t, 2, c.kept.Len())
-
-	bad := &Request{EndpointID: "ep_1", Certificate: webhook.ClientCertificate{Certificate: "s3cr3t"}}
-	_, before := c.of(bad)
-	_, after := c.of(bad)
-	require.EqualError(t, before, "the client certificate is not a certificate in PEM")
-	require.Same(t, before, after)
-}

@@ -192,13 +192,11 @@ type Client struct {
 	userAgent string
 	pool      *pool
 	tokens    *tokens
-	certs     *certificates
 	denials   *denialLog
 
 	minNotFoundTime time.Duration // tests override it
 
 	readers sync.Pool // of *bufio.Reader
-	heads   sync.Pool // of *[MaxHeaderBytes]byte
 	writers sync.Pool // of *bufio.Writer
 }
 
@@ -210,13 +208,11 @@ func New(config Config) *Client {
 		userAgent: "Everpost/" + config.Version,
 		pool:      newPool(config.MaxIdle, config.IdleTimeout),
 		tokens:    newTokens(),
-		certs:     newCertificates(),
 		denials:   newDenialLog(),
 
 		minNotFoundTime: minNotFoundTime,
 
 		readers: sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }},
-		heads:   sync.Pool{New: func() any { return new([MaxHeaderBytes]byte) }},
 		writers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }},
 	}
 }
@@ -289,8 +285,13 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 			return response
 		}
 	}
-	if t.certificate, err = c.certs.of(r); err != nil {
-		return failure(ctx, phaseTLS, err)
+	if !r.Certificate.IsZero() {
+		// An older version of Everpost with fewer checks may have stored the certificate.
+		certificate, err := r.Certificate.Pair()
+		if err != nil {
+			return failure(ctx, phaseTLS, &faultError{fault: retry.FaultTLS, cause: "the client certificate " + err.Error()})
+		}
+		t.certificate = &certificate
 	}
 	fresh, at, err := c.dial(ctx, deadline, t)
 	if err != nil {

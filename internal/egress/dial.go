@@ -18,8 +18,10 @@ type conn struct {
 	tcp      *net.TCPConn // the underlying socket
 	id       identity
 	created  time.Time
-	used     bool      // it has carried a request before
-	until    time.Time // an idle connection is not used after this
+	used     bool // it has carried a request before
+
+	idleSince time.Time
+	until     time.Time // an idle connection is not used after this
 }
 
 // discard closes the socket without a TLS close_notify: writing it could block on a
@@ -100,10 +102,8 @@ func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
 	if !refused && (!ok || !missing.IsNotFound) {
 		return nil, err
 	}
-	wait := time.NewTimer(time.Until(start.Add(c.minNotFoundTime)))
-	defer wait.Stop()
 	select {
-	case <-wait.C:
+	case <-time.After(time.Until(start.Add(c.minNotFoundTime))):
 	case <-ctx.Done():
 	}
 	return nil, &net.DNSError{Err: "no such host", IsNotFound: true}

@@ -3,6 +3,7 @@ package egress
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,10 +56,9 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	defer func() {
 		br.Reset(nil)
 		c.readers.Put(br)
-		x.in.drop()
 	}()
 
-	head, err := c.readHead(br, x.in, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
+	head, err := readHead(br, x.in, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
 	if err != nil {
 		return x.unanswered(ctx, err)
 	}
@@ -74,7 +74,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	cn.until = now.Add(keepAliveHint(head.Header, c.config.IdleTimeout))
 	reusable := whole && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && len(x.in.ahead) == 0 && x.out.finished()
 	if stop() && reusable && cn.noPendingData(false) {
-		c.pool.put(cn, maxIdle(r.MaxIdle), now)
+		c.pool.put(cn, cmp.Or(r.MaxIdle, DefaultMaxIdle), now)
 	} else {
 		cn.discard()
 		_, _ = x.out.wait() // a response came: errors of writing the rest do not matter
@@ -111,30 +111,17 @@ func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, unt
 	return failure(ctx, phaseHeaders, err), false
 }
 
-func maxIdle(requested int) int {
-	if requested == 0 {
-		return DefaultMaxIdle
-	}
-	return requested
-}
-
 // answered is the response for a head, without the header fields.
 func answered(head *http.Response) Response {
 	h := head.Header
-	first := func(a, b string) string {
-		if v := h.Get(a); v != "" {
-			return v
-		}
-		return h.Get(b)
-	}
 	return Response{Answer: retry.Answer{
 		Status:     head.StatusCode,
 		RetryAfter: h.Get("Retry-After"),
 		Date:       h.Get("Date"),
 		ReceivedAt: time.Now(),
 		// Drafts 0 to 6 of the IETF's RateLimit fields use one field for each value.
-		RateLimitRemaining: first("X-Ratelimit-Remaining", "Ratelimit-Remaining"),
-		RateLimitReset:     first("X-Ratelimit-Reset", "Ratelimit-Reset"),
+		RateLimitRemaining: cmp.Or(h.Get("X-Ratelimit-Remaining"), h.Get("Ratelimit-Remaining")),
+		RateLimitReset:     cmp.Or(h.Get("X-Ratelimit-Reset"), h.Get("Ratelimit-Reset")),
 		RateLimit:          strings.Join(h.Values("Ratelimit"), ", "), // a list: RFC 9110, section 5.3
 	}}
 }
@@ -173,23 +160,14 @@ type limitedReader struct {
 	total int
 	err   error
 
-	ahead   []byte // already counted, read first; release runs when it is used up
-	release func()
-}
-
-// drop releases the bytes that were read ahead.
-func (l *limitedReader) drop() {
-	if l.ahead != nil {
-		l.ahead = nil
-		l.release()
-	}
+	ahead []byte // already counted, read first
 }
 
 func (l *limitedReader) Read(p []byte) (int, error) {
 	if len(l.ahead) > 0 {
 		n := copy(p, l.ahead)
 		if l.ahead = l.ahead[n:]; len(l.ahead) == 0 {
-			l.drop()
+			l.ahead = nil // the body may take long
 		}
 		return n, nil
 	}

@@ -30,6 +30,24 @@ const (
 	phaseBody                 // head read
 )
 
+// faultError is a failure whose fault is known where it occurs: of the token server, the proxy
+// or the client certificate. FaultUnknown means that neither of them nor the receiver is at
+// fault, but this side, which includes the proxy and its configuration.
+type faultError struct {
+	fault retry.Fault
+	cause string
+
+	retryAfter, date string // as a token server sent them
+}
+
+func (e *faultError) Error() string { return e.cause }
+
+// failedHere reports whether this side is at fault.
+func failedHere(err error) bool {
+	known, ok := errors.AsType[*faultError](err)
+	return ok && known.fault == retry.FaultUnknown
+}
+
 // failure is the response when none came from the receiver.
 func failure(ctx context.Context, at phase, err error) Response {
 	return withFault(ctx, Response{}, at, err)
@@ -42,7 +60,7 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 	if cancelled {
 		fault, cause = retry.FaultUnknown, "cancelled by the sender"
 	}
-	r.InternalFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || proxyFailed(err) || tokenFailedHere(err))
+	r.InternalFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || failedHere(err))
 	r.Answer.Fault = fault
 	r.Err = printable(string(fault) + ": " + cause)
 	return r
@@ -54,11 +72,8 @@ func classify(at phase, err error) (retry.Fault, string) {
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
 		return retry.FaultDenied, refusal.Error()
 	}
-	if token, ok := errors.AsType[*tokenError](err); ok {
-		return token.fault, token.cause
-	}
-	if proxy, ok := errors.AsType[*proxyError](err); ok {
-		return proxy.fault, proxy.cause
+	if known, ok := errors.AsType[*faultError](err); ok {
+		return known.fault, known.cause
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok { // its text may contain the resolver's address
 		switch {

@@ -56,7 +56,7 @@ type GuardConfig struct {
 // It checks addresses on every dial, after the name was resolved, so a name whose addresses
 // change between check and use (DNS rebinding) gains nothing. The list of ranges is
 // code.dny.dev/ssrf's, which follows the IANA special-purpose registries, and what
-// verdictFor adds to it.
+// addrReasons adds to it.
 type Guard struct {
 	allowHTTP bool
 	anyPort   bool
@@ -125,60 +125,14 @@ func reservedAddrs() []netip.Addr {
 	return all
 }
 
-// verdict is the guard's decision on an address.
-type verdict uint8
-
+// Why no request may go to an address, for the owner of an endpoint.
 const (
-	verdictAllowed   verdict = iota
-	verdictNotPublic         // and in no range that the operator allows
-	verdictReserved          // a metadata service's, or unspecified
-	verdictOwn               // this machine's, otherwise allowed
-	verdictDenied            // by the operator, otherwise allowed
+	allowedCIDRs    = "EVERPOST_ALLOWED_CIDRS can allow it"
+	reasonNotPublic = "the address is not public (" + allowedCIDRs + ")"
+	reasonReserved  = "the address is not public (" + allowedCIDRs + ", as a range of exactly this address)"
+	reasonOwn       = "the address is the sending machine's own (" + allowedCIDRs + ", as a range of exactly this address)"
+	reasonDenied    = "the operator refuses the address (EVERPOST_DENIED_CIDRS)"
 )
-
-const allowedCIDRs = "EVERPOST_ALLOWED_CIDRS can allow it"
-
-// String describes the verdict to the owner of an endpoint, "" for verdictAllowed.
-func (v verdict) String() string {
-	switch v {
-	case verdictNotPublic:
-		return "the address is not public (" + allowedCIDRs + ")"
-	case verdictReserved:
-		return "the address is not public (" + allowedCIDRs + ", as a range of exactly this address)"
-	case verdictOwn:
-		return "the address is the sending machine's own (" + allowedCIDRs + ", as a range of exactly this address)"
-	case verdictDenied:
-		return "the operator refuses the address (EVERPOST_DENIED_CIDRS)"
-	case verdictAllowed:
-	}
-	return ""
-}
-
-// verdictFor decides on an address without a zone that is not IPv4-mapped.
-//
-// An address that is not public yields verdictNotPublic also when it is this machine's own
-// or in a denied range: tenants see the verdicts, may try any address, and must learn
-// nothing about a network that they cannot reach.
-func (g *Guard) verdictFor(ip netip.Addr) verdict {
-	switch {
-	case slices.Contains(g.exact, ip):
-	case slices.Contains(g.reserved, ip):
-		return verdictReserved
-	case g.addresses.SafeAddr(ip) != nil:
-		return verdictNotPublic
-	case g.own.has(ip):
-		return verdictOwn
-	}
-	if g.denies(ip) {
-		return verdictDenied
-	}
-	return verdictAllowed
-}
-
-// denies reports whether the operator's list contains the address.
-func (g *Guard) denies(ip netip.Addr) bool {
-	return slices.ContainsFunc(g.denied, func(p netip.Prefix) bool { return p.Contains(ip) })
-}
 
 // LearnOwnAddrs lists this machine's addresses for the first time, to report a failure at
 // the start. Until a list succeeds, the guard treats every address as this machine's own.
@@ -198,6 +152,10 @@ func (g *Guard) CheckAddr(addr netip.AddrPort) error {
 // Zoned and IPv4-mapped addresses are refused before the operator's ranges are checked: a
 // zone is in no range (netip.Prefix.Contains), and a mapped address would be checked
 // against IPv6 ranges but reached over IPv4.
+//
+// An address that is not public is called that also when it is this machine's own or in a
+// denied range: tenants see the reasons, may try any address, and must learn nothing about
+// a network that they cannot reach.
 func (g *Guard) addrReasons(ip netip.Addr) []string {
 	switch {
 	case !ip.IsValid():
@@ -206,11 +164,15 @@ func (g *Guard) addrReasons(ip netip.Addr) []string {
 		return []string{"an address must not have a zone"}
 	case ip.Is4In6():
 		return []string{"an IPv4 address must not be written as an IPv6 one"}
+	case slices.Contains(g.exact, ip):
+	case slices.Contains(g.reserved, ip):
+		return []string{reasonReserved}
+	case g.addresses.SafeAddr(ip) != nil:
+		return []string{reasonNotPublic}
+	case g.own.has(ip):
+		return []string{reasonOwn}
 	}
-	if v := g.verdictFor(ip); v != verdictAllowed {
-		return []string{v.String()}
-	}
-	return nil
+	return g.deniedReasons(ip)
 }
 
 func (g *Guard) portReasons(port uint16) []string {
@@ -224,11 +186,11 @@ func (g *Guard) portReasons(port uint16) []string {
 	}
 }
 
-// exemptReasons is addrReasons for an exempt address: only the operator's denied ranges
-// apply.
-func (g *Guard) exemptReasons(ip netip.Addr) []string {
-	if g.denies(ip) {
-		return []string{verdictDenied.String()}
+// deniedReasons refuses an address in the operator's denied ranges. For an exempt address no
+// other check applies.
+func (g *Guard) deniedReasons(ip netip.Addr) []string {
+	if slices.ContainsFunc(g.denied, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return []string{reasonDenied}
 	}
 	return nil
 }
@@ -246,7 +208,7 @@ func (g *Guard) control(exempt netip.AddrPort, onAllowed func()) func(context.Co
 			return denied("the address is not valid")
 		}
 		if exempt.IsValid() && addr == exempt {
-			if reasons := g.exemptReasons(addr.Addr()); reasons != nil {
+			if reasons := g.deniedReasons(addr.Addr()); reasons != nil {
 				return &DeniedError{Reasons: reasons, addr: addr}
 			}
 		} else if err := g.CheckAddr(addr); err != nil {

@@ -213,7 +213,7 @@ func keptAlive(c *Client, endpoint string) bool {
 	if s == nil {
 		return false
 	}
-	kept := entry(s.idle[len(s.idle)-1]).conn
+	kept := connOf(s.idle[len(s.idle)-1])
 	return kept.SetDeadline(time.Now().Add(time.Minute)) == nil && kept.noPendingData(true)
 }
 

@@ -27,7 +27,7 @@ type pool struct {
 
 	mu     sync.Mutex
 	byID   map[string]*endpointIdle // by endpoint id
-	oldest *list.List               // of *idle, longest idle first
+	oldest *list.List               // of *conn, longest idle first
 	timer  *time.Timer
 	closed bool
 }
@@ -37,11 +37,6 @@ type pool struct {
 type endpointIdle struct {
 	id   identity
 	idle []*list.Element
-}
-
-type idle struct {
-	*conn
-	since time.Time
 }
 
 func newPool(limit int, timeout time.Duration) *pool {
@@ -112,7 +107,8 @@ func (p *pool) put(cn *conn, perEndpoint int, now time.Time) {
 		s = &endpointIdle{id: cn.id}
 		p.byID[cn.id.endpoint] = s
 	}
-	s.idle = append(s.idle, p.oldest.PushBack(&idle{conn: cn, since: now}))
+	cn.idleSince = now
+	s.idle = append(s.idle, p.oldest.PushBack(cn))
 	if p.timer == nil {
 		p.timer = time.AfterFunc(p.timeout, p.sweep)
 	}
@@ -125,7 +121,7 @@ func (p *pool) sweep() {
 	defer p.mu.Unlock()
 	now := time.Now()
 	for e := p.oldest.Front(); e != nil; e = p.oldest.Front() {
-		if left := p.timeout - now.Sub(entry(e).since); left > 0 && !p.closed {
+		if left := p.timeout - now.Sub(connOf(e).idleSince); left > 0 && !p.closed {
 			p.timer.Reset(left)
 			return
 		}
@@ -153,7 +149,7 @@ func (p *pool) len() int {
 
 // remove removes an element from both lists. The caller holds the lock.
 func (p *pool) remove(e *list.Element) *conn {
-	cn := entry(e).conn
+	cn := connOf(e)
 	p.oldest.Remove(e)
 	s := p.byID[cn.id.endpoint]
 	if i := slices.Index(s.idle, e); i >= 0 {
@@ -165,7 +161,7 @@ func (p *pool) remove(e *list.Element) *conn {
 	return cn
 }
 
-func entry(e *list.Element) *idle {
-	i, _ := e.Value.(*idle) // the list holds nothing else
-	return i
+func connOf(e *list.Element) *conn {
+	cn, _ := e.Value.(*conn) // the list holds nothing else
+	return cn
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,20 +23,6 @@ const (
 	maxProxyAnswer = 8 << 10
 )
 
-// proxyError is why the proxy opened no tunnel.
-type proxyError struct {
-	fault retry.Fault // FaultUnknown: the proxy or its configuration is at fault, not the receiver
-	cause string
-}
-
-func (e *proxyError) Error() string { return e.cause }
-
-// proxyFailed reports whether the proxy itself failed, not the receiver.
-func proxyFailed(err error) bool {
-	proxy, ok := errors.AsType[*proxyError](err)
-	return ok && proxy.fault == retry.FaultUnknown
-}
-
 // tunnel connects to the target through the proxy.
 //
 // The proxy gets an address that the guard has checked, never the name. If the proxy looked
@@ -53,7 +38,7 @@ func (c *Client) tunnel(ctx context.Context, t target) (*net.TCPConn, error) {
 		if tcp, err = c.tunnelTo(ctx, addr, len(addrs)-i); err == nil {
 			return tcp, nil
 		}
-		if proxyFailed(err) || ctx.Err() != nil {
+		if failedHere(err) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -68,7 +53,7 @@ func (c *Client) lookup(ctx context.Context, t target) ([]netip.AddrPort, error)
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.resolver().LookupNetIP(ctx, "ip", t.host)
+	found, err := c.config.Resolver.LookupNetIP(ctx, "ip", t.host)
 	if err != nil {
 		return nil, fmt.Errorf("look up: %w", err)
 	}
@@ -89,13 +74,6 @@ func (c *Client) lookup(ctx context.Context, t target) ([]netip.AddrPort, error)
 	return allowed[:min(len(allowed), maxTunnels)], nil
 }
 
-func (c *Client) resolver() *net.Resolver {
-	if c.config.Resolver != nil {
-		return c.config.Resolver
-	}
-	return net.DefaultResolver
-}
-
 // tunnelTo opens a tunnel to one address. It may use 1/shares of the remaining time, so
 // that the addresses after it get theirs.
 func (c *Client) tunnelTo(ctx context.Context, addr netip.AddrPort, shares int) (*net.TCPConn, error) {
@@ -110,7 +88,7 @@ func (c *Client) tunnelTo(ctx context.Context, addr netip.AddrPort, shares int) 
 		if exhausted(err) {
 			return nil, fmt.Errorf("dial: %w", err)
 		}
-		return nil, &proxyError{retry.FaultUnknown, "the egress proxy cannot be reached"}
+		return nil, &faultError{fault: retry.FaultUnknown, cause: "the egress proxy cannot be reached"}
 	}
 	tcp, err := asTCPConn(plain)
 	if err != nil {
@@ -148,13 +126,13 @@ func (c *Client) askProxy(tcp *net.TCPConn, addr netip.AddrPort) error {
 	case status >= 200 && status <= 299 && br.Buffered() == 0:
 		return nil
 	case status >= 200 && status <= 299: // over plain http a receiver may send before it has a request
-		return &proxyError{retry.FaultProtocol, "an answer before the request"}
+		return &faultError{fault: retry.FaultProtocol, cause: "an answer before the request"}
 	case status == http.StatusGatewayTimeout:
-		return &proxyError{retry.FaultTimeoutDial, "the egress proxy could not connect in time"}
+		return &faultError{fault: retry.FaultTimeoutDial, cause: "the egress proxy could not connect in time"}
 	case status == http.StatusForbidden, status >= 500 && status <= 599:
-		return &proxyError{retry.FaultConnectRefused, "the egress proxy answered " + strconv.Itoa(status)}
+		return &faultError{fault: retry.FaultConnectRefused, cause: "the egress proxy answered " + strconv.Itoa(status)}
 	default: // mostly 407
-		return &proxyError{retry.FaultUnknown, "the egress proxy answered " + strconv.Itoa(status)}
+		return &faultError{fault: retry.FaultUnknown, cause: "the egress proxy answered " + strconv.Itoa(status)}
 	}
 }
 
@@ -162,5 +140,5 @@ func proxyReadError(err error) error {
 	if isTimeout(err) {
 		return fmt.Errorf("wait for the egress proxy: %w", err)
 	}
-	return &proxyError{retry.FaultUnknown, "the egress proxy gave no answer"}
+	return &faultError{fault: retry.FaultUnknown, cause: "the egress proxy gave no answer"}
 }

@@ -22,9 +22,9 @@ var errTooManyFields = errors.New("more than 256 lines of headers")
 //
 // A head is parsed only when all of it has arrived: otherwise net/http builds its map, ten
 // times as large as what was sent, while it waits for the rest.
-func (c *Client) readHead(br *bufio.Reader, in *limitedReader, req *http.Request) (*http.Response, error) {
+func readHead(br *bufio.Reader, in *limitedReader, req *http.Request) (*http.Response, error) {
 	for {
-		if err := c.awaitHead(br, in); err != nil {
+		if err := awaitHead(br, in); err != nil {
 			return nil, fmt.Errorf("read answer: %w", err)
 		}
 		head, err := http.ReadResponse(br, req)
@@ -44,9 +44,8 @@ func (c *Client) readHead(br *bufio.Reader, in *limitedReader, req *http.Request
 }
 
 // awaitHead returns when a whole head can be read without blocking, or when what was read
-// is certainly not a head: the parser then reports the error. A head that is longer than
-// the reader's buffer is stored in a buffer of the client's pool.
-func (c *Client) awaitHead(br *bufio.Reader, in *limitedReader) error {
+// is certainly not a head: the parser then reports the error.
+func awaitHead(br *bufio.Reader, in *limitedReader) error {
 	start, err := br.Peek(len(proto))
 	if string(start) != proto {
 		if len(start) == 0 {
@@ -65,7 +64,7 @@ func (c *Client) awaitHead(br *bufio.Reader, in *limitedReader) error {
 			return nil
 		}
 		if seen = len(text); seen == br.Size() {
-			return c.awaitLongHead(br, in, scan)
+			return awaitLongHead(br, in, scan)
 		}
 		if _, err := br.Peek(seen + 1); err != nil {
 			return err //nolint:wrapcheck // readHead wraps it
@@ -74,8 +73,8 @@ func (c *Client) awaitHead(br *bufio.Reader, in *limitedReader) error {
 }
 
 // awaitLongHead continues awaitHead for a head that has filled the reader's buffer.
-func (c *Client) awaitLongHead(br *bufio.Reader, in *limitedReader, scan headScan) error {
-	long, _ := c.heads.Get().(*[MaxHeaderBytes]byte) // the pool holds nothing else
+func awaitLongHead(br *bufio.Reader, in *limitedReader, scan headScan) error {
+	long := make([]byte, MaxHeaderBytes)
 	seen, err := io.ReadFull(br, long[:br.Size()])
 	for end := 0; err == nil && end == 0; {
 		var n int
@@ -89,12 +88,10 @@ func (c *Client) awaitLongHead(br *bufio.Reader, in *limitedReader, scan headSca
 		}
 		seen += n
 	}
-	if err != nil {
-		c.heads.Put(long)
-		return err
+	if err == nil {
+		in.ahead = long[:seen]
 	}
-	in.ahead, in.release = long[:seen], func() { c.heads.Put(long) }
-	return nil
+	return err
 }
 
 // declaresManyTrailers reports whether a head declares too many trailers: net/http makes a

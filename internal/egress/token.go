@@ -52,22 +52,6 @@ type token struct {
 	until  time.Time // renewed from then on
 }
 
-// tokenError is why there is no token.
-type tokenError struct {
-	fault retry.Fault // FaultUnknown: neither the token server nor the receiver is at fault
-	cause string
-
-	retryAfter, date string // as the token server sent them
-}
-
-func (e *tokenError) Error() string { return e.cause }
-
-// tokenFailedHere reports whether fetching the token failed on this side.
-func tokenFailedHere(err error) bool {
-	refusal, ok := errors.AsType[*tokenError](err)
-	return ok && refusal.fault == retry.FaultUnknown
-}
-
 // authorization returns the request's Authorization header. It may request a token for it.
 func (c *Client) authorization(ctx context.Context, deadline time.Time, r *Request) (authorization, error) {
 	switch r.Auth.Kind {
@@ -92,14 +76,14 @@ func (c *Client) authorization(ctx context.Context, deadline time.Time, r *Reque
 // failed.
 func unauthorized(ctx context.Context, err error) Response {
 	r := failure(ctx, phaseStart, err)
-	if refusal, ok := errors.AsType[*tokenError](err); ok {
+	if refusal, ok := errors.AsType[*faultError](err); ok {
 		r.Answer.RetryAfter, r.Answer.Date = refusal.retryAfter, refusal.date
 	}
 	return r
 }
 
 // fetchToken requests a token, under the same guard and bounds as a request to a receiver.
-// It also returns the style of the last request. The error is a *tokenError, a
+// It also returns the style of the last request. The error is a *faultError, a
 // *DeniedError, or the context's.
 func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request, style authStyle) (*token, authStyle, error) {
 	auth := &r.Auth
@@ -125,11 +109,11 @@ func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request,
 	}
 	header := got.Type() + " " + got.AccessToken
 	if len(header) > maxTokenBytes {
-		return nil, style, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server gave a token above 4 KiB"}
+		return nil, style, &faultError{fault: retry.FaultTokenRefused, cause: "the token server gave a token above 4 KiB"}
 	}
 	for _, b := range []byte(header) {
 		if b < ' ' || b > '~' {
-			return nil, style, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server gave a token that is not printable"}
+			return nil, style, &faultError{fault: retry.FaultTokenRefused, cause: "the token server gave a token that is not printable"}
 		}
 	}
 	until := now.Add(defaultTokenLife)
@@ -155,7 +139,7 @@ func tokenFailure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask the token server: %w", ctx.Err())
 	}
-	if refusal, ok := errors.AsType[*tokenError](err); ok {
+	if refusal, ok := errors.AsType[*faultError](err); ok {
 		return refusal
 	}
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
@@ -163,10 +147,10 @@ func tokenFailure(ctx context.Context, err error) error {
 	}
 	answered, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {
-		return &tokenError{fault: retry.FaultTokenRefused, cause: "the token server's answer holds no token"}
+		return &faultError{fault: retry.FaultTokenRefused, cause: "the token server's answer holds no token"}
 	}
 	status, header := answered.Response.StatusCode, answered.Response.Header
-	e := &tokenError{
+	e := &faultError{
 		fault: retry.FaultTokenRefused, cause: "the token server answered " + strconv.Itoa(status),
 		retryAfter: shortHeader(header, "Retry-After"), date: shortHeader(header, "Date"),
 	}
@@ -216,14 +200,14 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := t.client.send(req.Context(), t.deadline, &request)
 	switch {
 	case r.InternalFault:
-		return nil, &tokenError{fault: retry.FaultUnknown, cause: r.Err}
+		return nil, &faultError{fault: retry.FaultUnknown, cause: r.Err}
 	case r.Answer.Fault == retry.FaultDenied:
 		_, reason, _ := strings.Cut(r.Err, ": ")
 		return nil, denied(reason)
 	case r.Answer.Fault != retry.FaultNone:
-		return nil, &tokenError{fault: retry.FaultTokenUnavailable, cause: "the token server: " + r.Err}
+		return nil, &faultError{fault: retry.FaultTokenUnavailable, cause: "the token server: " + r.Err}
 	case r.Truncated:
-		return nil, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server's answer is too long"}
+		return nil, &faultError{fault: retry.FaultTokenRefused, cause: "the token server's answer is too long"}
 	}
 	return &http.Response{
 		Status: strconv.Itoa(r.Answer.Status), StatusCode: r.Answer.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

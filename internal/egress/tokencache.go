@@ -31,7 +31,7 @@ type tokenState struct {
 	style   authStyle
 	token   *token // nil for none
 
-	failure   *tokenError // the latest, nil after a success
+	failure   *faultError // the latest, nil after a success
 	failures  int         // in a row
 	pause     time.Time   // no token request before then
 	requested time.Time   // end of the pause that the server asked for, zero if none
@@ -89,7 +89,7 @@ func (t *tokens) get(ctx context.Context, deadline time.Time, r *Request, ask fe
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return nil, false, fmt.Errorf("wait for a token: %w", ctx.Err())
 			}
-			return nil, false, &tokenError{fault: retry.FaultTokenUnavailable, cause: "the token server gave no token in time"}
+			return nil, false, &faultError{fault: retry.FaultTokenUnavailable, cause: "the token server gave no token in time"}
 		}
 		// A fetch that failed because its own request was cancelled says nothing about the
 		// server.
@@ -132,7 +132,7 @@ func (t *tokens) finish(endpoint string, f *fetch, now time.Time) {
 		t.byEndpoint.Put(endpoint, &tokenState{version: f.version, style: f.style, token: f.token}, now)
 		return
 	}
-	failure, ok := errors.AsType[*tokenError](f.err)
+	failure, ok := errors.AsType[*faultError](f.err)
 	if !ok || failure.fault == retry.FaultUnknown { // failed on this side
 		return
 	}
@@ -155,7 +155,7 @@ func (s *tokenState) setPause(now time.Time) {
 }
 
 // requestedPause is how long the token server asks clients to wait; 0 when it does not.
-func (e *tokenError) requestedPause(now time.Time) time.Duration {
+func (e *faultError) requestedPause(now time.Time) time.Duration {
 	answer := retry.Answer{Status: 503, RetryAfter: e.retryAfter, Date: e.date, ReceivedAt: now}
 	return retry.Classify(answer, retry.Default()).RetryAfter
 }
@@ -163,9 +163,9 @@ func (e *tokenError) requestedPause(now time.Time) time.Duration {
 // pausedError is the failure for a request that comes during the pause. Its Retry-After is
 // what remains of the pause: the request used up an attempt without a token request, so the
 // next attempt must not come before one is allowed.
-func (s *tokenState) pausedError(now time.Time) *tokenError {
+func (s *tokenState) pausedError(now time.Time) *faultError {
 	left := max(s.pause.Sub(now), s.requested.Sub(now))
-	return &tokenError{fault: s.failure.fault, cause: s.failure.cause, retryAfter: strconv.FormatInt(int64(left/time.Second)+1, 10)}
+	return &faultError{fault: s.failure.fault, cause: s.failure.cause, retryAfter: strconv.FormatInt(int64(left/time.Second)+1, 10)}
 }
 
 // drop removes a token that the receiver rejected and keeps the style.

@@ -138,7 +138,7 @@ func TestOwnFailuresAreNotRemembered(t *testing.T) {
 		_, _, err := a.client.tokens.get(t.Context(), time.Now().Add(patience), &Request{EndpointID: "ep_2"},
 			func(style authStyle) (*token, authStyle, error) {
 				fetches++
-				return nil, style, &tokenError{fault: retry.FaultUnknown, cause: "ours"}
+				return nil, style, &faultError{fault: retry.FaultUnknown, cause: "ours"}
 			})
 		require.EqualError(t, err, "ours")
 	}

@@ -197,7 +197,7 @@ func TestKeptOverTLS(t *testing.T) {
 					r := c.Send(t.Context(), Request{EndpointID: "ep_1", URL: url, Body: []byte("{}"), Timeout: patience})
 					requireFault(t, r, retry.FaultNone, 200)
 					if i == 10 {
-						kept := entry(c.pool.oldest.Front())
+						kept := connOf(c.pool.oldest.Front())
 						for range 100 {
 							require.True(t, kept.noPendingData(true))
 						}

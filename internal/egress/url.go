@@ -62,7 +62,7 @@ func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
 	literal, err := netip.ParseAddr(t.host)
 	if err == nil && exempt.IsValid() && netip.AddrPortFrom(literal, port) == exempt && (u.Scheme == "https" || u.Scheme == "http") {
 		t.exempt = exempt
-		reasons = append(reasons, g.exemptReasons(literal)...)
+		reasons = append(reasons, g.deniedReasons(literal)...)
 	} else {
 		reasons = append(reasons, g.schemeReasons(u.Scheme)...)
 		reasons = append(reasons, g.hostReasons(u, literal)...)

@@ -27,18 +27,6 @@ var ErrNotInstalled = errors.New(
 	"PostgreSQL is not installed: install it (Debian, Ubuntu: apt-get install postgresql; " +
 		"macOS: brew install postgresql@17), or give Everpost the URL of a running one (EVERPOST_DATABASE_URL)")
 
-// Find returns the directory that contains initdb and postgres: the one on PATH, else the
-// newest under /usr/lib/postgresql (Debian), /usr/pgsql-* (Red Hat) and Homebrew's
-// directories. A directory only counts when it has both programs and postgres prints its
-// version. Without any it returns ErrNotInstalled.
-func Find(ctx context.Context) (string, error) {
-	bin, err := find(ctx, searchDirs(ctx), 0)
-	if err != nil {
-		return "", err
-	}
-	return bin.dir, nil
-}
-
 // binaries is an installed release.
 type binaries struct {
 	dir   string
@@ -47,8 +35,11 @@ type binaries struct {
 
 func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
 
-// find returns the first usable release of dirs, of the given major version unless that is 0.
-func find(ctx context.Context, dirs []string, major int) (binaries, error) {
+// find returns the first release of dirs that can run the cluster: the major release that
+// made it, or for a new cluster (major is 0) any that is not too old. A directory only counts
+// when it has initdb and postgres, and postgres prints its version. Without any the error is
+// ErrNotInstalled.
+func find(ctx context.Context, dirs []string, cluster string, major int) (binaries, error) {
 	var seen []string
 	for _, dir := range dirs {
 		bin, err := inspect(ctx, dir)
@@ -69,22 +60,14 @@ func find(ctx context.Context, dirs []string, major int) (binaries, error) {
 	case major == 0:
 		return binaries{}, fmt.Errorf("PostgreSQL %d or newer is needed, found only %s", oldestMajor, strings.Join(seen, ", "))
 	default:
-		return binaries{}, &wrongMajorError{want: major, found: strings.Join(seen, ", ")}
+		return binaries{}, fmt.Errorf("the database in %s was made by PostgreSQL %d, found only PostgreSQL %s: "+
+			"install release %d, or move the data with pg_upgrade", cluster, major, strings.Join(seen, ", "), major)
 	}
 }
 
-// wrongMajorError reports that PostgreSQL is installed, but not the release that created
-// the cluster.
-type wrongMajorError struct {
-	want  int
-	found string
-}
-
-func (e *wrongMajorError) Error() string {
-	return fmt.Sprintf("PostgreSQL %d is needed, found only %s", e.want, e.found)
-}
-
-// searchDirs lists the directories where PostgreSQL may be, best first, without duplicates.
+// searchDirs lists the directories where PostgreSQL may be, without duplicates, best first:
+// that on PATH, then the newest under /usr/lib/postgresql (Debian), /usr/pgsql-* (Red Hat) and
+// Homebrew's directories.
 func searchDirs(ctx context.Context) []string {
 	var dirs []string
 	add := func(dir string) {

@@ -21,7 +21,7 @@ const (
 // without the distribution's own cluster. On other systems it returns ErrNotInstalled,
 // whose message says what to install. It does nothing when PostgreSQL is installed.
 func Install(ctx context.Context) error {
-	_, err := Find(ctx)
+	_, err := find(ctx, searchDirs(ctx), "", 0)
 	if err == nil || !errors.Is(err, ErrNotInstalled) {
 		return err
 	}
@@ -50,7 +50,7 @@ func Install(ctx context.Context) error {
 			return fmt.Errorf("install PostgreSQL: apt-get %s: %w: %s", args[0], err, lastLine(string(out)))
 		}
 	}
-	_, err = Find(ctx)
+	_, err = find(ctx, searchDirs(ctx), "", 0)
 	return err
 }
 

@@ -59,10 +59,6 @@ type Options struct {
 	// Settings are further server settings by name; they override this package's.
 	Settings map[string]string
 
-	// BinDir is the directory of initdb and postgres. Defaults to the result of Find, or,
-	// for an existing cluster, to the installed release that created it.
-	BinDir string
-
 	// FallbackDir is where the cluster goes when the caller is root and the account that runs the
 	// database cannot enter Dir. Defaults to /var/lib/everpost.
 	FallbackDir string
@@ -232,16 +228,6 @@ func (c *Cluster) PID() int { return c.server.cmd.Process.Pid }
 // Done returns a channel that is closed when the server has ended without a call of Stop.
 func (c *Cluster) Done() <-chan struct{} { return c.died }
 
-// Err returns why the server ended without a call of Stop. It is nil until Done is closed.
-func (c *Cluster) Err() error {
-	select {
-	case <-c.died:
-		return fmt.Errorf("PostgreSQL in %s ended by itself: %w", c.dir, c.server.err)
-	default:
-		return nil
-	}
-}
-
 // How long the server gets to end after each further signal once ctx is done.
 const (
 	quitGrace = 5 * time.Second
@@ -291,12 +277,10 @@ func waitFor(ctx context.Context, done <-chan struct{}) bool {
 
 // waitAtMost waits after a context has already ended.
 func waitAtMost(grace time.Duration, done <-chan struct{}) bool {
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(grace):
 		return false
 	}
 }

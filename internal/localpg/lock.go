@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -133,7 +132,7 @@ func (l *Lock) take(ctx context.Context, dir string) error {
 		return fmt.Errorf("lock data directory: %s: %w", path, linkError(err))
 	}
 	if err := flock(ctx, f); err != nil {
-		holder := &InUseError{Dir: dir, PID: readPID(io.NewSectionReader(f, 0, maxPIDText))}
+		holder := &InUseError{Dir: dir, PID: readPID(f)}
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return holder
@@ -160,7 +159,7 @@ func flock(ctx context.Context, f *os.File) error {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return true
 		}
-		return time.Since(started) > holderGrace && !isEnding(readPID(io.NewSectionReader(f, 0, maxPIDText)))
+		return time.Since(started) > holderGrace && !isEnding(readPID(f))
 	})
 	if ctxErr != nil && !done {
 		return ctxErr
@@ -177,15 +176,11 @@ func isEnding(pid int) bool {
 	return err == nil && found && (p.dead || p.killed)
 }
 
-// maxPIDText bounds what is read of a lock file, in bytes.
-const maxPIDText = 32
-
-func readPID(r io.Reader) int {
-	text, err := io.ReadAll(io.LimitReader(r, maxPIDText))
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+// readPID returns the process id in a lock file, 0 if there is none.
+func readPID(f *os.File) int {
+	text := make([]byte, 32) // longer than any process id
+	n, _ := f.ReadAt(text, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
 	if err != nil {
 		return 0
 	}

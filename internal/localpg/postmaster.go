@@ -246,14 +246,11 @@ func (p postmaster) end(ctx context.Context, cluster string) error {
 // poll checks a condition until it holds (true), the limit has passed (false), or ctx is
 // done (error).
 func poll(ctx context.Context, limit time.Duration, condition func() bool) (bool, error) {
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
+	deadline, tick := time.After(limit), time.Tick(pollInterval)
 	for !condition() {
 		select {
-		case <-tick.C:
-		case <-deadline.C:
+		case <-tick:
+		case <-deadline:
 			return false, nil
 		case <-ctx.Done():
 			return false, ctx.Err()

@@ -294,6 +294,15 @@ func TestReadPostmaster(t *testing.T) {
 	require.False(t, ok)
 }
 
+func TestFind(t *testing.T) {
+	t.Parallel()
+	bin, err := find(t.Context(), searchDirs(t.Context()), "", 0)
+	require.NoError(t, err)
+	for _, program := range []string{"initdb", "postgres"} {
+		require.NoError(t, exec.CommandContext(t.Context(), bin.path(program), "--version").Run())
+	}
+}
+
 func TestParseVersion(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -356,10 +365,11 @@ func TestFindChecksWhatItFinds(t *testing.T) {
 		{"a release that is too old is used when requested", []string{good, old}, 9, old, ""},
 		{"none", []string{empty, half, strange}, 0, "", ErrNotInstalled.Error()},
 		{"only old", []string{old}, 0, "", "PostgreSQL 14 or newer is needed, found only 9 in " + old},
-		{"another", []string{good, newer}, 15, "", "PostgreSQL 15 is needed, found only 16 in " + good + ", 17 in " + newer},
+		{"another", []string{good, newer}, 15, "", "the database in /data/postgres was made by PostgreSQL 15, " +
+			"found only PostgreSQL 16 in " + good + ", 17 in " + newer + ": install release 15, or move the data with pg_upgrade"},
 	}
 	for _, test := range tests {
-		got, err := find(context.WithoutCancel(t.Context()), test.dirs, test.major)
+		got, err := find(context.WithoutCancel(t.Context()), test.dirs, "/data/postgres", test.major)
 		if test.err != "" {
 			require.EqualError(t, err, test.err, test.name)
 			continue

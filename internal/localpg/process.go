@@ -88,7 +88,7 @@ func runProgram(ctx context.Context, a account, stdin string, path string, args 
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = childAttributes(a, syscall.SIGKILL)
 	if err := orContext(ctx, cmd.Run()); err != nil {
-		return &programError{program: path, err: err, output: out.String()}
+		return fmt.Errorf("run %s: %w: %s", path, err, strings.Join(strings.Fields(out.String()), " "))
 	}
 	return nil
 }
@@ -101,19 +101,6 @@ func orContext(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%w: %w", ctx.Err(), err)
 }
-
-// programError is the failure of a program that ran to its end.
-type programError struct {
-	program string
-	err     error
-	output  string
-}
-
-func (e *programError) Error() string {
-	return fmt.Sprintf("run %s: %v: %s", e.program, e.err, strings.Join(strings.Fields(e.output), " "))
-}
-
-func (e *programError) Unwrap() error { return e.err }
 
 // serverEnvironment is PostgreSQL's whole environment: the caller's variables (PGDATA,
 // PGOPTIONS, LC_*) must not affect it.

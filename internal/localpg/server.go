@@ -148,7 +148,12 @@ func (h home) launchOnce(ctx context.Context, o Options, socketDir string) (_ *p
 	select {
 	case <-server.done:
 		server.flushOutput()
-		return nil, messages.lastMessages(), &startError{dir: h.dir, err: server.err, messages: messages.lastMessages()}
+		last := messages.lastMessages()
+		reason := last
+		if last == "" && server.err != nil {
+			reason = server.err.Error()
+		}
+		return nil, last, fmt.Errorf("start PostgreSQL in %s: it ended at once: %s", h.dir, reason)
 	default:
 	}
 	if err == nil && ready {
@@ -160,28 +165,4 @@ func (h home) launchOnce(ctx context.Context, o Options, socketDir string) (_ *p
 	server.endNow()
 	server.flushOutput()
 	return nil, "", fmt.Errorf("start PostgreSQL in %s: wait until it is ready: %w", h.dir, err)
-}
-
-// startError reports that the server ended before it was ready, with its last messages.
-type startError struct {
-	dir      string
-	err      error // nil when it exited with status 0
-	messages string
-}
-
-func (e *startError) Error() string {
-	reason := e.messages
-	if reason == "" && e.err != nil {
-		reason = e.err.Error()
-	}
-	return fmt.Sprintf("start PostgreSQL in %s: it ended at once: %s", e.dir, reason)
-}
-
-func (e *startError) Unwrap() error { return e.err }
-
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
 }

@@ -90,11 +90,9 @@ func (s *Supervised) restart(ctx context.Context) *Cluster {
 		if ctx.Err() == nil {
 			s.options.Log.ErrorContext(ctx, "PostgreSQL could not be started again", slog.Any("error", err), slog.Duration("next_try_in", wait))
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 		}
 	}
 	return nil

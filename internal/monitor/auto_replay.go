@@ -115,13 +115,11 @@ func (a *autoReplayer) run(ctx context.Context) {
 		if dropped > 0 {
 			a.log.WarnContext(ctx, "too many outages ended at once; dead letters of some are not replayed automatically", "endpoints", dropped)
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-a.queue.wake:
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		timer.Stop()
 	}
 }
 

@@ -62,12 +62,10 @@ func (w *eventWriter) run(ctx context.Context) {
 		case <-w.queue.wake:
 		}
 		for w.writeAll(ctx) > 0 { // PostgreSQL is away
-			pause := time.NewTimer(eventRetryAfter)
 			select {
 			case <-ctx.Done():
-				pause.Stop()
 				return
-			case <-pause.C:
+			case <-time.After(eventRetryAfter):
 			}
 		}
 	}

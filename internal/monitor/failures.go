@@ -69,26 +69,21 @@ type failureRecorder struct {
 
 // run stores what is gathered, and reads what other processes have stored, until ctx ends.
 func (r *failureRecorder) run(ctx context.Context) {
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
-	gather := time.NewTimer(0)
-	<-gather.C
-	defer gather.Stop()
+	tick := time.Tick(refreshEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 			r.refresh(ctx)
 			r.flush(ctx) // what could not be stored before
 			continue
 		case <-r.counter.wake:
 		}
-		gather.Reset(gatherFor)
 		select {
 		case <-ctx.Done():
 			return
-		case <-gather.C:
+		case <-time.After(gatherFor):
 		}
 		r.flush(ctx)
 	}

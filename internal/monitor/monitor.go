@@ -235,11 +235,10 @@ func (m *Monitor) EndpointChanged(id webhook.EndpointID) {
 
 // keepOutages forgets outages of endpoints that the admission has forgotten, until ctx ends.
 func (m *Monitor) keepOutages(ctx context.Context) {
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
+	tick := time.Tick(refreshEvery)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			m.pruneOutages()
 		case <-ctx.Done():
 			return

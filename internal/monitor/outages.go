@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -19,8 +18,6 @@ const (
 // outages remembers when the circuits that are open were opened. An endpoint whose circuit closed because its settings
 // were changed has recovered only when something is delivered to it.
 type outages struct {
-	resets atomic.Int64 // outages whose circuit was closed by a change: most often 0
-
 	mu   sync.Mutex
 	open map[webhook.EndpointID]*outage
 }
@@ -43,8 +40,7 @@ func (o *outages) opened(id webhook.EndpointID, at time.Time) {
 		if known.reset.IsZero() {
 			known.since = at
 		}
-		known.missed = false
-		o.setReset(known, time.Time{})
+		known.missed, known.reset = false, time.Time{}
 		return
 	}
 	if len(o.open) < maxOutages {
@@ -61,25 +57,23 @@ func (o *outages) closed(id webhook.EndpointID, at time.Time) (since time.Time, 
 		return time.Time{}, false
 	}
 	if known.resetting {
-		o.setReset(known, at)
+		known.reset = at
 		return time.Time{}, false
 	}
-	return o.forget(id, known), true
+	delete(o.open, id)
+	return known.since, true
 }
 
-// delivered notes a delivery, which ends an outage whose circuit a change has closed. Without such an outage it takes no
-// lock.
+// delivered notes a delivery, which ends an outage whose circuit a change has closed.
 func (o *outages) delivered(id webhook.EndpointID) (since time.Time, over bool) {
-	if o.resets.Load() == 0 {
-		return time.Time{}, false
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known := o.open[id]
 	if known == nil || known.reset.IsZero() {
 		return time.Time{}, false
 	}
-	return o.forget(id, known), true
+	delete(o.open, id)
+	return known.since, true
 }
 
 // resetting calls reset, which closes the circuit of an endpoint because of a change.
@@ -107,7 +101,7 @@ func (o *outages) prune(now time.Time, open func(webhook.EndpointID) bool) {
 		o.mu.Lock()
 		if o.open[id] == known && known.reset.IsZero() {
 			if known.missed {
-				o.forget(id, known)
+				delete(o.open, id)
 			}
 			known.missed = true
 		}
@@ -126,25 +120,8 @@ func (o *outages) pruneResets(now time.Time) map[webhook.EndpointID]*outage {
 		case known.reset.IsZero():
 			open[id] = known
 		case now.Sub(known.reset) > recoveryTimeout:
-			o.forget(id, known)
+			delete(o.open, id)
 		}
 	}
 	return open
-}
-
-// setReset notes when a change has closed the circuit; the zero time: none has.
-func (o *outages) setReset(known *outage, at time.Time) {
-	switch {
-	case known.reset.IsZero() && !at.IsZero():
-		o.resets.Add(1)
-	case !known.reset.IsZero() && at.IsZero():
-		o.resets.Add(-1)
-	}
-	known.reset = at
-}
-
-func (o *outages) forget(id webhook.EndpointID, known *outage) time.Time {
-	o.setReset(known, time.Time{})
-	delete(o.open, id)
-	return known.since
 }

@@ -51,12 +51,11 @@ func newSharing(c Config) *sharing {
 // nothing. A write under way is not cut off with ctx, but with writing: one that was cut off might be carried out after
 // a later one.
 func (s *sharing) publish(ctx, writing context.Context) {
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
+	tick := time.Tick(s.every)
 	failed := false
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}
@@ -110,12 +109,11 @@ func (s *sharing) unhealthy() map[webhook.EndpointID]webhook.Observation {
 
 // followClosings closes the circuits of this process that a person has closed through any process, until ctx ends.
 func (s *sharing) followClosings(ctx context.Context) {
-	tick := time.NewTicker(closingsEvery)
-	defer tick.Stop()
+	tick := time.Tick(closingsEvery)
 	failed := false
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,27 +15,27 @@ import (
 
 // countedRecord counts its calls, and returns an error.
 type countedRecord struct {
-	asked int
+	asked atomic.Int32 // the groups are read concurrently
 	err   error
 }
 
 func (c *countedRecord) OutboxDepth(context.Context) (int64, time.Time, error) {
-	c.asked++
+	c.asked.Add(1)
 	return 3, time.Time{}, c.err
 }
 
 func (c *countedRecord) HeldDepth(context.Context) (int64, time.Time, error) {
-	c.asked++
+	c.asked.Add(1)
 	return 4, time.Time{}, c.err
 }
 
 func (c *countedRecord) RetryDepth(context.Context) (deliveries.RetryDepth, error) {
-	c.asked++
+	c.asked.Add(1)
 	return deliveries.RetryDepth{Deliveries: 7, OverDay: 2, Largest: 6}, c.err
 }
 
 func (c *countedRecord) ReplayRate(context.Context) (running, perMinute int64, err error) {
-	c.asked++
+	c.asked.Add(1)
 	return 5, 600, c.err
 }
 
@@ -58,7 +59,9 @@ func TestScrapeCountsOnce(t *testing.T) {
 		}},
 	} {
 		record, registry := &countedRecord{err: c.err}, prometheus.NewRegistry()
-		registry.MustRegister(newStoreCollector(t.Context(), record))
+		for _, group := range storeGauges(t.Context(), record) {
+			registry.MustRegister(group)
+		}
 		families, err := registry.Gather()
 		require.NoError(t, err)
 		got := map[string]float64{}
@@ -66,11 +69,11 @@ func TestScrapeCountsOnce(t *testing.T) {
 			got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
 		}
 		require.Equal(t, c.want, got)
-		require.Equal(t, 4, record.asked)
+		require.EqualValues(t, 4, record.asked.Load())
 
 		// What reads the table is not counted again at once, unless it failed.
 		_, err = registry.Gather()
 		require.NoError(t, err)
-		require.Equal(t, map[bool]int{true: 8, false: 7}[c.err != nil], record.asked)
+		require.EqualValues(t, map[bool]int{true: 8, false: 7}[c.err != nil], record.asked.Load())
 	}
 }

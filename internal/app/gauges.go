@@ -1,0 +1,154 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/replays"
+	"github.com/everpost/everpost/internal/telemetry"
+)
+
+const (
+	// countPatience bounds the queries of a scrape.
+	countPatience = 2 * time.Second
+	// retryCountAge is how long a count of retrying deliveries is used: it reads the table, not only an index.
+	retryCountAge = 30 * time.Second
+)
+
+// gauges are metrics whose values are read together, once per scrape.
+type gauges struct {
+	descs []*prometheus.Desc
+	read  func() ([]float64, error) // with an error all values are -1
+}
+
+type gauge struct{ name, help string }
+
+func newGauges(read func() ([]float64, error), all ...gauge) gauges {
+	g := gauges{read: read}
+	for _, one := range all {
+		g.descs = append(g.descs, prometheus.NewDesc(one.name, one.help, nil, nil))
+	}
+	return g
+}
+
+// Describe implements prometheus.Collector.
+func (g gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range g.descs {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(to chan<- prometheus.Metric) {
+	values, err := g.read()
+	for i, d := range g.descs {
+		value := -1.0
+		if err == nil {
+			value = values[i]
+		}
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	}
+}
+
+func admissionGauges(c *admission.Controller) gauges {
+	return newGauges(
+		func() ([]float64, error) {
+			t := c.Totals()
+			return []float64{float64(t.Endpoints), float64(t.InFlight), float64(t.Waiting), float64(t.Reserved), float64(t.NotClosed)}, nil
+		},
+		gauge{"everpost_admission_endpoints", "Endpoints that this process keeps state of."},
+		gauge{"everpost_admission_in_flight", "Requests to receivers under way in this process."},
+		gauge{"everpost_admission_waiting", "Attempts that wait in memory for a permit."},
+		gauge{"everpost_admission_reserved", "Deliveries that are deferred with a reservation in this process."},
+		gauge{"everpost_admission_circuits_not_closed", "Endpoints whose circuit is open or half open."},
+	)
+}
+
+// depths are the counts of the store for the metrics.
+type depths interface {
+	OutboxDepth(ctx context.Context) (int64, time.Time, error)
+	HeldDepth(ctx context.Context) (int64, time.Time, error)
+	RetryDepth(ctx context.Context) (deliveries.RetryDepth, error)
+	ReplayRate(ctx context.Context) (running, perMinute int64, err error)
+}
+
+// countingStores are the stores that count.
+type countingStores struct {
+	*deliveries.Outbox
+	*deliveries.Held
+	*deliveries.Deliveries
+	*replays.Replays
+}
+
+// storeGauges are the counts of the store, in groups that one query reads each: a count is work for PostgreSQL.
+func storeGauges(life context.Context, store depths) []gauges {
+	group := func(read func(context.Context) ([]float64, error), all ...gauge) gauges {
+		for i := range all {
+			all[i].help += "; -1 when PostgreSQL does not answer."
+		}
+		return newGauges(func() ([]float64, error) {
+			ctx, cancel := context.WithTimeout(life, countPatience) // a scrape has no context
+			defer cancel()
+			return read(ctx)
+		}, all...)
+	}
+	retries := &retryCount{store: store}
+	return []gauges{
+		group(func(ctx context.Context) ([]float64, error) {
+			waiting, oldest, err := store.OutboxDepth(ctx)
+			return []float64{float64(waiting), telemetry.Age(oldest)}, err
+		},
+			gauge{"everpost_outbox_deliveries", "Deliveries that were stored and have no first attempt or claim, or are released and not yet begun"},
+			gauge{"everpost_outbox_age_seconds", "Age of the oldest delivery in the outbox"}),
+		group(func(ctx context.Context) ([]float64, error) {
+			held, oldest, err := store.HeldDepth(ctx)
+			return []float64{float64(held), telemetry.Age(oldest)}, err
+		},
+			gauge{"everpost_held_deliveries", "Deliveries that are held; 100001 stands for more than 100,000"},
+			gauge{"everpost_held_age_seconds", "Age of the oldest held delivery since its event was accepted"}),
+		group(func(ctx context.Context) ([]float64, error) {
+			running, rate, err := store.ReplayRate(ctx)
+			return []float64{float64(running), float64(rate)}, err
+		},
+			gauge{"everpost_replays_running", "Replays that are running"},
+			gauge{"everpost_replay_rate_per_minute", "Deliveries that the running replays release in a minute, together"}),
+		group(func(ctx context.Context) ([]float64, error) {
+			depth, err := retries.read(ctx)
+			return []float64{float64(depth.Deliveries), float64(depth.OverDay), float64(depth.Largest)}, err
+		},
+			gauge{"everpost_retrying_deliveries", "Deliveries that wait for a retry; 100001 stands for more than 100,000"},
+			gauge{
+				"everpost_retrying_deliveries_over_24h",
+				"Deliveries that wait for a retry, were not replayed, and were accepted more than 24 hours ago",
+			},
+			gauge{"everpost_retrying_deliveries_of_largest_endpoint", "Deliveries that wait for a retry at the endpoint that has most of them"}),
+	}
+}
+
+// retryCount keeps the last count of retrying deliveries.
+type retryCount struct {
+	store depths
+
+	mu      sync.Mutex
+	last    deliveries.RetryDepth
+	counted time.Time
+}
+
+// read counts, or returns a count that is not older than retryCountAge.
+func (c *retryCount) read(ctx context.Context) (deliveries.RetryDepth, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.counted) > retryCountAge {
+		depth, err := c.store.RetryDepth(ctx)
+		if err != nil {
+			return deliveries.RetryDepth{}, err
+		}
+		c.last, c.counted = depth, now
+	}
+	return c.last, nil
+}
