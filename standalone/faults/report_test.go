@@ -39,5 +39,5 @@ func TestResultsAreKept(t *testing.T) {
 	bugs, err := readPlanted(dir)
 	require.NoError(t, err)
 	require.Equal(t, []found{{Bug: "a", Class: "none"}, {Bug: "b", Seeds: 2}}, bugs)
-	require.Contains(t, ledgerTable(got), "| `none` | 2 | 2 | 12 | 5 | 7 | 0 | 0 | 2 | 0 | 1 | 2.5 s, 2.5 s |\n")
+	require.Contains(t, ledgerTable(got), "| `none` | 2 | 2 | 12 | 5 | 7 | 0 | 0 | 2 | 0 | 1 | 1.5 s, 2.5 s |\n")
 }
