@@ -23,8 +23,8 @@ func TestDeletedTenantLeavesNothing(t *testing.T) {
 	store, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if in.process != nil && in.process.running() {
-			require.NoError(t, in.process.terminate())
+		if in.process != nil && in.process.Running() {
+			require.NoError(t, in.process.Terminate())
 		}
 		require.NoError(t, store.Stop(context.Background()))
 	})
