@@ -28,7 +28,7 @@ func TestDeletedTenantLeavesNothing(t *testing.T) {
 		}
 		require.NoError(t, store.Stop(context.Background()))
 	})
-	in.env = in.env.with(settings{"EVERPOST_DATABASE_URL": store.URL(localpg.Database)})
+	in.env = in.env.With(settings{"EVERPOST_DATABASE_URL": store.URL(localpg.Database)})
 	require.NoError(t, in.start(contextFor(t, startPatience)))
 	r := newReceiver(t)
 	var deleted, kept *bundle
