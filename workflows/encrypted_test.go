@@ -59,5 +59,6 @@ func replayerWith(t *testing.T, c converter.PayloadCodec) sdk.WorkflowReplayer {
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
 	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
+	r.RegisterWorkflow(workflows.TenantDeletionWorkflow)
 	return r
 }
