@@ -64,8 +64,8 @@ func MakeCurrent(ctx context.Context, o client.Options, version string, wait tim
 		if err == nil {
 			return before, nil
 		}
-		if within.Err() == nil || last == nil {
-			last = err // not that the time is over
+		if last == nil || !isAway(err) {
+			last = err // what Temporal said, rather than that it did not answer in time
 		}
 		if !isPassing(err) {
 			return "", fmt.Errorf("make %s the current version: %w", version, explainTemporal(ctx, o, err))

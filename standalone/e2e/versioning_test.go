@@ -141,8 +141,8 @@ func TestUpgradeWithWorkerVersioning(t *testing.T) {
 	// A version without workers does not become current.
 	empty := newNamespace("empty")
 	makeNamespace(contextFor(t, patience), t, address, empty)
-	f, err := processtest.Run(contextFor(t, patience), after, env.With(settings{"TEMPORAL_NAMESPACE": empty}), "setup-temporal", "--make-current", "--wait=2s")
+	f, err := processtest.Run(contextFor(t, patience), after, env.With(settings{"TEMPORAL_NAMESPACE": empty}), "setup-temporal", "--make-current", "--wait=10s")
 	require.NoError(t, err)
 	require.Equal(t, 1, f.Code)
-	require.Contains(t, f.Stderr, "make v1.1.0 the current version: no worker of it has polled within 2s")
+	require.Contains(t, f.Stderr, "make v1.1.0 the current version: no worker of it has polled within 10s")
 }
