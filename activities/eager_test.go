@@ -235,6 +235,27 @@ func TestEagerAndNotRecorded(t *testing.T) {
 	}
 }
 
+// R11: an outcome that cannot be recorded does not keep a process whose time to stop is over. The relay starts the workflow.
+func TestEagerAndStoppedInAnOutage(t *testing.T) {
+	t.Parallel()
+	b, start := setup(t), &starts{}
+	cable, address := postgrestest.NewProxy(t, b.address)
+	p := b.processAt(t, address, neverSlow)
+	in := b.known(t, p)
+	b.Script("/hook", receivertest.Step{Status: 503})
+	b.Hold()
+	require.True(t, p.SendEagerly(in, start))
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	cable.Cut()
+	b.Release()
+	require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "internal fault") }, 30*time.Second, time.Millisecond)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.Stop(over)
+	require.Equal(t, []string{"undelivered, recorded: false"}, start.all())
+	require.True(t, b.inOutbox(t, in))
+}
+
 // R11: what is under way is recorded before the process ends.
 func TestEagerAndStopped(t *testing.T) {
 	t.Parallel()

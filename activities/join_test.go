@@ -133,6 +133,16 @@ func (b *bundle) awaitClaim(t *testing.T, in activities.AttemptInput) {
 	}, 20*time.Second, time.Millisecond)
 }
 
+// leaveRunning has a process make an attempt whose receiver is held, until the store has its claim.
+func (b *bundle) leaveRunning(t *testing.T, p *process, in activities.AttemptInput) {
+	t.Helper()
+	b.Hold()
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.True(t, got.Running)
+	b.awaitClaim(t, in)
+}
+
 // R4: Join in another process waits for the claim, and adopts what the first
 // process records.
 func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
@@ -146,11 +156,7 @@ func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
 	p, other := b.process(t, slow), b.guarded(t, full, slow)
 	in := b.fresh(t, p)
 	b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 200})
-	b.Hold()
-	got, err := p.attempt(in)
-	require.NoError(t, err)
-	require.True(t, got.Running)
-	b.awaitClaim(t, in)
+	b.leaveRunning(t, p, in)
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
 	require.Eventually(t, func() bool { return other.record.looked() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
 	b.Release()
@@ -174,17 +180,13 @@ func TestDeliveredWinsOverTheSameAttemptElsewhere(t *testing.T) {
 		})
 	})
 	in := b.fresh(t, p)
-	b.Hold()
-	got, err := p.attempt(in)
-	require.NoError(t, err)
-	require.True(t, got.Running)
-	b.awaitClaim(t, in)
+	b.leaveRunning(t, p, in)
 	b.expire(t, in)
 	failed, err := other.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateRetrying, failed.State)
 	b.Release()
-	got, err = p.join(in)
+	got, err := p.join(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.Equal(t, got.Progress, b.delivery(t, in).Progress)
@@ -207,11 +209,7 @@ func TestJoinElsewhereSendsAgainAfterADeath(t *testing.T) {
 	b := setup(t)
 	p, other := b.process(t, slow), b.process(t, slow)
 	in := b.fresh(t, p)
-	b.Hold()
-	got, err := p.attempt(in)
-	require.NoError(t, err)
-	require.True(t, got.Running)
-	b.awaitClaim(t, in)
+	b.leaveRunning(t, p, in)
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
 	p.Stop(dead)

@@ -228,7 +228,7 @@ func TestSlowBatchesDoNotDelayOtherTenants(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("answered in %s, at most %s", took[len(took)/2], took[len(took)-1])
-	require.Less(t, took[len(took)/4], 100*time.Millisecond, "those who wait for the dripping ones all wait; a busy machine delays some")
+	require.Less(t, took[len(took)/4], 100*time.Millisecond, "were it blocked by the slow bodies, every answer would be late; a busy machine delays some")
 	c := s.send(t, "/v1/tenants/ninth/events/batch", key, maxBatchBytes, piece)
 	code, r := status(t, c)
 	require.Equal(t, http.StatusServiceUnavailable, code, "there is no room for another large one")

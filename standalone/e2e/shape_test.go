@@ -62,20 +62,20 @@ func (in *instance) becomeFleet(ctx context.Context, shape string) (err error) {
 	if err != nil {
 		return err
 	}
-	in.fleet, in.namespace, in.key = &fleet{}, "fleet", "the-operator-of-a-fleet-in-a-test"
+	in.fleet, in.namespace = &fleet{}, "fleet"
 	in.fleet.database, err = localpg.Start(ctx, localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
 	if err != nil {
 		return err
 	}
-	env := settings{
-		"EVERPOST_DATABASE_URL": in.fleet.database.URL(localpg.Database), "TEMPORAL_ADDRESS": in.addr["temporal"], "TEMPORAL_NAMESPACE": in.namespace,
-		"EVERPOST_KEK": "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "EVERPOST_OPERATOR_KEY": in.key, "EVERPOST_ADMIN_LISTEN": "127.0.0.1:0",
-		"EVERPOST_ALLOW_HTTP": "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",
-	}
+	env := clusterSettings(in.fleet.database.URL(localpg.Database), in.addr["temporal"], in.namespace)
+	in.key = env["EVERPOST_OPERATOR_KEY"]
 	for _, command := range []string{"setup-temporal", "migrate"} {
 		f, err := processtest.Run(ctx, cluster, env, command)
-		if err != nil || f.Code != 0 {
-			return fmt.Errorf("everpost %s: %w: %s", command, err, f.Stderr)
+		if err != nil {
+			return err
+		}
+		if f.Code != 0 {
+			return fmt.Errorf("everpost %s: exit code %d: %s", command, f.Code, f.Stderr)
 		}
 	}
 	listening := env.With(settings{"EVERPOST_LISTEN": "127.0.0.1:0", "EVERPOST_UI_URL": in.addr["ui"]})

@@ -38,6 +38,16 @@ func buildCluster(into string) (string, error) {
 	return out, command.Run()
 }
 
+// clusterSettings are those of a process of everpost-cluster that sends to this machine.
+func clusterSettings(database, temporal, namespace string) settings {
+	return settings{
+		"EVERPOST_DATABASE_URL": database, "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
+		"EVERPOST_KEK": "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "EVERPOST_OPERATOR_KEY": "the-operator-of-a-cluster-in-a-test",
+		"EVERPOST_ADMIN_LISTEN": "127.0.0.1:0",
+		"EVERPOST_ALLOW_HTTP":   "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",
+	}
+}
+
 // split is an installation of several processes of everpost-cluster on one PostgreSQL and one Temporal, the
 // shape for more than one machine: APIs and workers, or processes that are both.
 type split struct {
@@ -81,12 +91,7 @@ func newSplit(t *testing.T, temporal, namespace string, both bool) *split {
 			t.Error(err)
 		}
 	})
-	s.env = settings{
-		"EVERPOST_DATABASE_URL": s.url, "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
-		"EVERPOST_KEK": "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "EVERPOST_OPERATOR_KEY": "the-operator-of-a-split-one-in-a-test",
-		"EVERPOST_ADMIN_LISTEN": "127.0.0.1:0",
-		"EVERPOST_ALLOW_HTTP":   "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",
-	}
+	s.env = clusterSettings(s.url, temporal, namespace)
 	f, err := processtest.Run(contextFor(t, startPatience), s.binary, s.env, "migrate")
 	require.NoError(t, err)
 	require.Zero(t, f.Code, f.Stderr)

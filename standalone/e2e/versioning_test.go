@@ -39,12 +39,9 @@ func TestUpgradeWithWorkerVersioning(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, database.Stop(context.WithoutCancel(t.Context()))) })
 	before, after := cmp.Or(os.Getenv("EVERPOST_TEST_PREVIOUS_BINARY"), buildRelease(t, in.home, "v1.0.0")), buildRelease(t, in.home, "v1.1.0")
-	env := settings{
-		"EVERPOST_DATABASE_URL": database.URL(localpg.Database), "TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": namespace,
-		"EVERPOST_KEK": "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "EVERPOST_OPERATOR_KEY": "the-operator-of-two-releases-in-a-test",
-		"EVERPOST_LISTEN": "127.0.0.1:0", "EVERPOST_ADMIN_LISTEN": "127.0.0.1:0", "EVERPOST_WORKER_VERSIONING": "true",
-		"EVERPOST_ALLOW_HTTP": "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",
-	}
+	env := clusterSettings(database.URL(localpg.Database), address, namespace).With(settings{
+		"EVERPOST_LISTEN": "127.0.0.1:0", "EVERPOST_WORKER_VERSIONING": "true",
+	})
 	run := func(binary string, args ...string) string {
 		t.Helper()
 		f, err := processtest.Run(contextFor(t, startPatience), binary, env, args...)

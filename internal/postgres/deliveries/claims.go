@@ -146,30 +146,21 @@ func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
 // ClaimStatus is the stored status of a delivery, with ClaimedUntil while another process than the owner has
 // a claim on it. CodeNotFound before its first step or claim.
 func (s *Deliveries) ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error) {
-	found, owned := map[webhook.DeliveryID]webhook.DeliveryStatus{}, map[webhook.DeliveryID]time.Time{}
+	owned := map[webhook.DeliveryID]time.Time{}
 	err := s.core.AsWorker().WithConn(ctx, "read a claim", func(ctx context.Context, conn postgres.Querier) error {
-		// The claim first: if it ends meanwhile, the status is the one after it.
 		rows, err := conn.Query(ctx, selectOwned+` and owner <> $2`, [][16]byte{id}, ownerOf(owner))
 		if err != nil {
 			return err
 		}
-		if err := readOwned(rows, owned); err != nil {
-			return err
-		}
-		if rows, err = conn.Query(ctx, `select `+statusColumns+` from deliveries d where id = $1`, id); err != nil {
-			return err
-		}
-		return readStatuses(rows, found)
+		return readOwned(rows, owned)
 	})
 	if err != nil {
 		return webhook.DeliveryStatus{}, err
 	}
-	status, ok := found[id]
-	if !ok {
-		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
-	}
+	// After the claim: if that has ended meanwhile, the status is the one after it.
+	status, err := s.DeliveryStatus(ctx, id)
 	status.ClaimedUntil = owned[id]
-	return status, nil
+	return status, err
 }
 
 func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,19 +23,24 @@ const (
 	tombstoneBatch = 200 // ids checked together, each in every day's index
 )
 
-// refuseDeleted returns CodeConflict for the id of a deleted tenant whose events or deliveries are
-// still kept. It runs after the new tenant's row is inserted, which makes a deletion of the id wait.
+// refuseDeleted returns CodeConflict for the id of a deleted tenant of which something is kept, or may be
+// stored late. It runs after the new tenant's row is inserted, which makes a deletion of the id wait.
 func refuseDeleted(ctx context.Context, tx pgx.Tx, id string) error {
-	var deleted bool
-	err := tx.QueryRow(ctx, `select exists (select from deleted_tenants where id = $1)`, id).Scan(&deleted)
-	if err == nil && deleted {
-		return &webhook.Error{
-			Code: webhook.CodeConflict,
-			Message: "a tenant with this id was deleted, and some of its events or deliveries are still kept: " +
-				"take another id, or wait until retention has removed them",
-		}
+	var everything bool
+	err := tx.QueryRow(ctx, `select everything from deleted_tenants where id = $1`, id).Scan(&everything)
+	switch {
+	case postgres.IsNoRows(err):
+		return nil
+	case err != nil:
+		return err
 	}
-	return err
+	message := "a tenant with this id was deleted, and some of its events or deliveries are still kept: " +
+		"take another id, or wait until retention has removed them"
+	if everything {
+		message = fmt.Sprintf("a tenant with this id was deleted with everything: take another id; this one is free %d days after the removal",
+			lateFor/postgres.Day)
+	}
+	return &webhook.Error{Code: webhook.CodeConflict, Message: message}
 }
 
 // PruneDeletedTenants removes what was stored late of tenants of which everything was removed. It frees the ids of
