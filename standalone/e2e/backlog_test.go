@@ -111,6 +111,7 @@ func (b *bundle) requireEachOnce(ctx context.Context, r *receiver, all []deliver
 // Deliveries that wait for a receiver that hangs use no permit and no attempt: each has a reservation or is held, and its reason says so.
 func TestBacklogOfAHangingReceiver(t *testing.T) {
 	t.Parallel()
+	needsStandalone(t, oneAdmission)
 	b, hanging, well := setup(t), newReceiver(t), newReceiver(t)
 	hanging.Hold()
 	slow := b.endpoint(hanging, "/hang", busy("a.slow", nil))
