@@ -286,6 +286,11 @@ func (c *diagnosis) disk(context.Context) Finding {
 	if err != nil {
 		return problem(oneLine(err), "check --data-dir")
 	}
+	return diskFinding(free, dir)
+}
+
+// diskFinding judges the free space of a directory in bytes.
+func diskFinding(free uint64, dir string) Finding {
 	text := bytesText(free) + " free for " + dir
 	switch {
 	case free < diskProblem:
