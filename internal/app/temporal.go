@@ -19,8 +19,13 @@ import (
 	"github.com/everpost/everpost/worker"
 )
 
-// setupInterval is the pause between two tries while Temporal starts.
-const setupInterval = 500 * time.Millisecond
+const (
+	// setupInterval is the pause between two tries while Temporal starts.
+	setupInterval = 500 * time.Millisecond
+	// setupSettle is for how long new search attributes must be in use: longer than the 2 s after which Temporal reads
+	// namespaces again.
+	setupSettle = 3 * time.Second
+)
 
 // NamespaceSetup is what SetupNamespace found and changed.
 type NamespaceSetup = namespace.Result
@@ -43,6 +48,7 @@ func SetupNamespace(ctx context.Context, o client.Options, retention, wait time.
 	defer c.Close()
 	result, err := namespace.Ensure(ctx, services(c), namespace.Config{
 		Name: NamespaceName(o), Attributes: namespace.WorkflowAttributes(), Retention: retention, Timeout: wait, Interval: setupInterval,
+		Settle: min(setupSettle, wait/2),
 	})
 	return result, explainTemporal(ctx, o, err)
 }

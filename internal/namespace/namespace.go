@@ -59,6 +59,10 @@ type Config struct {
 
 	// Timeout bounds each step, and Interval is the pause between two tries of a step.
 	Timeout, Interval time.Duration
+
+	// Settle is for how long new search attributes must be in use without a failure. A server that has learnt of them may
+	// go back to what it read before, until it reads the namespace again.
+	Settle time.Duration
 }
 
 // Result is what Ensure found and changed.
@@ -225,21 +229,36 @@ func listAttributes(ctx context.Context, s Services, namespace string) (Attribut
 	return list.GetCustomAttributes(), err
 }
 
+var errSettling = errors.New("new search attributes are not in use for long enough")
+
 // awaitUse returns when workflows can be started and found by every attribute. Parts of the server read a namespace
 // only every few seconds.
 func (e *ensurer) awaitUse(ctx context.Context) error {
 	retry := func(err error) bool {
-		return isError[*serviceerror.NamespaceNotFound](err) || isError[*serviceerror.InvalidArgument](err)
+		return errors.Is(err, errSettling) || isError[*serviceerror.NamespaceNotFound](err) || isError[*serviceerror.InvalidArgument](err)
 	}
 	var conditions []string
 	for _, name := range e.config.Attributes.names() {
 		conditions = append(conditions, name+" IS NULL")
 	}
+	var usable time.Time // since when without a failure
 	err := e.await(ctx, "wait for search attributes", retry, func(ctx context.Context) error {
 		_, err := e.Workflow.CountWorkflowExecutions(ctx, &workflowservice.CountWorkflowExecutionsRequest{
 			Namespace: e.config.Name, Query: strings.Join(conditions, " AND "),
 		})
-		return err //nolint:wrapcheck // await wraps it
+		switch {
+		case err != nil:
+			usable = time.Time{}
+			return err //nolint:wrapcheck // await wraps it
+		case len(e.result.Added) == 0:
+			return nil
+		case usable.IsZero():
+			usable = time.Now()
+		}
+		if time.Since(usable) < e.config.Settle {
+			return errSettling
+		}
+		return nil
 	})
 	if err != nil {
 		return err
