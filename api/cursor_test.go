@@ -1,11 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +111,7 @@ func TestAListThatSearchesGoesOn(t *testing.T) {
 		b.ok(t, http.StatusAccepted, "ingest", "POST", "/v1/tenants/acme/events", fmt.Sprintf(`{"type":"order.paid","payload":%d}`, i))
 	}
 	require.Len(t, b.deliveries, 10)
+	slices.SortFunc(b.deliveries, func(a, c webhook.Delivery) int { return bytes.Compare(a.DeliveryID[:], c.DeliveryID[:]) }) // as the list, backwards
 	b.searches, b.deliveries[1].State = 4, webhook.StateCancelled
 	wanted := b.deliveries[1].DeliveryID.String()
 	var sizes []int
