@@ -1,0 +1,263 @@
+package fleet
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/rpc"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	dialTimeout = time.Second
+	// dialPause is how long after a failed connection the next is tried.
+	dialPause = 200 * time.Millisecond
+	// writeTimeout bounds how long a process that does not read is waited for.
+	writeTimeout = 2 * time.Second
+	// checkTimeout is how long a process may take to answer. Then the connection is closed, so that nobody waits for it.
+	checkTimeout = 2 * time.Second
+)
+
+// errEnded says that a process has ended: nothing listens at its address any more, or another process does.
+var errEnded = errors.New("the process has ended")
+
+// peer is another process.
+type peer struct {
+	process webhook.Process
+	fleet   *Fleet
+
+	mu       sync.Mutex
+	client   *rpc.Client // nil while there is no connection
+	failedAt time.Time
+	failure  error
+	closed   bool
+	checking bool
+}
+
+// call calls a method. If ctx ends first, abandoned is called once the method has ended.
+func (p *peer) call(ctx context.Context, method string, args, reply any, abandoned ...func()) error {
+	client, err := p.connected()
+	if err != nil {
+		return err
+	}
+	call := client.Go(method, args, reply, make(chan *rpc.Call, 1))
+	select {
+	case <-call.Done:
+	case <-ctx.Done():
+		p.fleet.work.Go(func() {
+			<-call.Done
+			for _, f := range abandoned {
+				f()
+			}
+		})
+		return ctx.Err()
+	}
+	if call.Error != nil {
+		p.drop(client)
+		for _, f := range abandoned {
+			f()
+		}
+		return fmt.Errorf("ask %s: %w", p.process.Address, call.Error)
+	}
+	return nil
+}
+
+// connected returns a connection.
+func (p *peer) connected() (*rpc.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, errEnded
+	case p.client != nil:
+		return p.client, nil
+	case time.Since(p.failedAt) < dialPause:
+		return nil, p.failure
+	}
+	conn, err := p.dial()
+	if err != nil {
+		p.failedAt, p.failure = time.Now(), err
+		return nil, err
+	}
+	p.client = rpc.NewClient(conn)
+	return p.client, nil
+}
+
+func (p *peer) dial() (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(p.fleet.life, dialTimeout)
+	defer cancel()
+	dialer := tls.Dialer{Config: p.fleet.clientTLS(p.process)}
+	conn, err := dialer.DialContext(ctx, "tcp", p.process.Address)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, errOtherProcess):
+		return nil, fmt.Errorf("%w: %w", errEnded, err)
+	case err != nil:
+		return nil, fmt.Errorf("connect to %s: %w", p.process.Address, err)
+	}
+	return timedConn{conn}, nil
+}
+
+// drop closes a connection that has failed.
+func (p *peer) drop(client *rpc.Client) {
+	p.mu.Lock()
+	if p.client == client {
+		p.client = nil
+	}
+	p.mu.Unlock()
+	_ = client.Close()
+}
+
+// close ends the connection for good.
+func (p *peer) close() {
+	p.mu.Lock()
+	client := p.client
+	p.closed, p.client = true, nil
+	p.mu.Unlock()
+	if client != nil {
+		_ = client.Close()
+	}
+}
+
+// timedConn is a connection on which no write takes long.
+type timedConn struct{ net.Conn }
+
+func (c timedConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err //nolint:wrapcheck // as Write
+	}
+	return c.Conn.Write(b) //nolint:wrapcheck // it is only passed on
+}
+
+// checkPeers finds out which processes have ended.
+func (f *Fleet) checkPeers() {
+	for _, p := range f.otherProcesses() {
+		p.mu.Lock()
+		busy := p.checking
+		p.checking = true
+		p.mu.Unlock()
+		if busy {
+			continue
+		}
+		f.work.Go(func() {
+			f.check(p)
+			p.mu.Lock()
+			p.checking = false
+			p.mu.Unlock()
+		})
+	}
+}
+
+func (f *Fleet) check(p *peer) {
+	ctx, cancel := context.WithTimeout(f.life, checkTimeout)
+	defer cancel()
+	var reply UnderWayReply
+	err := p.call(ctx, methodUnderWay, &UnderWayArgs{}, &reply)
+	switch {
+	case err == nil:
+		f.collectAgain(p)
+	case errors.Is(err, errEnded) && f.life.Err() == nil:
+		f.bury(p)
+	case ctx.Err() != nil:
+		p.mu.Lock()
+		client := p.client
+		p.mu.Unlock()
+		if client != nil {
+			p.drop(client)
+		}
+	}
+}
+
+// bury removes a process that has ended. Its requests ended with it, and its lanes are taken by others.
+func (f *Fleet) bury(p *peer) {
+	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
+	defer cancel()
+	if err := f.store.Remove(ctx, p.process.ID); err != nil {
+		return // it is tried again in a second
+	}
+	f.mu.Lock()
+	if f.peers[p.process.ID] == p {
+		f.removePeer(p)
+	}
+	f.mu.Unlock()
+	f.endGivenOf(func(id givenID, _ *givenPermit) bool { return id.Process == p.process.ID })
+	f.log.InfoContext(ctx, "a process has ended; others admit the requests to its endpoints", "process", p.process.ID, "address", p.process.Address)
+	f.renewSoon()
+}
+
+var (
+	errOtherProcess   = errors.New("another process answers at this address")
+	errUnknownProcess = errors.New("the certificate is that of no process in the database")
+)
+
+// newIdentity makes the certificate by which the other processes know this one, and its hash.
+func newIdentity() (identity tls.Certificate, hash [32]byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return identity, hash, err //nolint:wrapcheck // the caller says what for
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)} // nobody looks at more than the hash
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return identity, hash, err //nolint:wrapcheck // see above
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, sha256.Sum256(raw), nil
+}
+
+// clientTLS connects to a process whose certificate the database names.
+func (f *Fleet) clientTLS(to webhook.Process) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{f.identity},
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection compares the certificate with the one in the database
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if sha256.Sum256(s.PeerCertificates[0].Raw) != to.Certificate {
+				return errOtherProcess
+			}
+			return nil
+		},
+	}
+}
+
+// serverTLS admits the processes in the database.
+func (f *Fleet) serverTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{f.identity},
+		ClientAuth:   tls.RequireAnyClientCert,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if _, known := f.processOf(s); !known {
+				f.renewSoon() // it may be new
+				return errUnknownProcess
+			}
+			return nil
+		},
+	}
+}
+
+// processOf is the process with which a connection is.
+func (f *Fleet) processOf(s tls.ConnectionState) (id string, known bool) {
+	hash := sha256.Sum256(s.PeerCertificates[0].Raw)
+	if hash == f.self.Certificate {
+		return f.self.ID, true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, p := range f.peers {
+		if p.process.Certificate == hash {
+			return id, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,208 @@
+package fleet
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// heldPermit is a permit that this process has, whoever gave it.
+type heldPermit struct {
+	request admission.Request
+	epoch   int64     // of the lane's owner that gave it
+	asked   time.Time // when it was asked for
+	timeout time.Duration
+	own     *admission.Permit // that of this process's controller; nil if another process gave it
+}
+
+// givenID names a permit: the process that has it, and its number there.
+type givenID struct {
+	Process string
+	Number  uint64
+}
+
+// givenPermit is a permit of this process's controller that another process has, or one that was given by the owner of a lane
+// before this process.
+type givenPermit struct {
+	permit  *admission.Permit
+	lane    int
+	expires time.Time // it is no longer under way then, whatever became of it
+}
+
+// maxAge is how long after it was asked for a permit's request can be under way at most.
+func maxAge(timeout time.Duration) time.Duration { return usableTime + timeout + overtime }
+
+// hold makes the permit of this process for one that an owner has given. Nil if it is void: the lane has had another owner
+// since, which does not know of it.
+func (f *Fleet) hold(number uint64, p heldPermit) *admission.Permit {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lanes[webhook.LaneOf(p.request.Endpoint)].epoch > p.epoch {
+		return nil
+	}
+	f.held[number] = p
+	return admission.NewPermit(p.timeout, p.asked.Add(usableTime), func(r *admission.Result) { f.endHeld(number, r) })
+}
+
+// endHeld ends a permit of this process. If the lane has another owner by now, that one counts the request, too.
+func (f *Fleet) endHeld(number uint64, r *admission.Result) {
+	f.mu.Lock()
+	p := f.held[number]
+	delete(f.held, number)
+	l := &f.lanes[webhook.LaneOf(p.request.Endpoint)]
+	unchanged := l.own && l.epoch == p.epoch
+	f.mu.Unlock()
+	if p.own != nil {
+		end(p.own, r)
+		if unchanged {
+			return
+		}
+	}
+	f.endElsewhere(p.request.Endpoint, number, p.timeout, r)
+}
+
+// endGiven ends a permit that a process has.
+func (f *Fleet) endGiven(id givenID, r *admission.Result) {
+	f.mu.Lock()
+	given := f.takeGiven(id)
+	f.mu.Unlock()
+	if given != nil {
+		end(given.permit, r)
+	}
+}
+
+func end(p *admission.Permit, r *admission.Result) {
+	if r != nil {
+		p.Done(*r)
+	} else {
+		p.Cancel()
+	}
+}
+
+// takeGiven removes a permit; nil if there is none. The caller holds the lock.
+func (f *Fleet) takeGiven(id givenID) *givenPermit {
+	given := f.given[id]
+	delete(f.given, id)
+	return given
+}
+
+// endGivenOf cancels the given permits that which selects.
+func (f *Fleet) endGivenOf(which func(givenID, *givenPermit) bool) {
+	var gone []*admission.Permit
+	f.mu.Lock()
+	for id, given := range f.given {
+		if which(id, given) {
+			gone = append(gone, given.permit)
+			delete(f.given, id)
+		}
+	}
+	f.mu.Unlock()
+	for _, p := range gone {
+		p.Cancel()
+	}
+}
+
+// endExpired cancels the given permits whose requests cannot be under way any more: the process that had them has
+// not said so.
+func (f *Fleet) endExpired() {
+	now := time.Now()
+	f.endGivenOf(func(_ givenID, given *givenPermit) bool { return now.After(given.expires) })
+}
+
+// UnderWay is a permit that a process has.
+type UnderWay struct {
+	Number  uint64
+	Request admission.Request
+	Age     time.Duration // since it was asked for
+	Timeout time.Duration
+}
+
+// underWay lists the permits in some lanes that this process has, for the new owner of the lanes. From now on no permit of an
+// owner before that one is taken.
+func (f *Fleet) underWay(taken map[int]int64, by string) (all []UnderWay) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for number, epoch := range taken {
+		if number < 0 || number >= webhook.Lanes {
+			continue
+		}
+		l := &f.lanes[number]
+		if epoch > l.epoch {
+			*l = lane{owner: by, epoch: epoch}
+		}
+	}
+	now := time.Now()
+	for number, p := range f.held {
+		if _, is := taken[webhook.LaneOf(p.request.Endpoint)]; is {
+			all = append(all, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
+		}
+	}
+	return all
+}
+
+// adopt counts the requests that a process has under way in lanes that this process has taken.
+func (f *Fleet) adopt(process string, all []UnderWay) {
+	now := time.Now()
+	for _, u := range all {
+		u.Request.Since = now
+		permit := f.controller.Adopt(u.Request, u.Age, u.Timeout)
+		given := &givenPermit{permit, webhook.LaneOf(u.Request.Endpoint), now.Add(maxAge(u.Timeout) - u.Age)}
+		f.mu.Lock()
+		_, ended := f.held[u.Number]
+		ended = !ended && process == f.self.ID // since it was listed
+		if !ended {
+			f.given[givenID{process, u.Number}] = given
+		}
+		f.mu.Unlock()
+		if ended {
+			permit.Cancel()
+		}
+	}
+}
+
+// endElsewhere tells the owner of an endpoint's lane that a request has ended. Until the owner knows, or the permit
+// expires, the slot is taken.
+func (f *Fleet) endElsewhere(endpoint webhook.EndpointID, number uint64, timeout time.Duration, r *admission.Result) {
+	f.work.Go(func() {
+		ctx, cancel := context.WithTimeout(f.life, maxAge(timeout))
+		defer cancel()
+		args := EndArgs{Number: number, Endpoint: endpoint}
+		if r != nil {
+			args.Sent, args.Result = true, *r
+		}
+		for {
+			p, own := f.owner(endpoint)
+			switch {
+			case own:
+				f.endGiven(givenID{f.self.ID, number}, r)
+				return
+			case p != nil:
+				var reply EndReply
+				if p.call(ctx, methodEnd, &args, &reply) == nil && !reply.NotOwner {
+					f.remember(endpoint, reply.Forecast)
+					return
+				}
+			}
+			if !pause(ctx, retryPause) {
+				return
+			}
+		}
+	})
+}
+
+// retryPause is the pause before another process is asked again.
+const retryPause = 50 * time.Millisecond
+
+// pause waits, and returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
