@@ -21,6 +21,7 @@
 //	schedule                  when the next request may be admitted
 //	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
 //	shard, controller         all endpoints, and the entry points
+//	handover                  what another controller must know that takes over
 //	health, forecast          what other packages read of an endpoint
 //
 // Everything counts within this process; internal/fleet makes one process count for all. See

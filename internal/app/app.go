@@ -282,7 +282,11 @@ func (a *App) makeStarter() {
 			Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
 		})
 	}
-	a.health = monitor.NewView(a.store.EndpointHealth, own, a.options.Owner)
+	var owners monitor.Owners
+	if a.fleet != nil {
+		owners = a.fleet
+	}
+	a.health = monitor.NewView(a.store.EndpointHealth, own, owners, a.options.Owner)
 }
 
 // starterConfig is the starter's configuration. In a process that may not read the deliveries of

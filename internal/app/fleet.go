@@ -32,6 +32,9 @@ func (a *App) makeFleet(ctx context.Context) error {
 	}
 	a.fleet, err = fleet.New(fleet.Config{
 		Store: a.store.Lanes, Controller: a.admission, ID: rand.Text(), Listener: listener, Address: address,
+		Health: func(id webhook.EndpointID) webhook.Observation {
+			return observedBy(a.store.Now, a.admission.Health(id))
+		},
 		OnHeld: func(id webhook.EndpointID) { a.starter.NoteHeld(id) }, Logger: a.log,
 	})
 	if err != nil {

@@ -14,6 +14,8 @@ const (
 	ownerPatience = time.Second
 	// ownerDeferral is for how long a delivery is deferred if there is none, and ownerSpread is added at random.
 	ownerDeferral, ownerSpread = 1200 * time.Millisecond, time.Second
+	// healthPatience is how long Health waits for the owner.
+	healthPatience = 100 * time.Millisecond
 	// forecastTime is for how long the forecast of an owner is used.
 	forecastTime = 5 * time.Second
 )
@@ -106,6 +108,20 @@ func (f *Fleet) Releasable(id webhook.EndpointID) int {
 		return f.controller.Releasable(id)
 	}
 	return 0
+}
+
+// Health is what the owner of an endpoint's lane observes of the endpoint. False: this process is the owner, or the owner does not
+// answer soon.
+func (f *Fleet) Health(ctx context.Context, id webhook.EndpointID) (webhook.Observation, bool) {
+	p, own := f.owner(id)
+	if own || p == nil {
+		return webhook.Observation{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthPatience)
+	defer cancel()
+	reply := &HealthReply{}
+	err := p.call(ctx, methodHealth, &HealthArgs{id}, reply)
+	return reply.Observed, err == nil && !reply.NotOwner
 }
 
 // ask asks the owner of an endpoint's lane. False: there is none that answers, or it is about to change.

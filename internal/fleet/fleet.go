@@ -58,6 +58,8 @@ type Config struct {
 	ID         string                // of this process; unique among all that ever ran
 	Listener   net.Listener          // for the other processes; the fleet closes it
 	Address    string                // where they reach it
+	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
+	Health func(webhook.EndpointID) webhook.Observation
 	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait. May be nil.
 	OnHeld func(webhook.EndpointID)
 	Logger *slog.Logger
@@ -70,6 +72,7 @@ type Fleet struct {
 	self       webhook.Process
 	identity   tls.Certificate
 	listener   net.Listener
+	health     func(webhook.EndpointID) webhook.Observation
 	onHeld     func(webhook.EndpointID)
 	log        *slog.Logger
 
@@ -86,6 +89,7 @@ type Fleet struct {
 	share     int
 	held      map[uint64]heldPermit
 	given     map[givenID]*givenPermit
+	released  map[int]releasedLane
 	forecasts *cache.Map[webhook.EndpointID, forecast]
 }
 
@@ -99,10 +103,10 @@ func New(c Config) (*Fleet, error) {
 		c.OnHeld = func(webhook.EndpointID) {}
 	}
 	f := &Fleet{
-		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, onHeld: c.OnHeld, log: c.Logger,
+		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, log: c.Logger,
 		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint},
 		renewNow: make(chan struct{}, 1),
-		peers:    map[string]*peer{}, held: map[uint64]heldPermit{}, given: map[givenID]*givenPermit{},
+		peers:    map[string]*peer{}, held: map[uint64]heldPermit{}, given: map[givenID]*givenPermit{}, released: map[int]releasedLane{},
 		forecasts: cache.NewMap[webhook.EndpointID, forecast](knownForecasts),
 	}
 	f.life, f.end = context.WithCancel(context.Background())

@@ -119,8 +119,9 @@ func (s *table) join(t *testing.T, id string) *Fleet {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
 	require.NoError(t, err)
+	controller := admission.New(admission.Config{})
 	f, err := New(Config{
-		Store: seenBy{s, id}, Controller: admission.New(admission.Config{}), ID: id, Listener: listener, Address: listener.Addr().String(),
+		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -317,4 +318,31 @@ func TestMuteProcess(t *testing.T) {
 	d = decide(long)
 	require.NotNil(t, d.Permit)
 	d.Permit.Cancel()
+}
+
+// A circuit stays open when its lane moves.
+func TestCircuitsMove(t *testing.T) {
+	t.Parallel()
+	s := newTable()
+	a, b := s.join(t, "a"), s.join(t, "b")
+	settled(t, a, b)
+	r := request(endpointOf(t, s, a), 5)
+	r.Limits.Breaker = webhook.CircuitBreaker{Enabled: true, MinRequests: 2, Cooldown: 5 * time.Minute}
+	for range 2 {
+		p := b.Acquire(t.Context(), r).Permit
+		require.NotNil(t, p)
+		p.Done(admission.Result{Latency: time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
+	}
+	before, _ := b.Health(t.Context(), r.Endpoint)
+	require.Equal(t, webhook.CircuitOpen, before.Circuit)
+	require.Nil(t, b.Acquire(t.Context(), r).Permit)
+	a.Leave()
+	require.Eventually(t, func() bool { _, is := b.owner(r.Endpoint); return is }, 5*time.Second, 5*time.Millisecond)
+	after := b.controller.Health(r.Endpoint)
+	require.Equal(t, webhook.CircuitOpen, after.Circuit)
+	require.Equal(t, before.Why, after.Why)
+	require.WithinDuration(t, before.NextProbe, after.NextProbe, 100*time.Millisecond)
+	require.WithinDuration(t, before.Since, after.Since, 100*time.Millisecond)
+	require.Equal(t, webhook.ReasonCircuitOpen, b.Acquire(t.Context(), r).Reason)
+	require.Equal(t, webhook.ReasonCircuitOpen, a.Acquire(t.Context(), r).Reason)
 }

@@ -88,7 +88,10 @@ func (f *Fleet) renew() error {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
 	self, released := f.release()
-	f.forgetLanes(released)
+	if len(released) > 0 {
+		f.keepStates(released)
+		f.forgetLanes(released)
+	}
 	began := time.Now()
 	fleet, err := f.store.Renew(ctx, self, released)
 	if err != nil {
@@ -189,7 +192,7 @@ func (f *Fleet) forgetLanes(lanes []int) {
 // takeOver finds out what is under way in lanes that this process has taken, and admits requests from then on.
 func (f *Fleet) takeOver(taken map[int]int64) {
 	f.forgetLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
-	f.adopt(f.self.ID, f.underWay(taken, f.self.ID))
+	f.takeIn(f.self.ID, f.handOver(taken, f.self.ID))
 	mute := f.collect(taken, f.otherProcesses())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -238,11 +241,11 @@ func (f *Fleet) collect(taken map[int]int64, from []*peer) (mute []*peer) {
 func (f *Fleet) collectFrom(taken map[int]int64, p *peer) error {
 	ctx, cancel := context.WithTimeout(f.life, askTimeout)
 	defer cancel()
-	var reply UnderWayReply
-	if err := p.call(ctx, methodUnderWay, &UnderWayArgs{taken}, &reply); err != nil {
+	var reply HandOver
+	if err := p.call(ctx, methodHandOver, &HandOverArgs{taken}, &reply); err != nil {
 		return err
 	}
-	f.adopt(p.process.ID, reply.All)
+	f.takeIn(p.process.ID, reply)
 	return nil
 }
 

@@ -162,8 +162,8 @@ func (f *Fleet) checkPeers() {
 func (f *Fleet) check(p *peer) {
 	ctx, cancel := context.WithTimeout(f.life, checkTimeout)
 	defer cancel()
-	var reply UnderWayReply
-	err := p.call(ctx, methodUnderWay, &UnderWayArgs{}, &reply)
+	var reply HandOver
+	err := p.call(ctx, methodHandOver, &HandOverArgs{}, &reply)
 	switch {
 	case err == nil:
 		f.collectAgain(p)

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
@@ -111,6 +113,12 @@ func (f *Fleet) endExpired() {
 	f.endGivenOf(func(_ givenID, given *givenPermit) bool { return now.After(given.expires) })
 }
 
+// HandOver is what the new owner of lanes learns from another process.
+type HandOver struct {
+	UnderWay []UnderWay
+	States   []admission.State // from the owner before
+}
+
 // UnderWay is a permit that a process has.
 type UnderWay struct {
 	Number  uint64
@@ -119,28 +127,67 @@ type UnderWay struct {
 	Timeout time.Duration
 }
 
-// underWay lists the permits in some lanes that this process has, for the new owner of the lanes. From now on no permit of an
-// owner before that one is taken.
-func (f *Fleet) underWay(taken map[int]int64, by string) (all []UnderWay) {
+// handOver lists for the new owner of lanes what this process has under way in them, and what it has learnt as the owner before.
+// From now on no permit of an owner before the new one is taken.
+func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	now := time.Now()
 	for number, epoch := range taken {
 		if number < 0 || number >= webhook.Lanes {
 			continue
 		}
-		l := &f.lanes[number]
-		if epoch > l.epoch {
+		if l := &f.lanes[number]; epoch > l.epoch {
 			*l = lane{owner: by, epoch: epoch}
 		}
+		for _, s := range f.released[number].states {
+			s.Age = now.Sub(f.released[number].at)
+			h.States = append(h.States, s)
+		}
+		delete(f.released, number)
 	}
-	now := time.Now()
 	for number, p := range f.held {
 		if _, is := taken[webhook.LaneOf(p.request.Endpoint)]; is {
-			all = append(all, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
+			h.UnderWay = append(h.UnderWay, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
 		}
 	}
-	return all
+	return h
 }
+
+// takeIn takes in what a process hands over of lanes that this process has taken.
+func (f *Fleet) takeIn(process string, h HandOver) {
+	now := time.Now()
+	for _, s := range h.States {
+		s.Request.Since = now
+		f.controller.Import(s)
+	}
+	f.adopt(process, h.UnderWay)
+}
+
+// releasedLane is what this process has learnt as the owner of a lane that it has released.
+type releasedLane struct {
+	states []admission.State
+	at     time.Time
+}
+
+// keepStates keeps what was learnt of lanes that are released, for their next owners.
+func (f *Fleet) keepStates(lanes []int) {
+	states := map[int][]admission.State{}
+	for _, s := range f.controller.Export(func(id webhook.EndpointID) bool { return slices.Contains(lanes, webhook.LaneOf(id)) }) {
+		lane := webhook.LaneOf(s.Request.Endpoint)
+		states[lane] = append(states[lane], s)
+	}
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.released, func(_ int, r releasedLane) bool { return now.Sub(r.at) > releasedTime })
+	for lane, all := range states {
+		f.released[lane] = releasedLane{all, now}
+	}
+}
+
+// releasedTime is for how long the states of a released lane are kept for its next owner.
+const releasedTime = 10 * time.Second
 
 // adopt counts the requests that a process has under way in lanes that this process has taken.
 func (f *Fleet) adopt(process string, all []UnderWay) {
@@ -162,35 +209,50 @@ func (f *Fleet) adopt(process string, all []UnderWay) {
 	}
 }
 
-// endElsewhere tells the owner of an endpoint's lane that a request has ended. Until the owner knows, or the permit
-// expires, the slot is taken.
+// endElsewhere tells the owner of an endpoint's lane that a request has ended, and waits a moment for its answer, so that
+// what follows a failure holds before the failure is recorded. Until the owner knows, or the permit expires, the slot is taken.
 func (f *Fleet) endElsewhere(endpoint webhook.EndpointID, number uint64, timeout time.Duration, r *admission.Result) {
+	args := EndArgs{Number: number, Endpoint: endpoint}
+	if r != nil {
+		args.Sent, args.Result = true, *r
+	}
+	ctx, cancel := context.WithTimeout(f.life, endPatience)
+	defer cancel()
+	if f.tryEnd(ctx, &args) {
+		return
+	}
 	f.work.Go(func() {
 		ctx, cancel := context.WithTimeout(f.life, maxAge(timeout))
 		defer cancel()
-		args := EndArgs{Number: number, Endpoint: endpoint}
-		if r != nil {
-			args.Sent, args.Result = true, *r
-		}
-		for {
-			p, own := f.owner(endpoint)
-			switch {
-			case own:
-				f.endGiven(givenID{f.self.ID, number}, r)
-				return
-			case p != nil:
-				var reply EndReply
-				if p.call(ctx, methodEnd, &args, &reply) == nil && !reply.NotOwner {
-					f.remember(endpoint, reply.Forecast)
-					return
-				}
-			}
-			if !pause(ctx, retryPause) {
-				return
-			}
+		for pause(ctx, retryPause) && !f.tryEnd(ctx, &args) {
 		}
 	})
 }
+
+// tryEnd tells the owner once. To be told again does no harm.
+func (f *Fleet) tryEnd(ctx context.Context, args *EndArgs) (done bool) {
+	p, own := f.owner(args.Endpoint)
+	if own {
+		var r *admission.Result
+		if args.Sent {
+			r = &args.Result
+		}
+		f.endGiven(givenID{f.self.ID, args.Number}, r)
+		return true
+	}
+	if p == nil {
+		return false
+	}
+	reply := &EndReply{}
+	if p.call(ctx, methodEnd, args, reply) != nil || reply.NotOwner {
+		return false
+	}
+	f.remember(args.Endpoint, reply.Forecast)
+	return true
+}
+
+// endPatience is how long the end of a request waits for the owner's answer.
+const endPatience = 100 * time.Millisecond
 
 // retryPause is the pause before another process is asked again.
 const retryPause = 50 * time.Millisecond

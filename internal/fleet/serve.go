@@ -18,7 +18,8 @@ const (
 	methodAcquire  = serviceName + ".Acquire"
 	methodEnd      = serviceName + ".End"
 	methodForget   = serviceName + ".Forget"
-	methodUnderWay = serviceName + ".UnderWay"
+	methodHandOver = serviceName + ".HandOver"
+	methodHealth   = serviceName + ".Health"
 
 	handshakeTimeout = 5 * time.Second
 )
@@ -61,12 +62,18 @@ type ForgetArgs struct {
 	Delivery webhook.DeliveryID
 }
 
-// UnderWayArgs asks which permits a process has in some lanes. The epochs are those of the process that asks, which is
-// their new owner.
-type UnderWayArgs struct{ Lanes map[int]int64 }
+// HealthArgs asks how an endpoint fares.
+type HealthArgs struct{ Endpoint webhook.EndpointID }
 
-// UnderWayReply has the permits.
-type UnderWayReply struct{ All []UnderWay }
+// HealthReply is how it fares.
+type HealthReply struct {
+	NotOwner bool
+	Observed webhook.Observation
+}
+
+// HandOverArgs asks for what a process has under way in some lanes, and has learnt as their owner. The epochs are those of the
+// process that asks, which is their new owner.
+type HandOverArgs struct{ Lanes map[int]int64 }
 
 // accept serves other processes until the listener is closed.
 func (f *Fleet) accept() {
@@ -190,9 +197,19 @@ func (s *service) Forget(args *ForgetArgs, _ *struct{}) error {
 	return nil
 }
 
-// UnderWay lists the permits that this process has.
-func (s *service) UnderWay(args *UnderWayArgs, reply *UnderWayReply) error {
-	reply.All = s.fleet.underWay(args.Lanes, s.process)
+// HandOver lists what this process has under way in lanes that the other one has taken.
+func (s *service) HandOver(args *HandOverArgs, reply *HandOver) error {
+	*reply = s.fleet.handOver(args.Lanes, s.process)
+	return nil
+}
+
+// Health says how an endpoint fares.
+func (s *service) Health(args *HealthArgs, reply *HealthReply) error {
+	if _, own := s.fleet.owner(args.Endpoint); !own {
+		reply.NotOwner = true
+		return nil
+	}
+	reply.Observed = s.fleet.health(args.Endpoint)
 	return nil
 }
 

@@ -32,7 +32,6 @@ func wantedShape() string { return os.Getenv("EVERPOST_TEST_SHAPE") }
 // Why a test says nothing of other shapes.
 const (
 	itsOwn       = "it is about standalone: its files, its settings or its own server"
-	oneAdmission = "each process has its own circuits, limits and reservations"
 	knownAtOnce  = "an API may not know the endpoint yet, and then the first request is not eager"
 )
 
@@ -83,6 +82,9 @@ func (in *instance) becomeFleet(ctx context.Context, shape string) (err error) {
 		of := env
 		if command != "worker" {
 			of = listening
+		}
+		if command != "api" {
+			of = of.With(settings{"EVERPOST_LANE_LISTEN": "127.0.0.1:0"})
 		}
 		p, err := processtest.Launch(cluster, of, in.log, command)
 		if err != nil {
