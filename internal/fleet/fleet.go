@@ -11,7 +11,7 @@
 //	peers      connections to other processes, and how they know each other
 //	serve      what other processes call
 //
-// See docs/adr/0008.
+// See docs/adr/0025.
 package fleet
 
 import (
