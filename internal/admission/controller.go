@@ -137,6 +137,7 @@ func (c *Controller) Drop(which func(webhook.EndpointID) bool) {
 		now := c.now()
 		for id, e := range s.endpoints {
 			if which(id) {
+				e.dropped = true
 				e.invalidate(never)
 				s.forget(e, now)
 			}

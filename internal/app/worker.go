@@ -69,7 +69,7 @@ func (a *App) startWorker() {
 		await(limited, halted)
 	})
 	if a.fleet != nil {
-		a.push(phaseLeave, func(context.Context) { a.fleet.Leave() })
+		a.push(phaseLeave, a.fleet.Leave)
 	}
 	a.push(phaseWorker, func(ctx context.Context) {
 		work, cancel := untilCut(ctx)

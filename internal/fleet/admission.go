@@ -102,6 +102,12 @@ func (f *Fleet) Forecast(id webhook.EndpointID) admission.Forecast {
 	return admission.Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy}
 }
 
+// Admits reports whether this process admits the requests to an endpoint.
+func (f *Fleet) Admits(id webhook.EndpointID) bool {
+	_, own := f.owner(id)
+	return own
+}
+
 // Releasable is that of admission.Controller; 0 for the endpoints of other processes' lanes, which release their deliveries.
 func (f *Fleet) Releasable(id webhook.EndpointID) int {
 	if _, own := f.owner(id); own {
@@ -157,12 +163,17 @@ func (f *Fleet) acquireOwn(epoch int64, since time.Time, r admission.Request, ac
 	}
 	r.Host, r.URL, r.Since = f.controller.HostOf(r.URL), "", since
 	decision := acquire(r)
+	asked := time.Now()
+	own := f.stillOwn(r.Endpoint, epoch)
 	if decision.Permit == nil {
+		if !own {
+			return admission.Decision{}
+		}
 		return decision
 	}
 	given := decision.Permit
-	if f.stillOwn(r.Endpoint, epoch) {
-		decision.Permit = f.hold(f.lastID.Add(1), heldPermit{r, epoch, time.Now(), given.Timeout(), given})
+	if own {
+		decision.Permit = f.hold(f.lastID.Add(1), heldPermit{r, epoch, asked, given.Timeout(), given})
 	}
 	if decision.Permit == given || decision.Permit == nil {
 		given.Cancel()
@@ -207,7 +218,7 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try b
 
 // spread is a wait that is worth a durable timer, with something at random: not all come at once.
 func spread(wait time.Duration) time.Duration {
-	return max(wait, ownerDeferral) + rand.N(ownerSpread) //nolint:gosec // no secret
+	return max(wait, ownerDeferral) + rand.N(ownerSpread)
 }
 
 func deferral(wait time.Duration, reason string) admission.Decision {

@@ -37,6 +37,8 @@ const (
 	leaseTime = 6 * time.Second
 	// usableTime is within which time after it was asked for a permit must be used.
 	usableTime = 5 * time.Second
+	// leavePatience is how long Leave waits.
+	leavePatience = 3 * time.Second
 	// overtime is how much longer than its timeout a request may be under way.
 	overtime = time.Second
 	// knownForecasts is of how many endpoints of other owners the forecast is remembered.
@@ -47,8 +49,10 @@ const (
 type Store interface {
 	// Renew notes that a process runs, gives up some of its lanes, renews its other leases, and takes lanes without an owner.
 	Renew(ctx context.Context, self webhook.Process, release []int) (webhook.Fleet, error)
-	// Remove removes a process that has ended. Its leases end at once.
-	Remove(ctx context.Context, id string) error
+	// Leave removes this process. Its leases end at once.
+	Leave(ctx context.Context, id string) error
+	// Bury removes another process that has ended, unless it was seen lately.
+	Bury(ctx context.Context, id string) (buried bool, err error)
 }
 
 // Config configures a Fleet.
@@ -89,7 +93,7 @@ type Fleet struct {
 	share     int
 	held      map[uint64]heldPermit
 	given     map[givenID]*givenPermit
-	released  map[int]releasedLane
+	released  map[int]releasedLane // whose next owner has not asked yet
 	forecasts *cache.Map[webhook.EndpointID, forecast]
 }
 
@@ -117,7 +121,7 @@ func New(c Config) (*Fleet, error) {
 // renewal, and goes on trying after that. The error is that this process cannot be reached at its address.
 func (f *Fleet) Start(ctx context.Context) error {
 	f.work.Go(f.accept)
-	conn, err := (&peer{process: f.self, fleet: f}).dial()
+	conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
 	if err != nil {
 		f.Stop(ctx)
 		return err
@@ -132,25 +136,46 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return nil
 }
 
-// Leave gives all lanes up. Requests are admitted by the other processes from now on.
-func (f *Fleet) Leave() {
+// Leave gives all lanes up, and waits up to leavePatience until the other processes have taken them. They admit the requests from
+// then on, those of this process, too.
+func (f *Fleet) Leave(ctx context.Context) {
 	f.mu.Lock()
 	f.self.Leaving = true
 	f.mu.Unlock()
 	f.renewSoon()
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	defer cancel()
+	for !f.left() && pause(ctx, retryPause) {
+	}
+	pause(ctx, retryPause) // for the last answer to be written
+}
+
+// left reports whether every lane has another owner that has asked for what it needs, or nobody is there to take them.
+func (f *Fleet) left() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.lanes {
+		if f.lanes[i].own {
+			return false
+		}
+	}
+	for _, p := range f.peers {
+		if !p.process.Leaving {
+			return len(f.released) == 0
+		}
+	}
+	return true
 }
 
 // Stop ends everything. No request may be under way any more.
 func (f *Fleet) Stop(ctx context.Context) {
 	f.end()
 	_ = f.listener.Close()
-	f.mu.Lock()
-	for _, p := range f.peers {
+	for _, p := range f.otherProcesses() {
 		p.close()
 	}
-	f.mu.Unlock()
 	f.work.Wait()
-	if err := f.store.Remove(ctx, f.self.ID); err != nil {
+	if err := f.store.Leave(ctx, f.self.ID); err != nil {
 		f.log.WarnContext(ctx, "the leases of this process were not given up; they end by themselves", "error", err)
 	}
 }

@@ -56,7 +56,7 @@ func (s *table) Renew(_ context.Context, self webhook.Process, release []int) (r
 	for i := range s.lanes {
 		free := s.lanes[i].Owner == "" || now.After(s.expires[i])
 		if free && !self.Leaving && mine < read.Share {
-			read.Taken = append(read.Taken, webhook.TakenLane{Lane: i, Ended: min(now.Sub(s.expires[i]), time.Hour)})
+			read.Taken = append(read.Taken, webhook.TakenLane{Lane: i, Epoch: s.lanes[i].Epoch + 1, EndedAgo: min(now.Sub(s.expires[i]), time.Hour)})
 			s.lanes[i] = webhook.Lane{Owner: self.ID, Epoch: s.lanes[i].Epoch + 1}
 			s.expires[i] = now.Add(tableLease)
 			mine++
@@ -69,7 +69,9 @@ func (s *table) Renew(_ context.Context, self webhook.Process, release []int) (r
 	return read, nil
 }
 
-func (s *table) Remove(_ context.Context, id string) error {
+func (s *table) Bury(ctx context.Context, id string) (bool, error) { return true, s.Leave(ctx, id) }
+
+func (s *table) Leave(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.processes, id)
@@ -88,14 +90,14 @@ type seenBy struct {
 	id string
 }
 
-func (s seenBy) Remove(ctx context.Context, id string) error {
+func (s seenBy) Leave(ctx context.Context, id string) error {
 	s.mu.Lock()
 	cut := s.cut[s.id]
 	s.mu.Unlock()
 	if cut {
 		return context.DeadlineExceeded
 	}
-	return s.table.Remove(ctx, id)
+	return s.table.Leave(ctx, id)
 }
 
 func (s *table) cutOff(id string) {
@@ -117,7 +119,7 @@ func newTable() *table {
 // join starts a process.
 func (s *table) join(t *testing.T, id string) *Fleet {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	controller := admission.New(admission.Config{})
 	f, err := New(Config{
@@ -143,7 +145,7 @@ func settled(t *testing.T, all ...*Fleet) {
 				if f.lanes[i].own && f.lanes[i].ready {
 					own++
 				}
-				if f.lanes[i].owner == "" || f.lanes[i].owner != all[0].lanes[i].owner { //nolint:gosec // a look at another one's
+				if f.lanes[i].owner == "" || f.lanes[i].owner != all[0].lanes[i].owner {
 					own = webhook.Lanes + 1
 				}
 			}
@@ -218,14 +220,14 @@ func TestLanesMoveWithWhatIsUnderWay(t *testing.T) {
 	require.NotNil(t, own)
 	require.NotNil(t, other)
 
-	a.Leave()
+	a.Leave(t.Context())
 	require.Eventually(t, func() bool { _, is := b.owner(endpoint); return is }, 5*time.Second, 5*time.Millisecond)
 	require.Equal(t, 2, b.controller.Health(endpoint).InFlight)
 	require.Nil(t, b.Acquire(t.Context(), request(endpoint, 2)).Permit, "both are still under way")
 
 	own.Done(admission.Result{Latency: time.Millisecond, Number: 1, Delivered: true, Answered: true})
 	require.Eventually(t, func() bool { return b.controller.Health(endpoint).InFlight == 1 }, 5*time.Second, 5*time.Millisecond)
-	require.Equal(t, 1, int(b.controller.Health(endpoint).Delivered))
+	require.Equal(t, 1, b.controller.Health(endpoint).Delivered)
 	other.Cancel()
 	require.Eventually(t, func() bool { return b.controller.Health(endpoint).InFlight == 0 }, 5*time.Second, 5*time.Millisecond)
 	p := a.Acquire(t.Context(), request(endpoint, 2)).Permit // a still sends what it has
@@ -283,7 +285,7 @@ func TestMuteProcess(t *testing.T) {
 	s := newTable()
 	a := s.join(t, "a")
 	settled(t, a)
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	s.mu.Lock()
@@ -336,7 +338,7 @@ func TestCircuitsMove(t *testing.T) {
 	before, _ := b.Health(t.Context(), r.Endpoint)
 	require.Equal(t, webhook.CircuitOpen, before.Circuit)
 	require.Nil(t, b.Acquire(t.Context(), r).Permit)
-	a.Leave()
+	a.Leave(t.Context())
 	require.Eventually(t, func() bool { _, is := b.owner(r.Endpoint); return is }, 5*time.Second, 5*time.Millisecond)
 	after := b.controller.Health(r.Endpoint)
 	require.Equal(t, webhook.CircuitOpen, after.Circuit)

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -14,6 +13,8 @@ import (
 const (
 	// renewTimeout bounds a renewal.
 	renewTimeout = 3 * time.Second
+	// renewPause is the least time from one renewal to the next.
+	renewPause = 100 * time.Millisecond
 	// askTimeout bounds how long a process may take to say what it has under way.
 	askTimeout = time.Second
 )
@@ -63,6 +64,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for failing := false; ; {
+		began := time.Now()
 		err := f.renew()
 		switch {
 		case err == nil && first != nil:
@@ -80,6 +82,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 		case <-f.life.Done():
 			return
 		}
+		pause(f.life, time.Until(began.Add(renewPause)))
 	}
 }
 
@@ -97,8 +100,9 @@ func (f *Fleet) renew() error {
 	if err != nil {
 		return err
 	}
-	taken, lost := f.learn(fleet, began)
+	taken, lost, gone := f.learn(&fleet, began)
 	f.forgetLanes(lost)
+	f.forgetPeers(gone)
 	if len(taken) > 0 {
 		f.work.Go(func() { f.takeOver(taken) })
 	}
@@ -129,14 +133,14 @@ func (f *Fleet) release() (self webhook.Process, released []int) {
 	return f.self, released
 }
 
-// learn takes in what a renewal has read. It returns the lanes that this process has taken, with their epochs, and
-// those that it has lost.
-func (f *Fleet) learn(fleet webhook.Fleet, began time.Time) (taken map[int]int64, lost []int) {
+// learn takes in what a renewal has read. It returns the lanes that this process has taken, with their epochs, those that it
+// has lost, and the processes that have ended.
+func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int64, lost []int, gone []*peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewed, f.share = began, fleet.Share
-	for i, read := range fleet.Lanes {
-		l := &f.lanes[i]
+	for i := range fleet.Lanes {
+		l, read := &f.lanes[i], &fleet.Lanes[i]
 		if read.Epoch < l.epoch {
 			continue // a new owner has told of itself since
 		}
@@ -149,35 +153,49 @@ func (f *Fleet) learn(fleet webhook.Fleet, began time.Time) (taken map[int]int64
 	taken = map[int]int64{}
 	for _, t := range fleet.Taken {
 		l := &f.lanes[t.Lane]
+		if t.Epoch < l.epoch {
+			continue // it has been lost since
+		}
 		now := time.Now()
-		*l = lane{owner: f.self.ID, epoch: l.epoch, own: true, since: now, ended: now.Add(-t.Ended)}
-		taken[t.Lane] = l.epoch
+		*l = lane{owner: f.self.ID, epoch: t.Epoch, own: true, since: now, ended: now.Add(-t.EndedAgo)}
+		taken[t.Lane] = t.Epoch
 	}
-	f.learnPeers(fleet.Processes)
-	return taken, lost
+	return taken, lost, f.learnPeers(fleet.Processes)
 }
 
-// learnPeers takes in which other processes there are. The caller holds the lock.
-func (f *Fleet) learnPeers(all []webhook.Process) {
+// learnPeers takes in which other processes there are, and returns those that have ended. The caller holds the lock.
+func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 	for id, p := range f.peers {
 		if !slices.ContainsFunc(all, func(other webhook.Process) bool { return other.ID == id }) {
-			f.removePeer(p)
+			gone = append(gone, p)
 		}
 	}
 	for _, process := range all {
-		if process.ID != f.self.ID && f.peers[process.ID] == nil {
-			f.peers[process.ID] = &peer{process: process, fleet: f}
+		switch known := f.peers[process.ID]; {
+		case process.ID == f.self.ID:
+		case known == nil:
+			f.peers[process.ID] = &peer{process: process, fleet: f, dialling: make(chan struct{}, 1)}
+		default:
+			known.process.Leaving = process.Leaving
 		}
 	}
+	return gone
 }
 
-// removePeer forgets a process that has ended. The caller holds the lock.
-func (f *Fleet) removePeer(p *peer) {
-	delete(f.peers, p.process.ID)
-	for i := range f.lanes {
-		delete(f.lanes[i].mute, p.process.ID)
+// forgetPeers forgets processes that have ended. Nothing of them is under way.
+func (f *Fleet) forgetPeers(gone []*peer) {
+	for _, p := range gone {
+		f.mu.Lock()
+		if f.peers[p.process.ID] == p {
+			delete(f.peers, p.process.ID)
+		}
+		for i := range f.lanes {
+			delete(f.lanes[i].mute, p.process.ID)
+		}
+		f.mu.Unlock()
+		p.close()
+		f.endGivenOf(func(id givenID, _ *givenPermit) bool { return id.Process == p.process.ID })
 	}
-	p.close()
 }
 
 // forgetLanes forgets what the controller knows of lanes that are another process's from now on.
@@ -192,7 +210,7 @@ func (f *Fleet) forgetLanes(lanes []int) {
 // takeOver finds out what is under way in lanes that this process has taken, and admits requests from then on.
 func (f *Fleet) takeOver(taken map[int]int64) {
 	f.forgetLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
-	f.takeIn(f.self.ID, f.handOver(taken, f.self.ID))
+	f.takeIn(f.self.ID, taken, f.handOver(taken, f.self.ID))
 	mute := f.collect(taken, f.otherProcesses())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -226,12 +244,12 @@ func (f *Fleet) collect(taken map[int]int64, from []*peer) (mute []*peer) {
 	for _, p := range from {
 		asking.Go(func() {
 			err := f.collectFrom(taken, p)
-			if err == nil || errors.Is(err, errEnded) {
+			if err == nil {
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			mute = append(mute, p)
+			mute = append(mute, p) // if it has ended, it is forgotten soon
 		})
 	}
 	asking.Wait()
@@ -245,7 +263,7 @@ func (f *Fleet) collectFrom(taken map[int]int64, p *peer) error {
 	if err := p.call(ctx, methodHandOver, &HandOverArgs{taken}, &reply); err != nil {
 		return err
 	}
-	f.takeIn(p.process.ID, reply)
+	f.takeIn(p.process.ID, taken, reply)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/rpc"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,17 +39,19 @@ type peer struct {
 	process webhook.Process
 	fleet   *Fleet
 
+	dialling chan struct{} // has a value while a connection is being made
+	checking atomic.Bool
+
 	mu       sync.Mutex
 	client   *rpc.Client // nil while there is no connection
 	failedAt time.Time
 	failure  error
 	closed   bool
-	checking bool
 }
 
 // call calls a method. If ctx ends first, abandoned is called once the method has ended.
 func (p *peer) call(ctx context.Context, method string, args, reply any, abandoned ...func()) error {
-	client, err := p.connected()
+	client, err := p.connected(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,29 +77,50 @@ func (p *peer) call(ctx context.Context, method string, args, reply any, abandon
 	return nil
 }
 
-// connected returns a connection.
-func (p *peer) connected() (*rpc.Client, error) {
+// connected returns a connection, and makes one if there is none.
+func (p *peer) connected(ctx context.Context) (*rpc.Client, error) {
+	if client, err := p.connection(); client != nil || err != nil {
+		return client, err
+	}
+	select {
+	case p.dialling <- struct{}{}:
+		defer func() { <-p.dialling }()
+	case <-ctx.Done():
+		return nil, ctx.Err() //nolint:wrapcheck // the caller's own
+	}
+	if client, err := p.connection(); client != nil || err != nil {
+		return client, err
+	}
+	conn, err := p.dial(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return nil, errEnded
-	case p.client != nil:
-		return p.client, nil
-	case time.Since(p.failedAt) < dialPause:
-		return nil, p.failure
-	}
-	conn, err := p.dial()
 	if err != nil {
 		p.failedAt, p.failure = time.Now(), err
 		return nil, err
+	}
+	if p.closed {
+		_ = conn.Close()
+		return nil, errEnded
 	}
 	p.client = rpc.NewClient(conn)
 	return p.client, nil
 }
 
-func (p *peer) dial() (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(p.fleet.life, dialTimeout)
+// connection returns the connection that there is, or why there is none; neither if one is to be made.
+func (p *peer) connection() (*rpc.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, errEnded
+	case p.client == nil && time.Since(p.failedAt) < dialPause:
+		return nil, p.failure
+	}
+	return p.client, nil
+}
+
+func (p *peer) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	dialer := tls.Dialer{Config: p.fleet.clientTLS(p.process)}
 	conn, err := dialer.DialContext(ctx, "tcp", p.process.Address)
@@ -143,18 +167,12 @@ func (c timedConn) Write(b []byte) (int, error) {
 // checkPeers finds out which processes have ended.
 func (f *Fleet) checkPeers() {
 	for _, p := range f.otherProcesses() {
-		p.mu.Lock()
-		busy := p.checking
-		p.checking = true
-		p.mu.Unlock()
-		if busy {
+		if p.checking.Swap(true) {
 			continue
 		}
 		f.work.Go(func() {
+			defer p.checking.Store(false)
 			f.check(p)
-			p.mu.Lock()
-			p.checking = false
-			p.mu.Unlock()
 		})
 	}
 }
@@ -167,13 +185,12 @@ func (f *Fleet) check(p *peer) {
 	switch {
 	case err == nil:
 		f.collectAgain(p)
+	case errors.Is(err, errOwnAddress):
+		f.log.ErrorContext(ctx, "two processes have the same EVERPOST_LANE_ADDRESS: give each one where the others reach it", "address", p.process.Address)
 	case errors.Is(err, errEnded) && f.life.Err() == nil:
 		f.bury(p)
 	case ctx.Err() != nil:
-		p.mu.Lock()
-		client := p.client
-		p.mu.Unlock()
-		if client != nil {
+		if client, _ := p.connection(); client != nil {
 			p.drop(client)
 		}
 	}
@@ -183,20 +200,17 @@ func (f *Fleet) check(p *peer) {
 func (f *Fleet) bury(p *peer) {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
-	if err := f.store.Remove(ctx, p.process.ID); err != nil {
+	buried, err := f.store.Bury(ctx, p.process.ID)
+	if err != nil || !buried {
 		return // it is tried again in a second
 	}
-	f.mu.Lock()
-	if f.peers[p.process.ID] == p {
-		f.removePeer(p)
-	}
-	f.mu.Unlock()
-	f.endGivenOf(func(id givenID, _ *givenPermit) bool { return id.Process == p.process.ID })
+	f.forgetPeers([]*peer{p})
 	f.log.InfoContext(ctx, "a process has ended; others admit the requests to its endpoints", "process", p.process.ID, "address", p.process.Address)
 	f.renewSoon()
 }
 
 var (
+	errOwnAddress     = errors.New("this process answers at the address of another one")
 	errOtherProcess   = errors.New("another process answers at this address")
 	errUnknownProcess = errors.New("the certificate is that of no process in the database")
 )
@@ -222,10 +236,13 @@ func (f *Fleet) clientTLS(to webhook.Process) *tls.Config {
 		Certificates:       []tls.Certificate{f.identity},
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection compares the certificate with the one in the database
 		VerifyConnection: func(s tls.ConnectionState) error {
-			if sha256.Sum256(s.PeerCertificates[0].Raw) != to.Certificate {
-				return errOtherProcess
+			switch sha256.Sum256(s.PeerCertificates[0].Raw) {
+			case to.Certificate:
+				return nil
+			case f.self.Certificate:
+				return errOwnAddress
 			}
-			return nil
+			return errOtherProcess
 		},
 	}
 }

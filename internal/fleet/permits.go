@@ -28,7 +28,7 @@ type givenID struct {
 // givenPermit is a permit of this process's controller that another process has, or one that was given by the owner of a lane
 // before this process.
 type givenPermit struct {
-	permit  *admission.Permit
+	permit  *admission.Permit // nil: it ended before it was known
 	lane    int
 	expires time.Time // it is no longer under way then, whatever became of it
 }
@@ -65,12 +65,17 @@ func (f *Fleet) endHeld(number uint64, r *admission.Result) {
 	f.endElsewhere(p.request.Endpoint, number, p.timeout, r)
 }
 
-// endGiven ends a permit that a process has.
-func (f *Fleet) endGiven(id givenID, r *admission.Result) {
+// endGiven ends a permit that a process has. One that is not known yet is void when it comes.
+func (f *Fleet) endGiven(id givenID, lane int, r *admission.Result) {
 	f.mu.Lock()
-	given := f.takeGiven(id)
+	given := f.given[id]
+	if given == nil {
+		f.given[id] = &givenPermit{lane: lane, expires: time.Now().Add(maxAge(webhook.MaxTimeout))}
+	} else {
+		delete(f.given, id)
+	}
 	f.mu.Unlock()
-	if given != nil {
+	if given != nil && given.permit != nil {
 		end(given.permit, r)
 	}
 }
@@ -83,21 +88,16 @@ func end(p *admission.Permit, r *admission.Result) {
 	}
 }
 
-// takeGiven removes a permit; nil if there is none. The caller holds the lock.
-func (f *Fleet) takeGiven(id givenID) *givenPermit {
-	given := f.given[id]
-	delete(f.given, id)
-	return given
-}
-
 // endGivenOf cancels the given permits that which selects.
 func (f *Fleet) endGivenOf(which func(givenID, *givenPermit) bool) {
 	var gone []*admission.Permit
 	f.mu.Lock()
 	for id, given := range f.given {
 		if which(id, given) {
-			gone = append(gone, given.permit)
 			delete(f.given, id)
+			if given.permit != nil {
+				gone = append(gone, given.permit)
+			}
 		}
 	}
 	f.mu.Unlock()
@@ -130,42 +130,57 @@ type UnderWay struct {
 // handOver lists for the new owner of lanes what this process has under way in them, and what it has learnt as the owner before.
 // From now on no permit of an owner before the new one is taken.
 func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
+	var lost []int
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	now := time.Now()
 	for number, epoch := range taken {
 		if number < 0 || number >= webhook.Lanes {
 			continue
 		}
 		if l := &f.lanes[number]; epoch > l.epoch {
+			if l.own {
+				lost = append(lost, number)
+			}
 			*l = lane{owner: by, epoch: epoch}
 		}
-		for _, s := range f.released[number].states {
-			s.Age = now.Sub(f.released[number].at)
-			h.States = append(h.States, s)
+		if r := f.released[number]; r.epoch+1 == epoch {
+			for _, s := range r.states {
+				s.Age = now.Sub(r.at)
+				h.States = append(h.States, s)
+			}
+			delete(f.released, number)
 		}
-		delete(f.released, number)
 	}
 	for number, p := range f.held {
-		if _, is := taken[webhook.LaneOf(p.request.Endpoint)]; is {
+		if epoch, is := taken[webhook.LaneOf(p.request.Endpoint)]; is && p.epoch < epoch {
 			h.UnderWay = append(h.UnderWay, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
 		}
 	}
+	f.mu.Unlock()
+	f.forgetLanes(lost)
 	return h
 }
 
 // takeIn takes in what a process hands over of lanes that this process has taken.
-func (f *Fleet) takeIn(process string, h HandOver) {
+func (f *Fleet) takeIn(process string, taken map[int]int64, h HandOver) {
 	now := time.Now()
 	for _, s := range h.States {
-		s.Request.Since = now
-		f.controller.Import(s)
+		number := webhook.LaneOf(s.Request.Endpoint)
+		f.mu.Lock()
+		l := &f.lanes[number]
+		wanted := l.own && !l.ready && l.epoch == taken[number]
+		f.mu.Unlock()
+		if wanted {
+			s.Request.Since = now
+			f.controller.Import(s)
+		}
 	}
-	f.adopt(process, h.UnderWay)
+	f.adopt(process, taken, h.UnderWay)
 }
 
 // releasedLane is what this process has learnt as the owner of a lane that it has released.
 type releasedLane struct {
+	epoch  int64
 	states []admission.State
 	at     time.Time
 }
@@ -181,8 +196,8 @@ func (f *Fleet) keepStates(lanes []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.released, func(_ int, r releasedLane) bool { return now.Sub(r.at) > releasedTime })
-	for lane, all := range states {
-		f.released[lane] = releasedLane{all, now}
+	for _, lane := range lanes {
+		f.released[lane] = releasedLane{f.lanes[lane].epoch, states[lane], now}
 	}
 }
 
@@ -190,20 +205,23 @@ func (f *Fleet) keepStates(lanes []int) {
 const releasedTime = 10 * time.Second
 
 // adopt counts the requests that a process has under way in lanes that this process has taken.
-func (f *Fleet) adopt(process string, all []UnderWay) {
+func (f *Fleet) adopt(process string, taken map[int]int64, all []UnderWay) {
 	now := time.Now()
 	for _, u := range all {
+		number := webhook.LaneOf(u.Request.Endpoint)
 		u.Request.Since = now
 		permit := f.controller.Adopt(u.Request, u.Age, u.Timeout)
-		given := &givenPermit{permit, webhook.LaneOf(u.Request.Endpoint), now.Add(maxAge(u.Timeout) - u.Age)}
+		id := givenID{process, u.Number}
 		f.mu.Lock()
-		_, ended := f.held[u.Number]
-		ended = !ended && process == f.self.ID // since it was listed
-		if !ended {
-			f.given[givenID{process, u.Number}] = given
+		_, known := f.given[id]
+		_, held := f.held[u.Number]
+		l := &f.lanes[number]
+		wanted := !known && l.own && l.epoch == taken[number] && (held || process != f.self.ID)
+		if wanted {
+			f.given[id] = &givenPermit{permit, number, now.Add(maxAge(u.Timeout) - u.Age)}
 		}
 		f.mu.Unlock()
-		if ended {
+		if !wanted {
 			permit.Cancel()
 		}
 	}
@@ -224,7 +242,10 @@ func (f *Fleet) endElsewhere(endpoint webhook.EndpointID, number uint64, timeout
 	f.work.Go(func() {
 		ctx, cancel := context.WithTimeout(f.life, maxAge(timeout))
 		defer cancel()
-		for pause(ctx, retryPause) && !f.tryEnd(ctx, &args) {
+		for !f.tryEnd(ctx, &args) {
+			if !pause(ctx, retryPause) {
+				return
+			}
 		}
 	})
 }
@@ -237,7 +258,7 @@ func (f *Fleet) tryEnd(ctx context.Context, args *EndArgs) (done bool) {
 		if args.Sent {
 			r = &args.Result
 		}
-		f.endGiven(givenID{f.self.ID, args.Number}, r)
+		f.endGiven(givenID{f.self.ID, args.Number}, webhook.LaneOf(args.Endpoint), r)
 		return true
 	}
 	if p == nil {

@@ -116,7 +116,22 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
 		f.log.ErrorContext(ctx, "other processes cannot be served", "error", err)
 		return
 	}
-	server.ServeConn(timedConn{conn})
+	server.ServeConn(servedConn{timedConn{conn}, cancel})
+}
+
+// servedConn ends the calls under way when the connection breaks: net/rpc waits for them.
+type servedConn struct {
+	timedConn
+
+	broken func()
+}
+
+func (c servedConn) Read(b []byte) (int, error) {
+	n, err := c.timedConn.Read(b)
+	if err != nil {
+		c.broken()
+	}
+	return n, err //nolint:wrapcheck // it is only passed on
 }
 
 // service is what a process may call.
@@ -147,6 +162,10 @@ func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
 	}
 	reply.Forecast = f.ownForecast(r.Endpoint)
 	if decision.Permit == nil {
+		if !f.stillOwn(r.Endpoint, epoch) {
+			reply.NotOwner = true
+			return nil
+		}
 		reply.Wait, reply.Reason = decision.Wait, decision.Reason
 		if !args.Try && decision.Held() {
 			f.onHeld(r.Endpoint)
@@ -171,6 +190,10 @@ func (f *Fleet) give(id givenID, endpoint webhook.EndpointID, epoch int64, permi
 	if !l.own || l.epoch != epoch || !f.holds() {
 		return false
 	}
+	if _, ended := f.given[id]; ended {
+		delete(f.given, id)
+		return false
+	}
 	f.given[id] = &givenPermit{permit, number, time.Now().Add(maxAge(permit.Timeout()))}
 	return true
 }
@@ -186,7 +209,7 @@ func (s *service) End(args *EndArgs, reply *EndReply) error {
 	if args.Sent {
 		result = &args.Result
 	}
-	f.endGiven(givenID{s.process, args.Number}, result)
+	f.endGiven(givenID{s.process, args.Number}, webhook.LaneOf(args.Endpoint), result)
 	reply.Forecast = f.ownForecast(args.Endpoint)
 	return nil
 }

@@ -24,8 +24,9 @@ type Lane struct {
 
 // TakenLane is a lane that a process has just become the owner of.
 type TakenLane struct {
-	Lane  int
-	Ended time.Duration // for how long the lease before has ended; an hour at most
+	Lane     int
+	Epoch    int64
+	EndedAgo time.Duration // when the lease before has ended; an hour at most
 }
 
 // Fleet is what a process learns when it renews its leases.

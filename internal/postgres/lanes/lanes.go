@@ -15,6 +15,8 @@ import (
 const (
 	// leaseTime is for how long a lease holds after it was renewed, by the database's clock.
 	leaseTime = 8 * time.Second
+	// unseenTime is for how long a process was not seen that is believed to have ended.
+	unseenTime = 3 * time.Second
 	// rememberTime is for how long a process that was not seen is remembered: it may have requests under way, of
 	// webhook.MaxTimeout at most.
 	rememberTime = time.Minute
@@ -66,15 +68,16 @@ func take(ctx context.Context, tx pgx.Tx, id string, share int) ([]webhook.Taken
 			order by lane limit (select greatest($2 - n, 0) from mine) for update skip locked)
 		update lanes l set owner = $1, epoch = epoch + 1, expires_at = now() + $3::bigint * interval '1 millisecond'
 		from free where l.lane = free.lane
-		returning l.lane, (extract(epoch from now() - free.ended) * 1000)::bigint`, id, share, leaseTime.Milliseconds())
+		returning l.lane, l.epoch, (extract(epoch from now() - free.ended) * 1000)::bigint`, id, share, leaseTime.Milliseconds())
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (taken webhook.TakenLane, err error) {
 		var lane int16
 		var ended int64
-		err = row.Scan(&lane, &ended)
-		return webhook.TakenLane{Lane: int(lane), Ended: time.Duration(ended) * time.Millisecond}, err
+		err = row.Scan(&lane, &taken.Epoch, &ended)
+		taken.Lane, taken.EndedAgo = int(lane), time.Duration(ended)*time.Millisecond
+		return taken, err
 	})
 }
 
@@ -106,12 +109,31 @@ func read(ctx context.Context, tx pgx.Tx, fleet *webhook.Fleet) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// Remove removes a process that has ended. Its leases end at once.
-func (s *Lanes) Remove(ctx context.Context, id string) error {
-	return s.core.AsWorker().InTx(ctx, "remove process "+id, func(ctx context.Context, tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		batch.Queue(`update lanes set owner = null, expires_at = least(expires_at, now()) where owner = $1`, id)
-		batch.Queue(`delete from processes where id = $1`, id)
-		return tx.SendBatch(ctx, batch).Close()
+// Leave removes a process that ends. Its leases end at once.
+func (s *Lanes) Leave(ctx context.Context, id string) error {
+	_, err := s.remove(ctx, id, 0)
+	return err
+}
+
+// Bury removes a process at whose address nothing listens any more, unless it was seen lately: then something else refused the
+// connection. Its leases end at once.
+func (s *Lanes) Bury(ctx context.Context, id string) (buried bool, err error) {
+	return s.remove(ctx, id, unseenTime)
+}
+
+// remove removes a process that was not seen for some time.
+func (s *Lanes) remove(ctx context.Context, id string, unseen time.Duration) (removed bool, err error) {
+	err = s.core.AsWorker().InTx(ctx, "remove process "+id, func(ctx context.Context, tx pgx.Tx) error {
+		found, err := tx.Exec(ctx, `delete from processes where id = $1 and seen_until <= now() + ($2::bigint - $3::bigint) * interval '1 millisecond'`,
+			id, leaseTime.Milliseconds(), unseen.Milliseconds())
+		if err != nil {
+			return err
+		}
+		if removed = found.RowsAffected() > 0; !removed {
+			return nil
+		}
+		_, err = tx.Exec(ctx, `update lanes set owner = null, expires_at = least(expires_at, now()) where owner = $1`, id)
+		return err
 	})
+	return removed && err == nil, err
 }

@@ -28,8 +28,8 @@ func renew(t *testing.T, s *storetest.Stores, p webhook.Process, release ...int)
 }
 
 func owned(read webhook.Fleet, id string) (all []int) {
-	for i, l := range read.Lanes {
-		if l.Owner == id {
+	for i := range read.Lanes {
+		if read.Lanes[i].Owner == id {
 			all = append(all, i)
 		}
 	}
@@ -56,10 +56,10 @@ func TestOneProcessTakesAllLanes(t *testing.T) {
 	require.Equal(t, webhook.Lanes, read.Share)
 	require.Len(t, read.Taken, webhook.Lanes)
 	require.Equal(t, []webhook.Process{a}, read.Processes)
-	for _, l := range read.Lanes {
-		require.Equal(t, webhook.Lane{Owner: "a", Epoch: 1}, l)
+	for i := range read.Lanes {
+		require.Equal(t, webhook.Lane{Owner: "a", Epoch: 1}, read.Lanes[i])
 	}
-	require.Equal(t, time.Hour, read.Taken[0].Ended, "nobody had it before")
+	require.Equal(t, time.Hour, read.Taken[0].EndedAgo, "nobody had it before")
 	require.Empty(t, renew(t, s, a).Taken)
 }
 
@@ -76,7 +76,7 @@ func TestLanesAreShared(t *testing.T) {
 	read = renew(t, s, b)
 	require.Equal(t, release, owned(read, "b"))
 	require.Len(t, read.Taken, 32)
-	require.Less(t, read.Taken[0].Ended, time.Second)
+	require.Less(t, read.Taken[0].EndedAgo, time.Second)
 	require.Equal(t, int64(2), read.Lanes[release[0]].Epoch)
 
 	require.Equal(t, 22, renew(t, s, c).Share)
@@ -100,7 +100,7 @@ func TestLeasesThatHaveEnded(t *testing.T) {
 	expire(t, s, "a")
 	read = renew(t, s, b)
 	require.Len(t, read.Taken, webhook.Lanes)
-	require.InDelta(t, 1000, read.Taken[0].Ended.Milliseconds(), 500)
+	require.InDelta(t, 1000, read.Taken[0].EndedAgo.Milliseconds(), 500)
 	require.Equal(t, []webhook.Process{a, b}, read.Processes, "it may have requests under way")
 	read = renew(t, s, a)
 	require.Empty(t, owned(read, "a"))
@@ -116,11 +116,22 @@ func TestRemovedProcess(t *testing.T) {
 	s, _ := storetest.SetupStore(t)
 	a, b := process("a"), process("b")
 	renew(t, s, a)
-	require.NoError(t, s.Lanes.Remove(t.Context(), "a"))
-	require.NoError(t, s.Lanes.Remove(t.Context(), "a"))
+	buried, err := s.Lanes.Bury(t.Context(), "a")
+	require.NoError(t, err)
+	require.False(t, buried, "it was just seen")
+	require.Equal(t, []webhook.Process{a, b}, renew(t, s, b).Processes)
+	require.NoError(t, s.Lanes.Leave(t.Context(), "a"))
+	require.NoError(t, s.Lanes.Leave(t.Context(), "a"))
 	read := renew(t, s, b)
 	require.Len(t, read.Taken, webhook.Lanes)
 	require.Equal(t, []webhook.Process{b}, read.Processes)
+
+	_, err = s.Pool().Exec(t.Context(), `update processes set seen_until = now() + interval '4900 milliseconds'`) // seen 3.1 s ago
+	require.NoError(t, err)
+	buried, err = s.Lanes.Bury(t.Context(), "b")
+	require.NoError(t, err)
+	require.True(t, buried)
+	require.Len(t, renew(t, s, a).Taken, webhook.Lanes)
 }
 
 func TestLanesHaveOneOwner(t *testing.T) {
