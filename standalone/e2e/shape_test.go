@@ -33,6 +33,7 @@ func wantedShape() string { return os.Getenv("EVERPOST_TEST_SHAPE") }
 const (
 	itsOwn       = "it is about standalone: its files, its settings or its own server"
 	knownAtOnce  = "an API may not know the endpoint yet, and then the first request is not eager"
+	knownToOne   = "only the process that sends a request knows of it in its first second"
 )
 
 // needsStandalone skips a test in every other shape.
@@ -40,6 +41,14 @@ func needsStandalone(t *testing.T, why string) {
 	t.Helper()
 	if wantedShape() != "" {
 		t.Skip(why)
+	}
+}
+
+// needsOwnAdmission skips a test where APIs do not send: what the workers observe reaches them within seconds.
+func needsOwnAdmission(t *testing.T) {
+	t.Helper()
+	if wantedShape() == "split" {
+		t.Skip("an API learns within seconds what the workers observe")
 	}
 }
 
