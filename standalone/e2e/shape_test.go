@@ -31,9 +31,9 @@ func wantedShape() string { return os.Getenv("EVERPOST_TEST_SHAPE") }
 
 // Why a test says nothing of other shapes.
 const (
-	itsOwn       = "it is about standalone: its files, its settings or its own server"
-	knownAtOnce  = "an API may not know the endpoint yet, and then the first request is not eager"
-	knownToOne   = "only the process that sends a request knows of it in its first second"
+	itsOwn      = "it is about standalone: its files, its settings or its own server"
+	knownAtOnce = "an API may not know the endpoint yet, and then the first request is not eager"
+	knownToOne  = "only the process that sends a request knows of it in its first second"
 )
 
 // needsStandalone skips a test in every other shape.
