@@ -48,12 +48,20 @@ type Sender interface {
 	Send(ctx context.Context, r egress.Request) egress.Response
 }
 
-// Admission decides when a request may be sent: *admission.Controller.
+// Admission decides when a request may be sent: *admission.Controller, or *fleet.Fleet.
 type Admission interface {
 	Acquire(ctx context.Context, r admission.Request) admission.Decision
 	TryAcquire(r admission.Request) *admission.Permit
 	Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
 	Slow(endpoint webhook.EndpointID) bool
+}
+
+// Fleet asks the processes that admit requests to other endpoints than this one does: *fleet.Fleet.
+type Fleet interface {
+	// AskEagerly reports whether another process admits requests to an endpoint, and is likely to admit one now.
+	AskEagerly(id webhook.EndpointID) bool
+	// TryAcquireElsewhere is Admission's TryAcquire for such an endpoint. It waits for the other process's answer.
+	TryAcquireElsewhere(ctx context.Context, r admission.Request) *admission.Permit
 }
 
 // Observer counts attempts for metrics and statistics. Its methods must be quick.
@@ -74,6 +82,7 @@ type Config struct {
 	Fresh     Fresh
 	Sender    Sender
 	Admission Admission // defaults to a controller with default limits
+	Fleet     Fleet     // nil: no other process is asked
 	Starter   Starter
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
@@ -106,6 +115,7 @@ type Activities struct {
 	fresh     Fresh
 	sender    Sender
 	admission Admission
+	fleet     Fleet
 	starter   Starter
 	faults    Faults
 	replays   Replays
@@ -160,7 +170,7 @@ func New(c Config) *Activities {
 		c.Now = time.Now
 	}
 	a := &Activities{
-		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
+		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, fleet: c.Fleet, starter: c.Starter, faults: c.Faults,
 		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
 		log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,

@@ -34,14 +34,19 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	}
 	if !a.slow.TryAcquire(in.TenantID) {
 		decision.Permit.Cancel()
-		spread := retry.Random(in.Seq, in.DeliveryID.String(), webhook.ReasonCapacity) * float64(capacitySpread)
-		wait := capacityPause + time.Duration(spread)
-		return admission.Decision{Wait: wait, Until: a.now().Add(wait), Reason: webhook.ReasonCapacity}, nil
+		return a.deferral(webhook.ReasonCapacity, &in), nil
 	}
 	return decision, func() {
 		decision.Permit.Cancel()
 		a.slow.Release(in.TenantID, 1)
 	}
+}
+
+// deferral defers a delivery by about capacityPause, in place of what admission has decided.
+func (a *Activities) deferral(reason string, in *AttemptInput) admission.Decision {
+	spread := retry.Random(in.Seq, in.DeliveryID.String(), reason) * float64(capacitySpread)
+	wait := capacityPause + time.Duration(spread)
+	return admission.Decision{Wait: wait, Until: a.now().Add(wait), Reason: reason}
 }
 
 // withTimeout returns the target with the timeout of one request.

@@ -14,9 +14,11 @@ import (
 const maxEager = 128
 
 // EagerStart starts the workflow of a delivery whose first request is sent before the workflow
-// starts. The caller calls either WorkflowForDelivered and then StartDelivered, or only StartOwn.
-// None blocks.
+// starts. The caller calls either WorkflowForDelivered and then StartDelivered, or only StartOwn, or
+// only NotSent. None blocks.
 type EagerStart interface {
+	// NotSent starts a workflow as usual: nothing was sent, because another process did not permit it.
+	NotSent()
 	// WorkflowForDelivered returns the id of the workflow under which the delivered attempt is
 	// recorded. starts is false if this process will not start it: then the outbox row is kept,
 	// and the relay starts it.
@@ -50,26 +52,31 @@ func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.TryAcquire(in.TenantID) {
 		return false
 	}
-	exec, request := a.beginEager(in, target)
-	if exec == nil {
+	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
+	if permit := a.admission.TryAcquire(request); permit != nil {
+		return a.runEager(in, target, permit, start)
+	}
+	if a.fleet == nil || !a.fleet.AskEagerly(in.EndpointID) {
 		a.eager.Release(in.TenantID, 1)
 		return false
 	}
-	request.start = start
 	a.attempts.Go(func() {
-		a.runAttempt(exec, in, func(exec *execution, in AttemptInput) (AttemptResult, error) {
-			return a.executeEager(exec, in, request)
-		})
+		ctx, cancel := context.WithTimeout(a.base, a.fastWait)
+		defer cancel()
+		permit := a.fleet.TryAcquireElsewhere(ctx, request)
+		switch {
+		case permit == nil:
+			a.eager.Release(in.TenantID, 1)
+			start.NotSent()
+		case !a.runEager(in, target, permit, start):
+			start.NotSent()
+		}
 	})
 	return true
 }
 
-// beginEager begins the attempt if admission permits it and there is a fresh token.
-func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*execution, eagerRequest) {
-	permit := a.admission.TryAcquire(admission.RequestFor(&target.Endpoint, in.DeliveryID))
-	if permit == nil {
-		return nil, eagerRequest{}
-	}
+// runEager begins an attempt that has its permit. False: there is no fresh token, or this process stops.
+func (a *Activities) runEager(in AttemptInput, target *webhook.Target, permit *admission.Permit, start EagerStart) bool {
 	var exec *execution
 	content := a.takeFresh(a.base, &in)
 	if content != nil {
@@ -77,12 +84,18 @@ func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*execu
 	}
 	if exec == nil {
 		permit.Cancel()
-		return nil, eagerRequest{}
+		a.eager.Release(in.TenantID, 1)
+		return false
 	}
-	request := eagerRequest{target: withTimeout(target, permit.Timeout()), permit: permit, content: content}
+	request := eagerRequest{target: withTimeout(target, permit.Timeout()), permit: permit, content: content, start: start}
 	exec.timeout = request.target.Timeout
 	close(exec.admitted)
-	return exec, request
+	a.attempts.Go(func() {
+		a.runAttempt(exec, in, func(exec *execution, in AttemptInput) (AttemptResult, error) {
+			return a.executeEager(exec, in, request)
+		})
+	})
+	return true
 }
 
 // executeEager makes an attempt that no workflow has asked for.
@@ -111,6 +124,9 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 	}()
 	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
+	if !request.permit.Usable() {
+		return AttemptResult{}, errStalled
+	}
 	made, err := a.send(ctx, in, request.target, request.content, request.permit)
 	a.executions.markAnswered(exec)
 	giveBack() // the recording is not part of the request

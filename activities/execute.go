@@ -84,6 +84,9 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 		}
 		return a.record(ctx, exec, *in, in.giveUpStep(reason))
 	}
+	if !decision.Permit.Usable() {
+		return a.recordDecision(ctx, exec, *in, a.deferral(webhook.ReasonNoOwner, in))
+	}
 	made, err := a.send(ctx, *in, target, content, decision.Permit)
 	if err != nil {
 		return AttemptResult{}, err

@@ -45,6 +45,7 @@ type attemptKey struct {
 var (
 	errTooMany  = errors.New("too many attempts are running")
 	errStopping = errors.New("this process is stopping")
+	errStalled  = errors.New("this process stood still for too long to use its permit")
 )
 
 // rememberedExecutions is how many ended executions are kept, of each kind. Those that are recorded

@@ -314,7 +314,12 @@ func TestNetworkPolicy(t *testing.T) {
 		require.True(t, selects(t, &policy.PodSelector, pod.Labels), "%s, the jobs of an upgrade included", name)
 	}
 	require.ElementsMatch(t, []networkingv1.PolicyType{"Ingress", "Egress"}, policy.PolicyTypes)
-	require.Len(t, policy.Ingress, 2)
+	require.Len(t, policy.Ingress, 3)
+	lanes := policy.Ingress[2]
+	require.Equal(t, "lanes", lanes.Ports[0].Port.String())
+	require.Len(t, lanes.From, 1)
+	require.Equal(t, policy.PodSelector, *lanes.From[0].PodSelector, "only the other processes")
+	require.Equal(t, lanes.From, policy.Egress[0].To)
 	open := 0
 	for _, rule := range policy.Egress {
 		require.NotEmpty(t, rule.Ports)
@@ -329,7 +334,8 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	require.Equal(t, 1, open)
 	closed := decoded(t, strings.Replace(strings.Replace(everything, "  api: [{namespace", "  api: [] #", 1), "  admin: [{namespace", "  admin: [] #", 1))
-	require.Empty(t, get[*networkingv1.NetworkPolicy](t, closed, "NetworkPolicy post-everpost").Spec.Ingress, "nobody")
+	require.Equal(t, []networkingv1.NetworkPolicyIngressRule{lanes}, get[*networkingv1.NetworkPolicy](t, closed, "NetworkPolicy post-everpost").Spec.Ingress,
+		"nobody else")
 }
 
 func TestValuesAreChecked(t *testing.T) {

@@ -161,6 +161,7 @@ func (e *endpoint) awake(w *waiter, req *Request, gone bool) (decision Decision,
 		e.admitWaiters(now)
 	case w.permit != nil:
 		return Decision{Permit: w.permit}, nil, false
+	case e.dropped:
 	case called && !e.hasHost(req.Host): // the endpoint has another URL by now
 	case called:
 		decision, next = e.decide(now, req)

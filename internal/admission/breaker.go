@@ -144,6 +144,13 @@ func (b *breaker) open(now, cooldown time.Duration, reason retry.Reason) {
 	b.epoch++
 }
 
+// takeOver opens the circuit as it was open in another controller.
+func (b *breaker) takeOver(now time.Duration, o *OpenCircuit) {
+	b.state, b.probe, b.cooldown, b.until, b.last = webhook.CircuitOpen, nil, o.Cooldown, now+o.NextProbe, o.Last
+	b.since, b.changed, b.failures, b.requests = now-o.Since, true, o.Failures, o.Requests
+	b.epoch++
+}
+
 // close admits requests again.
 func (b *breaker) close(now time.Duration) {
 	b.state, b.probe = webhook.CircuitClosed, nil

@@ -34,13 +34,22 @@ type concurrency struct {
 func (c *concurrency) full() bool { return len(c.inFlight) >= c.limit }
 
 // add takes a slot for a request, or reports that none is free. This is where max_in_flight is
-// enforced: no permit is given without it.
+// enforced: no permit of this controller is given without it.
 func (c *concurrency) add(f *activeRequest) bool {
 	if c.full() {
 		return false
 	}
 	c.inFlight = append(c.inFlight, f)
 	return true
+}
+
+// adopt takes a slot for a request that is under way already, whether one is free or not.
+func (c *concurrency) adopt(f *activeRequest) {
+	i := len(c.inFlight)
+	for i > 0 && c.inFlight[i-1].start > f.start {
+		i--
+	}
+	c.inFlight = slices.Insert(c.inFlight, i, f)
 }
 
 // remove gives the slot of a request back.

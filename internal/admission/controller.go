@@ -21,9 +21,11 @@
 //	schedule                  when the next request may be admitted
 //	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
 //	shard, controller         all endpoints, and the entry points
+//	handover                  what another controller must know that takes over
 //	health, forecast          what other packages read of an endpoint
 //
-// Everything counts within this process. See docs/adr/0008 and 0009.
+// Everything counts within this process; internal/fleet makes one process count for all. See
+// docs/adr/0008 and 0009.
 package admission
 
 import (
@@ -92,6 +94,10 @@ func (p *Permit) Done(r Result) { p.end(&r) }
 func (p *Permit) Cancel() { p.end(nil) }
 
 func (p *Permit) end(r *Result) {
+	if p.other != nil {
+		p.other.end(r)
+		return
+	}
 	e := p.endpoint
 	e.lock.Lock()
 	defer e.unlock()
@@ -110,6 +116,34 @@ func (c *Controller) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) 
 			e.admitWaiters(now)
 		}
 	})
+}
+
+// Adopt counts a request that another controller has admitted, and that is under way. The caller ends the
+// permit. It has no slot of the host.
+func (c *Controller) Adopt(req Request, age, timeout time.Duration) *Permit {
+	e, now := c.lockFor(&req)
+	defer e.unlock()
+	p := &Permit{endpoint: e, activeRequest: activeRequest{start: now - age, timeout: timeout, epoch: e.breaker.epoch}}
+	e.slots.adopt(&p.activeRequest)
+	return p
+}
+
+// Drop forgets the endpoints that which selects, because another controller admits the requests to them. Deliveries
+// that wait have to ask again.
+func (c *Controller) Drop(which func(webhook.EndpointID) bool) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.lock.Lock()
+		now := c.now()
+		for id, e := range s.endpoints {
+			if which(id) {
+				e.dropped = true
+				e.invalidate(never)
+				s.forget(e, now)
+			}
+		}
+		s.unlock()
+	}
 }
 
 // Reset closes an endpoint's circuit and forgets what was learnt of its answers and asked for by
@@ -166,8 +200,12 @@ func (c *Controller) lockFor(req *Request) (e *endpoint, now time.Duration) {
 	s.lock.Lock()
 	now = c.now()
 	e = s.endpoint(req.Endpoint, now)
+	first := e.limits.MaxInFlight == 0
 	if changed := e.apply(now, req.Limits.withDefaults()); changed {
 		e.admitWaiters(now)
+	}
+	if first && !req.Since.IsZero() {
+		e.rate.next = max(e.rate.next, req.Since.Sub(c.base)+e.rate.interval)
 	}
 	if !e.hasHost(req.Host) {
 		e.setHost(now, c.host(req.Host))

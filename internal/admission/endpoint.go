@@ -34,6 +34,7 @@ type endpoint struct {
 	waiters  []*waiter // by their reservations
 	inside   int       // in Acquire, and will look at the endpoint again
 	timerSet bool      // see admitLater
+	dropped  bool      // forgotten while deliveries waited, see Controller.Drop
 
 	blockedUntil time.Duration // by what the receiver asked for
 	blockedFor   string

@@ -47,6 +47,9 @@ func (c *Controller) Slow(id webhook.EndpointID) (slow bool) {
 	return slow
 }
 
+// Admits is true: a Controller admits the requests to all endpoints.
+func (*Controller) Admits(webhook.EndpointID) bool { return true }
+
 // Releasable is how many held deliveries of an endpoint are to be released now: as many as may be
 // admitted within the next ten seconds, less those that have a reservation already, and always a
 // few, so that a receiver that is back is found.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -11,10 +12,32 @@ import (
 type Permit struct {
 	activeRequest
 
-	endpoint *endpoint
-	host     *host // whose slot it has; nil where there is no limit
+	endpoint *endpoint // nil if it is counted elsewhere
+	host     *host     // whose slot it has; nil where there is no limit
 	ended    bool
+
+	other *otherPermit // nil for one of this controller
 }
+
+// otherPermit is a permit that is counted elsewhere.
+type otherPermit struct {
+	usableUntil time.Time
+	end         func(*Result)
+}
+
+// NewPermit makes a permit that is counted elsewhere. A request must begin before usableUntil. end is called once, with the
+// result of the request, or nil.
+func NewPermit(timeout time.Duration, usableUntil time.Time, end func(*Result)) *Permit {
+	var once sync.Once
+	return &Permit{
+		activeRequest: activeRequest{timeout: timeout},
+		other:         &otherPermit{usableUntil, func(r *Result) { once.Do(func() { end(r) }) }},
+	}
+}
+
+// Usable reports whether the request may still begin. After a long stall of this process another one may have given
+// the slot away.
+func (p *Permit) Usable() bool { return p.other == nil || time.Now().Before(p.other.usableUntil) }
 
 // Timeout is how long the request may take: the limits' Timeout; or, when that is automatic, three
 // times the p99 of the latencies of the last 15 minutes, 5 to 30 s, and 15 s while fewer than 20

@@ -16,6 +16,10 @@ type Request struct {
 	Retries  int    // attempts made before; they lengthen an automatic timeout
 	Probe    bool   // a person asked for it: if the circuit is open and no probe is under way, it is the probe
 
+	// Since is from when on this controller admits the requests to the endpoint; zero if no other did before. The rate counts
+	// as if a request had been sent then.
+	Since time.Time
+
 	// Released reports that the delivery was held and has been released. The last minute
 	// before the horizon is reserved for such deliveries, so that a backlog goes before
 	// deliveries that come later.
@@ -39,6 +43,14 @@ type Limits struct {
 // LimitsOf returns the limits that an endpoint is configured with.
 func LimitsOf(ep *webhook.Endpoint) Limits {
 	return Limits{MaxInFlight: ep.MaxInFlight, Rate: ep.RateLimit, Timeout: ep.Timeout, AutoTimeout: ep.AutoTimeout, Breaker: ep.CircuitBreaker}
+}
+
+// LongestTimeout is how long a request may take at most.
+func (l Limits) LongestTimeout() time.Duration {
+	if l.AutoTimeout {
+		return webhook.MaxTimeout
+	}
+	return l.withDefaults().Timeout
 }
 
 // withDefaults fills in what is absent or impossible.

@@ -50,9 +50,13 @@ func (s *shard) forgetIdle(but *endpoint, now time.Duration) {
 		}
 		s.byUse.MoveToBack(e.use) // to be looked at again
 		if e.idle(now) && (over || e.forgettable(now)) {
-			s.byUse.Remove(e.use)
-			delete(s.endpoints, e.id)
-			e.setHost(now, nil)
+			s.forget(e, now)
 		}
 	}
+}
+
+func (s *shard) forget(e *endpoint, now time.Duration) {
+	s.byUse.Remove(e.use)
+	delete(s.endpoints, e.id)
+	e.setHost(now, nil)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/everpost/everpost/internal/codec"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/fleet"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/stores"
@@ -92,6 +93,7 @@ type App struct {
 
 	store      *stores.DB
 	admission  *admission.Controller // nil without a worker
+	fleet      *fleet.Fleet          // nil if this process counts the limits of endpoints for itself
 	monitor    *monitor.Monitor      // nil without a worker
 	statistics *statistics.Recorder  // nil without a worker
 	health     *monitor.View
@@ -217,7 +219,13 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.checkKeys(ctx); err != nil {
 		return err
 	}
+	if err := a.makeFleet(ctx); err != nil {
+		return err
+	}
 	a.makeStarter()
+	if err := a.startFleet(ctx); err != nil {
+		return err
+	}
 	a.store.Listen(a.life) //nolint:contextcheck // outlives the context of Start, here and below
 	a.maintain()           //nolint:contextcheck // see above
 	if err := a.listen(); err != nil {
@@ -274,7 +282,11 @@ func (a *App) makeStarter() {
 			Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
 		})
 	}
-	a.health = monitor.NewView(a.store.EndpointHealth, own, a.options.Owner)
+	var owners monitor.Owners
+	if a.fleet != nil {
+		owners = a.fleet
+	}
+	a.health = monitor.NewView(a.store.EndpointHealth, own, owners, a.options.Owner)
 }
 
 // starterConfig is the starter's configuration. In a process that may not read the deliveries of
@@ -291,7 +303,10 @@ func (a *App) starterConfig() starter.Config {
 		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
 		c.HeldStore, c.Deletions = a.store.Held, a.store.Tenants
 	}
-	if a.admission != nil {
+	switch {
+	case a.fleet != nil:
+		c.Admission = a.fleet
+	case a.admission != nil:
 		c.Admission = a.admission
 	}
 	return c

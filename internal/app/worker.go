@@ -22,14 +22,18 @@ const (
 // makeActivities makes the activities, before the first event is accepted.
 func (a *App) makeActivities() {
 	a.startSender()
-	a.activities = activities.New(activities.Config{
+	c := activities.Config{
 		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
 		Admission: a.admission, OnBacklog: a.starter.NoteHeld, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
 		Tenants: tenantDeletions{a.store.Tenants, a.starter},
 		Audit:   a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, Tracer: a.tracer,
 		Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
-	})
+	}
+	if a.fleet != nil {
+		c.Admission, c.Fleet = a.fleet, a.fleet
+	}
+	a.activities = activities.New(c)
 }
 
 // newSDKWorker starts Temporal's worker once, with an interceptor for traces if there are any.
@@ -64,6 +68,9 @@ func (a *App) startWorker() {
 		defer cancel()
 		await(limited, halted)
 	})
+	if a.fleet != nil {
+		a.push(phaseLeave, a.fleet.Leave)
+	}
 	a.push(phaseWorker, func(ctx context.Context) {
 		work, cancel := untilCut(ctx)
 		defer cancel()

@@ -33,6 +33,11 @@ type Config struct {
 	// AdminListen is the address of /healthz, /readyz, /metrics and /debug/pprof, which have no authentication.
 	AdminListen string `default:"127.0.0.1:8081" env:"EVERPOST_ADMIN_LISTEN" help:"Address of health checks, metrics and profiles; not for the public." placeholder:"HOST:PORT" section:"process" see:"operations.md#health"`
 
+	// LaneListen is where processes that send requests reach each other, and LaneAddress how. Without LaneListen each counts the limits
+	// of endpoints for itself.
+	LaneListen  string `env:"EVERPOST_LANE_LISTEN" help:"Address at which other workers ask this one for permits, so that the limits of endpoints hold over all of them together." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"each worker counts for itself"`
+	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Where other workers reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
+
 	// AdminHosts are the host names that the admin listener answers, in addition to IP addresses and localhost.
 	AdminHosts Hosts `env:"EVERPOST_ADMIN_HOSTS" help:"Names that the admin listener answers to beside addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any" section:"process" see:"operations.md#names-of-the-listeners"`
 

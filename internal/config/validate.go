@@ -3,8 +3,10 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,6 +27,7 @@ func (c *Config) Validate() error {
 	var bad refusals
 	bad.addListen("EVERPOST_LISTEN", c.Listen)
 	bad.addListen("EVERPOST_ADMIN_LISTEN", c.AdminListen)
+	c.validateLanes(&bad)
 	if c.DatabaseURL != "" {
 		if err := CheckDatabaseURL(c.DatabaseURL); err != nil {
 			bad.addf("EVERPOST_DATABASE_URL", "%s", err)
@@ -54,6 +57,22 @@ func (c *Config) Validate() error {
 	}
 	checkRanges(c, &bad)
 	return bad.err()
+}
+
+func (c *Config) validateLanes(bad *refusals) {
+	if c.LaneListen != "" {
+		bad.addListen("EVERPOST_LANE_LISTEN", c.LaneListen)
+	}
+	if c.LaneAddress == "" {
+		return
+	}
+	if c.LaneListen == "" {
+		bad.addf("EVERPOST_LANE_ADDRESS", "needs EVERPOST_LANE_LISTEN")
+	}
+	host, port, err := net.SplitHostPort(c.LaneAddress)
+	if n, wrong := strconv.ParseUint(port, 10, 16); err != nil || host == "" || wrong != nil || n == 0 {
+		bad.addf("EVERPOST_LANE_ADDRESS", "must be host:port, as 10.1.2.3:8082")
+	}
 }
 
 // RequireCluster checks the settings that every command except standalone requires.

@@ -34,6 +34,7 @@ const (
 	WaitsCircuit    Code = "waits_circuit"
 	WaitsReceiver   Code = "waits_receiver"
 	WaitsCapacity   Code = "waits_capacity"
+	WaitsOwner      Code = "waits_owner"
 	HeldPaused      Code = "held_paused"
 	HeldDisabled    Code = "held_disabled"
 	HeldBacklog     Code = "held_backlog"
@@ -77,7 +78,7 @@ const (
 func Codes() []Code {
 	return []Code{
 		Starting, EngineAway, Scheduled, InProgress, RetryResponse, RetryAfter, RetryNotFound, RetryTimeout, RetryConnection, RetryDNS,
-		RetryTLS, RetryToken, RetryUnknown, WaitsInFlight, WaitsHost, WaitsRate, WaitsCircuit, WaitsReceiver, WaitsCapacity,
+		RetryTLS, RetryToken, RetryUnknown, WaitsInFlight, WaitsHost, WaitsRate, WaitsCircuit, WaitsReceiver, WaitsCapacity, WaitsOwner,
 		HeldPaused, HeldDisabled, HeldBacklog, Releasing, InternalFault, Cancelling,
 		Delivered, Refused, Exhausted, Expired, FailedInside, Terminated, Cancelled, Discarded, NoMatch,
 		EndpointOK, EndpointIdle, EndpointFails, EndpointBusy, EndpointSlow, EndpointRate, EndpointRests, EndpointOpen, EndpointProbe,

@@ -257,6 +257,11 @@ func deliveryCases() []deliveryCase {
 				"tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
+			"no owner", deferred(webhook.ReasonNoOwner), WaitsOwner,
+			"Waits because the worker that counts the endpoint's limits did not answer; another takes over within seconds; " +
+				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
 			"paused", held(webhook.ReasonPaused, state(webhook.EndpointPaused, "paused by hand")), HeldPaused,
 			"Held because the endpoint is paused by hand; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},

@@ -208,6 +208,8 @@ func Wait(reason string) string {
 		return "an internal fault keeps its endpoint from being sent to"
 	case webhook.ReasonCapacity:
 		return "too many slow receivers are being waited for"
+	case webhook.ReasonNoOwner:
+		return "the worker that counts the endpoint's limits did not answer"
 	case "":
 		return "its endpoint was not active"
 	}

@@ -88,7 +88,7 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 	b := setup(t)
 	b.setBreaker(t, false)
 	one, other := b.process(t), b.process(t)
-	view, alone := NewView(one.store.EndpointHealth, endpointStates{one.controller}, "one"), NewView(b.own.EndpointHealth, nil, "")
+	view, alone := NewView(one.store.EndpointHealth, endpointStates{one.controller}, nil, "one"), NewView(b.own.EndpointHealth, nil, nil, "")
 	for _, p := range []*process{one, other} {
 		for range 5 {
 			b.send(t, p, 1, 503)
@@ -123,7 +123,7 @@ func TestHealthKnowsItsHistory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t)
-	view := NewView(p.store.EndpointHealth, endpointStates{p.controller}, "one")
+	view := NewView(p.store.EndpointHealth, endpointStates{p.controller}, nil, "one")
 	health := func() webhook.Health {
 		t.Helper()
 		h, err := view.Health(t.Context(), "acme", b.endpoint.ID)

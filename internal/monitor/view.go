@@ -16,17 +16,25 @@ type Healths interface {
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
 }
 
+// Owners asks the process that admits the requests to an endpoint: *fleet.Fleet.
+type Owners interface {
+	// Health is what the process observes. False: it is this process, or it does not answer soon.
+	Health(ctx context.Context, id webhook.EndpointID) (webhook.Observation, bool)
+}
+
 // View shows the health of endpoints as all processes see it: what the admission of this process knows, if there is one,
 // and what the other processes share.
 type View struct {
 	store     Healths
 	admission Admission // nil in a process that does not send
+	owners    Owners    // nil in a process that asks no other one
 	owner     string
 }
 
-// NewView makes a View. admission is nil in a process that does not send; owner is Config.Owner.
-func NewView(store Healths, admission Admission, owner string) *View {
-	v := &View{store: store, admission: admission}
+// NewView makes a View. admission is nil in a process that does not send, and owners in one that asks no other process; owner is
+// Config.Owner.
+func NewView(store Healths, admission Admission, owners Owners, owner string) *View {
+	v := &View{store: store, admission: admission, owners: owners}
 	if admission != nil {
 		v.owner = owner
 	}
@@ -39,7 +47,7 @@ func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointI
 	if err != nil {
 		return webhook.Health{}, err
 	}
-	seen = v.withOwn(id, seen)
+	seen = v.newest(ctx, id, seen)
 	h.Observed, h.Known = webhook.Aggregate(seen), len(seen) > 0
 	h.Observed.Recall(&h.History)
 	if v.admission != nil && h.Endpoint.AutoTimeout {
@@ -55,8 +63,14 @@ func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.Endp
 		return nil, err
 	}
 	observed := make(map[webhook.EndpointID]webhook.Observation, len(ids))
+	newest := v.withOwn
+	if len(ids) == 1 {
+		newest = func(id webhook.EndpointID, seen []webhook.Observation) []webhook.Observation {
+			return v.newest(ctx, id, seen)
+		}
+	}
 	for _, id := range ids {
-		if all := v.withOwn(id, seen[id]); len(all) > 0 {
+		if all := newest(id, seen[id]); len(all) > 0 {
 			observed[id] = webhook.Aggregate(all)
 		}
 	}
@@ -69,7 +83,17 @@ func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.Endpoint
 	if err != nil {
 		return webhook.Observation{}, err
 	}
-	return webhook.Aggregate(v.withOwn(id, seen)), nil
+	return webhook.Aggregate(v.newest(ctx, id, seen)), nil
+}
+
+// newest is what the process that admits the requests to an endpoint says now, or what is known without it.
+func (v *View) newest(ctx context.Context, id webhook.EndpointID, seen []webhook.Observation) []webhook.Observation {
+	if v.owners != nil {
+		if observed, ok := v.owners.Health(ctx, id); ok {
+			return []webhook.Observation{observed}
+		}
+	}
+	return v.withOwn(id, seen)
 }
 
 // withOwn adds what the admission of this process sees.

@@ -2,6 +2,9 @@ package postgres
 
 import (
 	"context"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Facts describe a database and a login, for people.
@@ -24,4 +27,17 @@ func (s *Core) Facts(ctx context.Context) (f Facts, err error) {
 			case when pg_has_role(session_user, 'pg_read_all_settings', 'usage') then current_setting('data_directory') else '' end
 		from pg_roles where rolname = session_user`).Scan(&f.Version, &f.Bytes, &f.Login, &f.Superuser, &f.TLS, &f.Directory)
 	return f, Translate("read facts of the database", err)
+}
+
+// LocalIP is the address of this machine from which it reaches PostgreSQL; that of the loopback interface if it does so by a socket of
+// the file system.
+func (s *Core) LocalIP(ctx context.Context) (ip net.IP, err error) {
+	err = s.login.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		ip = net.IPv4(127, 0, 0, 1)
+		if at, ok := conn.Conn().PgConn().Conn().LocalAddr().(*net.TCPAddr); ok {
+			ip = at.IP
+		}
+		return nil
+	})
+	return ip, Translate("read the address of this machine", err)
 }

@@ -128,10 +128,15 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 		}
 	}
 	n := min(s.admission.Releasable(endpoint)-s.heldEndpoints.underWay(endpoint, now), limit)
-	if n <= 0 {
-		if probe {
-			s.heldEndpoints.probeSucceeded(endpoint, now)
-		}
+	switch {
+	case n > 0:
+	case !s.admission.Admits(endpoint):
+		s.heldEndpoints.released(endpoint, 0, false, now) // no longer of interest here
+		return
+	case probe:
+		s.heldEndpoints.probeSucceeded(endpoint, now)
+		return
+	default:
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.life, readTimeout)

@@ -17,6 +17,9 @@ type AdmissionForecast interface {
 	Slow(id webhook.EndpointID) bool
 	// Forecast predicts the admission of a new delivery.
 	Forecast(id webhook.EndpointID) admission.Forecast
+	// Admits reports whether this process admits the requests to an endpoint. If not, another process does, and releases its
+	// held deliveries.
+	Admits(id webhook.EndpointID) bool
 	// Releasable is how many held deliveries are to be released now.
 	Releasable(id webhook.EndpointID) int
 }

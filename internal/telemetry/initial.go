@@ -15,7 +15,7 @@ func (m *Metrics) makeSeries() {
 	}
 	for _, reason := range []string{
 		webhook.ReasonInFlight, webhook.ReasonHost, webhook.ReasonRate, webhook.ReasonCircuitOpen, webhook.ReasonCapacity,
-		webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint, webhook.ReasonBacklog,
+		webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint, webhook.ReasonBacklog, webhook.ReasonNoOwner,
 	} {
 		m.deferred.WithLabelValues(reason)
 	}

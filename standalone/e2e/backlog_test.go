@@ -111,7 +111,6 @@ func (b *bundle) requireEachOnce(ctx context.Context, r *receiver, all []deliver
 // Deliveries that wait for a receiver that hangs use no permit and no attempt: each has a reservation or is held, and its reason says so.
 func TestBacklogOfAHangingReceiver(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
 	b, hanging, well := setup(t), newReceiver(t), newReceiver(t)
 	hanging.Hold()
 	slow := b.endpoint(hanging, "/hang", busy("a.slow", nil))
@@ -181,7 +180,6 @@ func TestBacklogSurvivesAKill(t *testing.T) {
 // A held delivery without a workflow obeys commands: a workflow is started for each.
 func TestCommandsToHeldDeliveries(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	ep := b.endpoint(r, "/hang", busy("a.slow", nil))
@@ -214,7 +212,6 @@ func TestCommandsToHeldDeliveries(t *testing.T) {
 // A held delivery is given up at its give-up time, also without a workflow.
 func TestHeldUntilGivenUp(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	policy := quickly()

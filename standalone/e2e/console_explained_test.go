@@ -102,7 +102,6 @@ func readable(page string) string {
 // what to do.
 func TestConsoleExplainsStuckDeliveries(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
 	b, r, busy := setup(t), newReceiver(t), newReceiver(t)
 	defer busy.Release()
 	reader := newReader(t, b.in, b.in.key)

@@ -253,7 +253,7 @@ func (b *bundle) requireHealth(ep endpoint, code, summary string) {
 // While a receiver does not answer, its deliveries say that one is under way and that the others wait for it.
 func TestExplanationsOfABusyEndpoint(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
+	needsStandalone(t, knownToOne)
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	defer r.Release()
@@ -272,7 +272,7 @@ func TestExplanationsOfABusyEndpoint(t *testing.T) {
 // What waits for an open circuit says since when, why, and when the probe goes.
 func TestExplanationsOfAnOpenCircuit(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
+	needsOwnAdmission(t)
 	b, _, ep, _, waits := tripped(t)
 	why := `open since ` + clock + ` after 2 of 2 requests failed, the last with 503; `
 	b.requireExplained(waits, "waits_circuit",

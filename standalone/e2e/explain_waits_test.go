@@ -67,7 +67,6 @@ func (b *bundle) waitLong(ep endpoint, reason string) (found delivery) {
 // A delivery that waits for the rate of its endpoint, or for a pause that its receiver asked for, says so.
 func TestExplanationsOfPacing(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
 	b, r := setup(t), newReceiver(t)
 	limited := b.endpoint(r, "/limited", fieldsOf{"event_types": []string{"a.limited"}, "rate_limit_per_second": 1})
 	b.postMany("a.limited", 100)
@@ -139,7 +138,6 @@ func waitTold(t *testing.T, r *receiver, kind string) (payload told) {
 // Operational events say what the API says of the same delivery and the same endpoint.
 func TestExplanationsInOperationalEvents(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
 	b, r, listener := setup(t), newReceiver(t), newReceiver(t)
 	b.endpoint(listener, "/told", fieldsOf{"event_types": []string{"everpost.*"}})
 

@@ -128,7 +128,6 @@ func TestSharedFirstAttempts(t *testing.T) {
 // A delivery that waits for a near retry in a shared workflow gets commands like any other.
 func TestSharedIsCommanded(t *testing.T) {
 	t.Parallel()
-	needsStandalone(t, oneAdmission)
 	b, r := setup(t), newReceiver(t)
 	soon := fieldsOf{"retry_policy": fieldsOf{"strategy": "fixed", "base": "20s", "jitter": "none"}}
 	for n := range 10 {

@@ -31,9 +31,9 @@ func wantedShape() string { return os.Getenv("EVERPOST_TEST_SHAPE") }
 
 // Why a test says nothing of other shapes.
 const (
-	itsOwn       = "it is about standalone: its files, its settings or its own server"
-	oneAdmission = "each process has its own circuits, limits and reservations"
-	knownAtOnce  = "an API may not know the endpoint yet, and then the first request is not eager"
+	itsOwn      = "it is about standalone: its files, its settings or its own server"
+	knownAtOnce = "an API may not know the endpoint yet, and then the first request is not eager"
+	knownToOne  = "only the process that sends a request knows of it in its first second"
 )
 
 // needsStandalone skips a test in every other shape.
@@ -41,6 +41,14 @@ func needsStandalone(t *testing.T, why string) {
 	t.Helper()
 	if wantedShape() != "" {
 		t.Skip(why)
+	}
+}
+
+// needsOwnAdmission skips a test where APIs do not send: what the workers observe reaches them within seconds.
+func needsOwnAdmission(t *testing.T) {
+	t.Helper()
+	if wantedShape() == "split" {
+		t.Skip("an API learns within seconds what the workers observe")
 	}
 }
 
@@ -83,6 +91,9 @@ func (in *instance) becomeFleet(ctx context.Context, shape string) (err error) {
 		of := env
 		if command != "worker" {
 			of = listening
+		}
+		if command != "api" {
+			of = of.With(settings{"EVERPOST_LANE_LISTEN": "127.0.0.1:0"})
 		}
 		p, err := processtest.Launch(cluster, of, in.log, command)
 		if err != nil {

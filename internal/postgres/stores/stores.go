@@ -16,6 +16,7 @@
 //	retention    Retention       removes events, deliveries and attempts by the day
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
 //	sessions     Sessions        console_links, console_sessions
+//	lanes        Lanes           lanes, processes
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
 // deliveries itself, many at a time. All share the core, package postgres.
@@ -35,6 +36,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/events"
 	"github.com/everpost/everpost/internal/postgres/health"
 	"github.com/everpost/everpost/internal/postgres/keys"
+	"github.com/everpost/everpost/internal/postgres/lanes"
 	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/postgres/retention"
 	"github.com/everpost/everpost/internal/postgres/sessions"
@@ -127,6 +129,7 @@ type DB struct {
 	Encryption     *encryption.Encryption
 	Statistics     *statistics.Statistics
 	Sessions       *sessions.Sessions
+	Lanes          *lanes.Lanes
 
 	*postgres.Core
 
@@ -147,7 +150,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		Core: s, quotas: tenants.NewQuotas(s, c.Limits),
 		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Held: deliveries.NewHeld(s), Encryption: encryption.New(s),
-		Statistics: statistics.New(s), Sessions: sessions.New(s),
+		Statistics: statistics.New(s), Sessions: sessions.New(s), Lanes: lanes.New(s),
 	}
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
 	cache := endpoints.NewCache(read)

@@ -42,6 +42,8 @@ func TestFewPackagesWriteATable(t *testing.T) {
 	}
 	require.Equal(t, map[string][]string{
 		"tenants":          {"endpoints", "tenants"}, // the version of its endpoints
+		"lanes":            {"lanes"},
+		"processes":        {"lanes"},
 		"deleted_tenants":  {"tenants"},
 		"api_keys":         {"keys"},
 		"audit_log":        {"audit"},

@@ -1,0 +1,245 @@
+package fleet
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// ownerPatience is how long Acquire waits for an owner that answers.
+	ownerPatience = time.Second
+	// ownerDeferral is for how long a delivery is deferred if there is none, and ownerSpread is added at random.
+	ownerDeferral, ownerSpread = 1200 * time.Millisecond, time.Second
+	// healthPatience is how long Health waits for the owner.
+	healthPatience = 100 * time.Millisecond
+	// forecastTime is for how long the forecast of an owner is used.
+	forecastTime = 5 * time.Second
+)
+
+// forecast is what the owner said of an endpoint last.
+type forecast struct {
+	Forecast
+
+	at time.Time
+}
+
+// Forecast is what an owner says of an endpoint.
+type Forecast struct {
+	Wait      time.Duration // see admission.Forecast, as Unhealthy
+	Unhealthy bool
+	Slow      bool // see admission.Controller.Slow
+}
+
+// Acquire is that of admission.Controller. While no owner answers, the delivery is deferred.
+func (f *Fleet) Acquire(ctx context.Context, r admission.Request) admission.Decision {
+	waiting, cancel := context.WithTimeout(ctx, ownerPatience)
+	defer cancel()
+	for {
+		if decision, ok := f.ask(ctx, r, false); ok {
+			return decision
+		}
+		if !pause(waiting, retryPause) {
+			return deferral(spread(0), webhook.ReasonNoOwner)
+		}
+	}
+}
+
+// TryAcquire is that of admission.Controller, for the endpoints of this process's lanes. Nil for others.
+func (f *Fleet) TryAcquire(r admission.Request) *admission.Permit {
+	since, epoch, ok := f.ownLane(r.Endpoint)
+	if !ok {
+		return nil
+	}
+	return f.acquireOwn(epoch, since, r, f.try).Permit
+}
+
+// AskEagerly reports whether another process admits the requests to an endpoint, and is likely to admit one now.
+func (f *Fleet) AskEagerly(id webhook.EndpointID) bool {
+	p, own := f.owner(id)
+	if own || p == nil {
+		return false
+	}
+	known := f.forecast(id)
+	return known.Wait == 0 && !known.Unhealthy
+}
+
+// TryAcquireElsewhere is TryAcquire for the endpoints of other processes' lanes. It takes as long as such a process needs to
+// answer.
+func (f *Fleet) TryAcquireElsewhere(ctx context.Context, r admission.Request) *admission.Permit {
+	decision, _ := f.ask(ctx, r, true)
+	return decision.Permit
+}
+
+// Forget is that of admission.Controller.
+func (f *Fleet) Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID) {
+	p, own := f.owner(endpoint)
+	switch {
+	case own:
+		f.controller.Forget(endpoint, delivery)
+	case p != nil: // if that fails, the reservation lapses
+		f.work.Go(func() { _ = p.call(f.life, methodForget, &ForgetArgs{endpoint, delivery}, new(struct{})) })
+	}
+}
+
+// Slow is that of admission.Controller, as far as this process knows.
+func (f *Fleet) Slow(id webhook.EndpointID) bool {
+	if _, own := f.owner(id); own {
+		return f.controller.Slow(id)
+	}
+	return f.forecast(id).Slow
+}
+
+// Forecast is that of admission.Controller, as far as this process knows.
+func (f *Fleet) Forecast(id webhook.EndpointID) admission.Forecast {
+	if _, own := f.owner(id); own {
+		return f.controller.Forecast(id)
+	}
+	known := f.forecast(id)
+	return admission.Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy}
+}
+
+// Admits reports whether this process admits the requests to an endpoint.
+func (f *Fleet) Admits(id webhook.EndpointID) bool {
+	_, own := f.owner(id)
+	return own
+}
+
+// Releasable is that of admission.Controller; 0 for the endpoints of other processes' lanes, which release their deliveries.
+func (f *Fleet) Releasable(id webhook.EndpointID) int {
+	if _, own := f.owner(id); own {
+		return f.controller.Releasable(id)
+	}
+	return 0
+}
+
+// Health is what the owner of an endpoint's lane observes of the endpoint. False: this process is the owner, or the owner does not
+// answer soon.
+func (f *Fleet) Health(ctx context.Context, id webhook.EndpointID) (webhook.Observation, bool) {
+	p, own := f.owner(id)
+	if own || p == nil {
+		return webhook.Observation{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthPatience)
+	defer cancel()
+	reply := &HealthReply{}
+	err := p.call(ctx, methodHealth, &HealthArgs{id}, reply)
+	return reply.Observed, err == nil && !reply.NotOwner
+}
+
+// ask asks the owner of an endpoint's lane. False: there is none that answers, or it is about to change.
+func (f *Fleet) ask(ctx context.Context, r admission.Request, try bool) (admission.Decision, bool) {
+	if since, epoch, ok := f.ownLane(r.Endpoint); ok {
+		acquire := f.acquire(ctx)
+		if try {
+			acquire = f.try
+		}
+		decision := f.acquireOwn(epoch, since, r, acquire)
+		return decision, decision != admission.Decision{}
+	}
+	p, own := f.owner(r.Endpoint)
+	if own || p == nil {
+		return admission.Decision{}, false
+	}
+	return f.askPeer(ctx, p, r, try)
+}
+
+// acquire and try ask this process's controller.
+func (f *Fleet) acquire(ctx context.Context) func(admission.Request) admission.Decision {
+	return func(r admission.Request) admission.Decision { return f.controller.Acquire(ctx, r) }
+}
+
+func (f *Fleet) try(r admission.Request) admission.Decision {
+	return admission.Decision{Permit: f.controller.TryAcquire(r)}
+}
+
+// acquireOwn asks this process's controller. The decision is empty if the lane was lost meanwhile.
+func (f *Fleet) acquireOwn(epoch int64, since time.Time, r admission.Request, acquire func(admission.Request) admission.Decision) admission.Decision {
+	if wait := f.blockedFor(r.Endpoint, r.Limits.LongestTimeout()); wait > 0 {
+		return deferral(spread(wait), webhook.ReasonInFlight)
+	}
+	r.Host, r.URL, r.Since = f.controller.HostOf(r.URL), "", since
+	decision := acquire(r)
+	asked := time.Now()
+	own := f.stillOwn(r.Endpoint, epoch)
+	if decision.Permit == nil {
+		if !own {
+			return admission.Decision{}
+		}
+		return decision
+	}
+	given := decision.Permit
+	if own {
+		decision.Permit = f.hold(f.lastID.Add(1), heldPermit{r, epoch, asked, given.Timeout(), given})
+	}
+	if decision.Permit == given || decision.Permit == nil {
+		given.Cancel()
+		return admission.Decision{}
+	}
+	return decision
+}
+
+// askPeer asks another process.
+func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try bool) (admission.Decision, bool) {
+	number, asked := f.lastID.Add(1), time.Now()
+	r.Host, r.URL = f.controller.HostOf(r.URL), ""
+	reply := &AcquireReply{}
+	abandoned := func() { // it may still give a permit
+		f.endElsewhere(r.Endpoint, number, webhook.MaxTimeout, nil)
+	}
+	if err := p.call(ctx, methodAcquire, &AcquireArgs{number, r, try}, reply, abandoned); err != nil {
+		if ctx.Err() != nil {
+			return deferral(ownerDeferral, webhook.ReasonInFlight), true
+		}
+		return admission.Decision{}, false
+	}
+	if reply.NotOwner {
+		return admission.Decision{}, false
+	}
+	f.remember(r.Endpoint, reply.Forecast)
+	if !reply.Permitted {
+		if try {
+			return admission.Decision{}, true
+		}
+		if reply.Wait == 0 {
+			return admission.Decision{Reason: reply.Reason}, true
+		}
+		return deferral(reply.Wait, reply.Reason), true
+	}
+	permit := f.hold(number, heldPermit{r, reply.Epoch, asked, reply.Timeout, nil})
+	if permit == nil { // the owner of now does not know of it
+		return admission.Decision{}, false
+	}
+	return admission.Decision{Permit: permit}, true
+}
+
+// spread is a wait that is worth a durable timer, with something at random: not all come at once.
+func spread(wait time.Duration) time.Duration {
+	return max(wait, ownerDeferral) + rand.N(ownerSpread)
+}
+
+func deferral(wait time.Duration, reason string) admission.Decision {
+	return admission.Decision{Wait: wait, Until: time.Now().Add(wait), Reason: reason}
+}
+
+func (f *Fleet) remember(id webhook.EndpointID, known Forecast) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forecasts.Put(id, forecast{known, now}, now)
+}
+
+// forecast is what is known of an endpoint in another process's lane; zero for nothing.
+func (f *Fleet) forecast(id webhook.EndpointID) Forecast {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known, ok := f.forecasts.Get(id, now)
+	if !ok || now.Sub(known.at) > forecastTime {
+		return Forecast{}
+	}
+	return known.Forecast
+}

@@ -1,0 +1,208 @@
+// Package fleet makes the limits of endpoints hold over several processes: for each endpoint one process decides when requests
+// are sent, and the others ask it.
+//
+// An endpoint belongs to a lane. Each lane has one owner, by a lease in PostgreSQL, whose admission.Controller admits the requests
+// to the endpoints in it. A process that is to send a request asks the owner for a permit, and tells it the result. The request
+// itself is sent by the process that runs the delivery's workflow.
+//
+//	admission  what a process calls: asks its own controller, or the owner
+//	permits    the permits that this process has, and those that it has given to others
+//	leases     keeps the leases, and takes over the requests under way when a lane changes its owner
+//	peers      connections to other processes, and how they know each other
+//	serve      what other processes call
+//
+// See docs/adr/0025.
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/cache"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// renewEvery is how often the leases are renewed.
+	renewEvery = time.Second
+	// leaseTime is for how long after the beginning of a successful renewal this process admits requests: 2 s less
+	// than the lease holds in the database.
+	leaseTime = 6 * time.Second
+	// usableTime is within which time after it was asked for a permit must be used.
+	usableTime = 5 * time.Second
+	// leavePatience is how long Leave waits.
+	leavePatience = 3 * time.Second
+	// overtime is how much longer than its timeout a request may be under way.
+	overtime = time.Second
+	// knownForecasts is of how many endpoints of other owners the forecast is remembered.
+	knownForecasts = 10_000
+)
+
+// Store has the leases.
+type Store interface {
+	// Renew notes that a process runs, gives up some of its lanes, renews its other leases, and takes lanes without an owner.
+	Renew(ctx context.Context, self webhook.Process, release []int) (webhook.Fleet, error)
+	// Leave removes this process. Its leases end at once.
+	Leave(ctx context.Context, id string) error
+	// Bury removes another process that has ended, unless it was seen lately.
+	Bury(ctx context.Context, id string) (buried bool, err error)
+}
+
+// Config configures a Fleet.
+type Config struct {
+	Store      Store
+	Controller *admission.Controller // for the lanes of this process
+	ID         string                // of this process; unique among all that ever ran
+	Listener   net.Listener          // for the other processes; the fleet closes it
+	Address    string                // where they reach it
+	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
+	Health func(webhook.EndpointID) webhook.Observation
+	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait. May be nil.
+	OnHeld func(webhook.EndpointID)
+	Logger *slog.Logger
+}
+
+// Fleet is this process among those that share the limits of endpoints. Start it once, and Leave and Stop it once.
+type Fleet struct {
+	store      Store
+	controller *admission.Controller
+	self       webhook.Process
+	identity   tls.Certificate
+	listener   net.Listener
+	health     func(webhook.EndpointID) webhook.Observation
+	onHeld     func(webhook.EndpointID)
+	log        *slog.Logger
+
+	life     context.Context //nolint:containedctx // of all goroutines; ended by Stop
+	end      context.CancelFunc
+	work     sync.WaitGroup
+	renewNow chan struct{} // asks for a renewal at once
+	lastID   atomic.Uint64
+
+	mu        sync.Mutex
+	lanes     [webhook.Lanes]lane
+	peers     map[string]*peer // by the ids of their processes
+	renewed   time.Time        // the beginning of the last successful renewal
+	share     int
+	held      map[uint64]heldPermit
+	given     map[givenID]*givenPermit
+	released  map[int]releasedLane // whose next owner has not asked yet
+	forecasts *cache.Map[webhook.EndpointID, forecast]
+}
+
+// New makes a Fleet.
+func New(c Config) (*Fleet, error) {
+	identity, fingerprint, err := newIdentity()
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for other processes: %w", err)
+	}
+	if c.OnHeld == nil {
+		c.OnHeld = func(webhook.EndpointID) {}
+	}
+	f := &Fleet{
+		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, log: c.Logger,
+		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint},
+		renewNow: make(chan struct{}, 1),
+		peers:    map[string]*peer{}, held: map[uint64]heldPermit{}, given: map[givenID]*givenPermit{}, released: map[int]releasedLane{},
+		forecasts: cache.NewMap[webhook.EndpointID, forecast](knownForecasts),
+	}
+	f.life, f.end = context.WithCancel(context.Background())
+	return f, nil
+}
+
+// Start listens to the other processes and takes this process's share of the lanes. It waits until ctx ends for the first
+// renewal, and goes on trying after that. The error is that this process cannot be reached at its address.
+func (f *Fleet) Start(ctx context.Context) error {
+	f.work.Go(f.accept)
+	conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
+	if err != nil {
+		f.Stop(ctx)
+		return err
+	}
+	_ = conn.Close()
+	first := make(chan struct{})
+	f.work.Go(func() { f.keepLeases(first) })
+	select {
+	case <-first:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// Leave gives all lanes up, and waits up to leavePatience until the other processes have taken them. They admit the requests from
+// then on, those of this process, too.
+func (f *Fleet) Leave(ctx context.Context) {
+	f.mu.Lock()
+	f.self.Leaving = true
+	f.mu.Unlock()
+	f.renewSoon()
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	defer cancel()
+	for !f.left() && pause(ctx, retryPause) {
+	}
+	pause(ctx, retryPause) // for the last answer to be written
+}
+
+// left reports whether every lane has another owner that has asked for what it needs, or nobody is there to take them.
+func (f *Fleet) left() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.lanes {
+		if f.lanes[i].own {
+			return false
+		}
+	}
+	for _, p := range f.peers {
+		if !p.process.Leaving {
+			return len(f.released) == 0
+		}
+	}
+	return true
+}
+
+// Stop ends everything. No request may be under way any more.
+func (f *Fleet) Stop(ctx context.Context) {
+	f.end()
+	_ = f.listener.Close()
+	for _, p := range f.otherProcesses() {
+		p.close()
+	}
+	f.work.Wait()
+	if err := f.store.Leave(ctx, f.self.ID); err != nil {
+		f.log.WarnContext(ctx, "the leases of this process were not given up; they end by themselves", "error", err)
+	}
+}
+
+// Owned is how many lanes this process owns.
+func (f *Fleet) Owned() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.lanes {
+		if f.lanes[i].own {
+			n++
+		}
+	}
+	return n
+}
+
+// Processes is how many processes share the limits, this one included.
+func (f *Fleet) Processes() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.peers) + 1
+}
+
+// renewSoon asks for a renewal at once.
+func (f *Fleet) renewSoon() {
+	select {
+	case f.renewNow <- struct{}{}:
+	default: // it is asked for
+	}
+}

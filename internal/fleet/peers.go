@@ -1,0 +1,280 @@
+package fleet
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/rpc"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	dialTimeout = time.Second
+	// dialPause is how long after a failed connection the next is tried.
+	dialPause = 200 * time.Millisecond
+	// writeTimeout bounds how long a process that does not read is waited for.
+	writeTimeout = 2 * time.Second
+	// checkTimeout is how long a process may take to answer. Then the connection is closed, so that nobody waits for it.
+	checkTimeout = 2 * time.Second
+)
+
+// errEnded says that a process has ended: nothing listens at its address any more, or another process does.
+var errEnded = errors.New("the process has ended")
+
+// peer is another process.
+type peer struct {
+	process webhook.Process
+	fleet   *Fleet
+
+	dialling chan struct{} // has a value while a connection is being made
+	checking atomic.Bool
+
+	mu       sync.Mutex
+	client   *rpc.Client // nil while there is no connection
+	failedAt time.Time
+	failure  error
+	closed   bool
+}
+
+// call calls a method. If ctx ends first, abandoned is called once the method has ended.
+func (p *peer) call(ctx context.Context, method string, args, reply any, abandoned ...func()) error {
+	client, err := p.connected(ctx)
+	if err != nil {
+		return err
+	}
+	call := client.Go(method, args, reply, make(chan *rpc.Call, 1))
+	select {
+	case <-call.Done:
+	case <-ctx.Done():
+		p.fleet.work.Go(func() {
+			<-call.Done
+			for _, f := range abandoned {
+				f()
+			}
+		})
+		return ctx.Err()
+	}
+	if call.Error != nil {
+		p.drop(client)
+		for _, f := range abandoned {
+			f()
+		}
+		return fmt.Errorf("ask %s: %w", p.process.Address, call.Error)
+	}
+	return nil
+}
+
+// connected returns a connection, and makes one if there is none.
+func (p *peer) connected(ctx context.Context) (*rpc.Client, error) {
+	if client, err := p.connection(); client != nil || err != nil {
+		return client, err
+	}
+	select {
+	case p.dialling <- struct{}{}:
+		defer func() { <-p.dialling }()
+	case <-ctx.Done():
+		return nil, ctx.Err() //nolint:wrapcheck // the caller's own
+	}
+	if client, err := p.connection(); client != nil || err != nil {
+		return client, err
+	}
+	conn, err := p.dial(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.failedAt, p.failure = time.Now(), err
+		return nil, err
+	}
+	if p.closed {
+		_ = conn.Close()
+		return nil, errEnded
+	}
+	p.client = rpc.NewClient(conn)
+	return p.client, nil
+}
+
+// connection returns the connection that there is, or why there is none; neither if one is to be made.
+func (p *peer) connection() (*rpc.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, errEnded
+	case p.client == nil && time.Since(p.failedAt) < dialPause:
+		return nil, p.failure
+	}
+	return p.client, nil
+}
+
+func (p *peer) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	dialer := tls.Dialer{Config: p.fleet.clientTLS(p.process)}
+	conn, err := dialer.DialContext(ctx, "tcp", p.process.Address)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, errOtherProcess):
+		return nil, fmt.Errorf("%w: %w", errEnded, err)
+	case err != nil:
+		return nil, fmt.Errorf("connect to %s: %w", p.process.Address, err)
+	}
+	return timedConn{conn}, nil
+}
+
+// drop closes a connection that has failed.
+func (p *peer) drop(client *rpc.Client) {
+	p.mu.Lock()
+	if p.client == client {
+		p.client = nil
+	}
+	p.mu.Unlock()
+	_ = client.Close()
+}
+
+// close ends the connection for good.
+func (p *peer) close() {
+	p.mu.Lock()
+	client := p.client
+	p.closed, p.client = true, nil
+	p.mu.Unlock()
+	if client != nil {
+		_ = client.Close()
+	}
+}
+
+// timedConn is a connection on which no write takes long.
+type timedConn struct{ net.Conn }
+
+func (c timedConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err //nolint:wrapcheck // as Write
+	}
+	return c.Conn.Write(b) //nolint:wrapcheck // it is only passed on
+}
+
+// checkPeers finds out which processes have ended.
+func (f *Fleet) checkPeers() {
+	for _, p := range f.otherProcesses() {
+		if p.checking.Swap(true) {
+			continue
+		}
+		f.work.Go(func() {
+			defer p.checking.Store(false)
+			f.check(p)
+		})
+	}
+}
+
+func (f *Fleet) check(p *peer) {
+	ctx, cancel := context.WithTimeout(f.life, checkTimeout)
+	defer cancel()
+	var reply HandOver
+	err := p.call(ctx, methodHandOver, &HandOverArgs{}, &reply)
+	switch {
+	case err == nil:
+		f.collectAgain(p)
+	case errors.Is(err, errOwnAddress):
+		f.log.ErrorContext(ctx, "two processes have the same EVERPOST_LANE_ADDRESS: give each one where the others reach it", "address", p.process.Address)
+	case errors.Is(err, errEnded) && f.life.Err() == nil:
+		f.bury(p)
+	case ctx.Err() != nil:
+		if client, _ := p.connection(); client != nil {
+			p.drop(client)
+		}
+	}
+}
+
+// bury removes a process that has ended. Its requests ended with it, and its lanes are taken by others.
+func (f *Fleet) bury(p *peer) {
+	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
+	defer cancel()
+	buried, err := f.store.Bury(ctx, p.process.ID)
+	if err != nil || !buried {
+		return // it is tried again in a second
+	}
+	f.forgetPeers([]*peer{p})
+	f.log.InfoContext(ctx, "a process has ended; others admit the requests to its endpoints", "process", p.process.ID, "address", p.process.Address)
+	f.renewSoon()
+}
+
+var (
+	errOwnAddress     = errors.New("this process answers at the address of another one")
+	errOtherProcess   = errors.New("another process answers at this address")
+	errUnknownProcess = errors.New("the certificate is that of no process in the database")
+)
+
+// newIdentity makes the certificate by which the other processes know this one, and its hash.
+func newIdentity() (identity tls.Certificate, hash [32]byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return identity, hash, err //nolint:wrapcheck // the caller says what for
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)} // nobody looks at more than the hash
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return identity, hash, err //nolint:wrapcheck // see above
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, sha256.Sum256(raw), nil
+}
+
+// clientTLS connects to a process whose certificate the database names.
+func (f *Fleet) clientTLS(to webhook.Process) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{f.identity},
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection compares the certificate with the one in the database
+		VerifyConnection: func(s tls.ConnectionState) error {
+			switch sha256.Sum256(s.PeerCertificates[0].Raw) {
+			case to.Certificate:
+				return nil
+			case f.self.Certificate:
+				return errOwnAddress
+			}
+			return errOtherProcess
+		},
+	}
+}
+
+// serverTLS admits the processes in the database.
+func (f *Fleet) serverTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{f.identity},
+		ClientAuth:   tls.RequireAnyClientCert,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if _, known := f.processOf(s); !known {
+				f.renewSoon() // it may be new
+				return errUnknownProcess
+			}
+			return nil
+		},
+	}
+}
+
+// processOf is the process with which a connection is.
+func (f *Fleet) processOf(s tls.ConnectionState) (id string, known bool) {
+	hash := sha256.Sum256(s.PeerCertificates[0].Raw)
+	if hash == f.self.Certificate {
+		return f.self.ID, true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, p := range f.peers {
+		if p.process.Certificate == hash {
+			return id, true
+		}
+	}
+	return "", false
+}

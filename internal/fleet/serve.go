@@ -1,0 +1,243 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/rpc"
+	"time"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// What processes ask each other, by net/rpc over TLS.
+const (
+	serviceName    = "Fleet"
+	methodAcquire  = serviceName + ".Acquire"
+	methodEnd      = serviceName + ".End"
+	methodForget   = serviceName + ".Forget"
+	methodHandOver = serviceName + ".HandOver"
+	methodHealth   = serviceName + ".Health"
+
+	handshakeTimeout = 5 * time.Second
+)
+
+// AcquireArgs asks for a permit. Number is the asking process's for it.
+type AcquireArgs struct {
+	Number  uint64
+	Request admission.Request
+	Try     bool // as admission.Controller.TryAcquire, else as Acquire
+}
+
+// AcquireReply is a permit, a wait or a hold, as an admission.Decision.
+type AcquireReply struct {
+	NotOwner  bool // ask another process
+	Permitted bool
+	Timeout   time.Duration // of the request
+	Epoch     int64         // of the owner
+	Wait      time.Duration
+	Reason    string
+	Forecast  Forecast
+}
+
+// EndArgs ends a permit.
+type EndArgs struct {
+	Number   uint64
+	Endpoint webhook.EndpointID
+	Sent     bool
+	Result   admission.Result // of the request, if Sent
+}
+
+// EndReply answers EndArgs.
+type EndReply struct {
+	NotOwner bool
+	Forecast Forecast
+}
+
+// ForgetArgs gives back a reservation.
+type ForgetArgs struct {
+	Endpoint webhook.EndpointID
+	Delivery webhook.DeliveryID
+}
+
+// HealthArgs asks how an endpoint fares.
+type HealthArgs struct{ Endpoint webhook.EndpointID }
+
+// HealthReply is how it fares.
+type HealthReply struct {
+	NotOwner bool
+	Observed webhook.Observation
+}
+
+// HandOverArgs asks for what a process has under way in some lanes, and has learnt as their owner. The epochs are those of the
+// process that asks, which is their new owner.
+type HandOverArgs struct{ Lanes map[int]int64 }
+
+// accept serves other processes until the listener is closed.
+func (f *Fleet) accept() {
+	config := f.serverTLS()
+	for {
+		conn, err := f.listener.Accept()
+		switch {
+		case err == nil:
+			f.work.Go(func() { f.serve(conn, config) })
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			f.log.WarnContext(f.life, "a process could not be accepted", "error", err)
+			if !pause(f.life, retryPause) {
+				return
+			}
+		}
+	}
+}
+
+// serve serves one connection until it ends.
+func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
+	ctx, cancel := context.WithCancel(f.life)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	defer stop()
+	conn := tls.Server(raw, config)
+	defer func() { _ = conn.Close() }()
+	within, end := context.WithTimeout(ctx, handshakeTimeout)
+	defer end()
+	if err := conn.HandshakeContext(within); err != nil {
+		return // the other side knows
+	}
+	id, known := f.processOf(conn.ConnectionState())
+	if !known {
+		return
+	}
+	server := rpc.NewServer()
+	if err := server.RegisterName(serviceName, &service{f, ctx, id}); err != nil {
+		f.log.ErrorContext(ctx, "other processes cannot be served", "error", err)
+		return
+	}
+	server.ServeConn(servedConn{timedConn{conn}, cancel})
+}
+
+// servedConn ends the calls under way when the connection breaks: net/rpc waits for them.
+type servedConn struct {
+	timedConn
+
+	broken func()
+}
+
+func (c servedConn) Read(b []byte) (int, error) {
+	n, err := c.timedConn.Read(b)
+	if err != nil {
+		c.broken()
+	}
+	return n, err //nolint:wrapcheck // it is only passed on
+}
+
+// service is what a process may call.
+type service struct {
+	fleet   *Fleet
+	ctx     context.Context //nolint:containedctx // of the connection: net/rpc has none for a call
+	process string
+}
+
+// Acquire asks for a permit.
+func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
+	f, r := s.fleet, args.Request
+	since, epoch, ok := f.ownLane(r.Endpoint)
+	if !ok {
+		reply.NotOwner = true
+		return nil
+	}
+	if wait := f.blockedFor(r.Endpoint, r.Limits.LongestTimeout()); wait > 0 {
+		reply.Wait, reply.Reason = spread(wait), webhook.ReasonInFlight
+		return nil
+	}
+	r.Since = since
+	var decision admission.Decision
+	if args.Try {
+		decision.Permit = f.controller.TryAcquire(r)
+	} else {
+		decision = f.controller.Acquire(s.ctx, r)
+	}
+	reply.Forecast = f.ownForecast(r.Endpoint)
+	if decision.Permit == nil {
+		if !f.stillOwn(r.Endpoint, epoch) {
+			reply.NotOwner = true
+			return nil
+		}
+		reply.Wait, reply.Reason = decision.Wait, decision.Reason
+		if !args.Try && decision.Held() {
+			f.onHeld(r.Endpoint)
+		}
+		return nil
+	}
+	if !f.give(givenID{s.process, args.Number}, r.Endpoint, epoch, decision.Permit) {
+		decision.Permit.Cancel()
+		reply.NotOwner = true
+		return nil
+	}
+	reply.Permitted, reply.Timeout, reply.Epoch = true, decision.Permit.Timeout(), epoch
+	return nil
+}
+
+// give notes that a process has a permit, and returns false if the lane was lost meanwhile.
+func (f *Fleet) give(id givenID, endpoint webhook.EndpointID, epoch int64, permit *admission.Permit) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	number := webhook.LaneOf(endpoint)
+	l := &f.lanes[number]
+	if !l.own || l.epoch != epoch || !f.holds() {
+		return false
+	}
+	if _, ended := f.given[id]; ended {
+		delete(f.given, id)
+		return false
+	}
+	f.given[id] = &givenPermit{permit, number, time.Now().Add(maxAge(permit.Timeout()))}
+	return true
+}
+
+// End ends a permit.
+func (s *service) End(args *EndArgs, reply *EndReply) error {
+	f := s.fleet
+	if _, own := f.owner(args.Endpoint); !own {
+		reply.NotOwner = true
+		return nil
+	}
+	var result *admission.Result
+	if args.Sent {
+		result = &args.Result
+	}
+	f.endGiven(givenID{s.process, args.Number}, webhook.LaneOf(args.Endpoint), result)
+	reply.Forecast = f.ownForecast(args.Endpoint)
+	return nil
+}
+
+// Forget gives back a reservation.
+func (s *service) Forget(args *ForgetArgs, _ *struct{}) error {
+	s.fleet.controller.Forget(args.Endpoint, args.Delivery)
+	return nil
+}
+
+// HandOver lists what this process has under way in lanes that the other one has taken.
+func (s *service) HandOver(args *HandOverArgs, reply *HandOver) error {
+	*reply = s.fleet.handOver(args.Lanes, s.process)
+	return nil
+}
+
+// Health says how an endpoint fares.
+func (s *service) Health(args *HealthArgs, reply *HealthReply) error {
+	if _, own := s.fleet.owner(args.Endpoint); !own {
+		reply.NotOwner = true
+		return nil
+	}
+	reply.Observed = s.fleet.health(args.Endpoint)
+	return nil
+}
+
+// ownForecast is the forecast of an endpoint in a lane of this process.
+func (f *Fleet) ownForecast(id webhook.EndpointID) Forecast {
+	known := f.controller.Forecast(id)
+	return Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy, Slow: f.controller.Slow(id)}
+}
