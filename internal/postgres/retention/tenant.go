@@ -124,7 +124,6 @@ func (s *Retention) retainPart(ctx context.Context, tenant string, p part, befor
 }
 
 // beginBatch returns errElsewhere if another process removes a batch. It locks deliveries first, as the drop of a day does.
-// Plans may be from a time when the tables were small, so reading a whole one is ruled out.
 func beginBatch(ctx context.Context, tx pgx.Tx) error {
 	var alone bool
 	err := tx.QueryRow(ctx, `select pg_try_advisory_xact_lock(hashtextextended('everpost/tenant-retention/' || current_schema(), 0))`).Scan(&alone)
@@ -134,7 +133,7 @@ func beginBatch(ctx context.Context, tx pgx.Tx) error {
 	case !alone:
 		return errElsewhere
 	}
-	_, err = tx.Exec(ctx, `set local enable_seqscan = off; lock table deliveries in row share mode`)
+	_, err = tx.Exec(ctx, `lock table deliveries in row share mode`)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package retention_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"strconv"
 	"testing"
@@ -191,6 +192,7 @@ func TestOneProcessRetainsAtATime(t *testing.T) {
 	b.EndIn(t, b.AcceptOne(t), webhook.StateDelivered)
 	tx, err := b.Pool().Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `select pg_advisory_xact_lock(hashtextextended('everpost/tenant-retention/' || current_schema(), 0))`)
 	require.NoError(t, err)
 	require.Equal(t, retention.TenantRetained{}, retainTenants(t, b, 48*time.Hour))
