@@ -163,6 +163,11 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"PruneAuditLog":     func() error { _, err := s.PruneAuditLog(ctx, 365*24*time.Hour); return err },
 		"PruneSecrets":      func() error { _, err := s.PruneSecrets(ctx); return err },
 		"PruneKeys":         func() error { _, err := s.PruneIdempotencyKeys(ctx, 0); return err },
+		"RetainTenants": func() error {
+			removed, err := s.RetainTenants(ctx, time.Now().AddDate(0, 0, 2))
+			require.Positive(t, removed.Payloads)
+			return err
+		},
 		"FailingEndpoints":  func() error { _, err := s.FailingEndpoints(ctx); return err },
 		"WriteObservations": func() error { return s.WriteObservations(ctx, "me", nil) },
 		"OutboxDepth":       func() error { _, _, err := s.OutboxDepth(ctx); return err },
