@@ -66,7 +66,8 @@ func TestRetentionOfATenant(t *testing.T) {
 	require.Contains(t, text, "the installation keeps nothing for longer")
 	require.Contains(t, text, `name="payloads" value="1h"`)
 	u.post(t, http.StatusSeeOther, page, "payloads", "1h", "deliveries", "48h", "seen", seen(text))
-	require.Equal(t, map[string]any{"payloads": "1h", "attempts": nil, "deliveries": "48h"}, b.api(t, http.StatusOK, "GET", "/v1/tenants/acme", "")["retention"])
+	stored := b.api(t, http.StatusOK, "GET", "/v1/tenants/acme", "")["retention"]
+	require.Equal(t, map[string]any{"payloads": "1h", "attempts": nil, "deliveries": "48h"}, stored)
 	text = u.get(t, http.StatusOK, page)
 	require.Contains(t, text, `value="48h"`)
 	u.post(t, http.StatusSeeOther, page, "seen", seen(text))

@@ -47,8 +47,8 @@ func with(p Process, c opener, call func(*session) error) error {
 	return call(s)
 }
 
-// readable makes a request and prints the response as JSON with --json, else as print does.
-func readable[T any](ctx context.Context, p Process, c opener, r request, print func(s *session, body []byte, answer T) error) error {
+// readable makes a request and prints the response as JSON with --json, else as show does.
+func readable[T any](ctx context.Context, p Process, c opener, r request, show func(s *session, body []byte, answer T) error) error {
 	return with(p, c, func(s *session) error {
 		a, err := s.do(ctx, r)
 		if err != nil {
@@ -61,7 +61,7 @@ func readable[T any](ctx context.Context, p Process, c opener, r request, print 
 		if err != nil {
 			return err
 		}
-		return print(s, a.Body, answer)
+		return show(s, a.Body, answer)
 	})
 }
 

@@ -115,7 +115,8 @@ func (s *Retention) retainPart(ctx context.Context, tenant string, p part, befor
 		}
 		*p.removed += removed
 		b.after = last
-		if done++; done == s.tenantBatches {
+		done++
+		if done == s.tenantBatches {
 			s.unfinished[place] = last
 			return false, nil
 		}

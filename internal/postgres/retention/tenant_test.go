@@ -297,7 +297,7 @@ const (
 
 	deliveriesOfEvents = `
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at, completed_at)
-		select id, id, $1, tenant_id, type, created_at, 1, 1, $2, created_at, created_at from events`
+		select id, id as event_id, $1, tenant_id, type, created_at, 1, 1, $2, created_at, created_at from events`
 
 	attemptsOfDeliveries = `
 		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns,
