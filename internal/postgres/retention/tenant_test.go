@@ -3,6 +3,7 @@ package retention_test
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -182,6 +183,38 @@ func TestTenantRetentionSkipsWhatIsBeingReplayed(t *testing.T) {
 	require.Equal(t, retention.TenantRetained{}, retainTenants(t, b, 48*time.Hour))
 	_, err := b.Payload(t.Context(), "acme", d.EventID)
 	require.NoError(t, err)
+}
+
+// A replay of events that waits for the removal of a payload makes no delivery without one.
+func TestReplayFindsThePayloadRemoved(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	a, err := b.Accept(t.Context(), storetest.NewEvent("no.match"))
+	require.NoError(t, err)
+	replay, err := b.CreateReplay(t.Context(), storetest.TestActor(), webhook.Replay{
+		TenantID: "acme", Source: webhook.ReplayEvents, Asked: 60,
+		Filter: webhook.ReplayFilter{EndpointID: b.Subscriber.ID, Since: time.Now().Add(-time.Hour), IncludeUnmatched: true},
+	})
+	require.NoError(t, err)
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `select from events where id = $1 for update`, a.Event.ID)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `update events set payload = '', payload_removed_at = now(), payload_removed_reason = 'retention' where id = $1`, a.Event.ID)
+	require.NoError(t, err)
+	released := make(chan error, 1)
+	go func() {
+		_, err := b.ReleaseReplay(context.WithoutCancel(t.Context()), webhook.ReplayBatch{ID: replay.ID, Seq: 1, Limit: 10, Now: time.Now()})
+		released <- err
+	}()
+	require.Eventually(t, func() bool {
+		return slices.Equal([]bool{true}, storetest.Query[bool](t, b.Stores, `select exists (
+			select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%for key share%')`))
+	}, storetest.Eventually, storetest.Poll)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-released)
+	require.Zero(t, b.Count(t, "outbox"))
 }
 
 // A process that finds another one at work leaves it to that.
