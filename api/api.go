@@ -57,6 +57,9 @@ type Config struct {
 	// Situations and Engine are for explanations.
 	Situations Situations
 	Engine     Engine
+	// Retention is how long the installation keeps payloads, attempts and ended deliveries, which bounds the retention of
+	// tenants. Defaults to 30 days.
+	Retention time.Duration
 	// DeadLettersKept is how long dead letters are kept; 0 if that is not known.
 	DeadLettersKept time.Duration
 
@@ -112,6 +115,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RetryPolicy.IsZero() {
 		c.RetryPolicy = retry.Default()
+	}
+	if c.Retention == 0 {
+		c.Retention = 30 * 24 * time.Hour
 	}
 	if c.WorkflowURL == nil {
 		c.WorkflowURL = func(string) string { return "" }

@@ -15,6 +15,7 @@ type tenantView struct {
 	Contact   *string           `json:"contact"`
 	Metadata  map[string]string `json:"metadata"`
 	Limits    limitsView        `json:"limits"`
+	Retention retentionView     `json:"retention"`
 	Policy    *retry.Policy     `json:"retry_policy"`
 	State     string            `json:"state"`
 	Deletion  *deletionView     `json:"deletion"`
@@ -40,8 +41,8 @@ const notATenantID = "must be 1 to 64 of A-Z, a-z, 0-9, _ and -"
 
 func showTenant(t webhook.Tenant) tenantView {
 	view := tenantView{
-		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata), Limits: showLimits(t.Limits), State: "active",
-		CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
+		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata), Limits: showLimits(t.Limits),
+		Retention: showRetention(t.Retention), State: "active", CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 	}
 	if !t.RetryPolicy.IsZero() {
 		view.Policy = &t.RetryPolicy
@@ -63,7 +64,7 @@ func (s *Server) putTenant(c call) error {
 	if !webhook.ValidTenantID(t.ID) {
 		return webhook.Invalid("id", notATenantID)
 	}
-	err := c.object(func(d *jsonDecoder, name string) { readTenantField(d, &t, name) })
+	err := c.object(func(d *jsonDecoder, name string) { s.readTenantField(d, &t, name) })
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (s *Server) putTenant(c call) error {
 }
 
 // readTenantField reads the named field into t; null sets its default.
-func readTenantField(d *jsonDecoder, t *webhook.Tenant, name string) {
+func (s *Server) readTenantField(d *jsonDecoder, t *webhook.Tenant, name string) {
 	switch name {
 	case "name":
 		set(d, &t.Name, "", func(d *jsonDecoder) string { return readLabel(d, maxName) })
@@ -89,6 +90,8 @@ func readTenantField(d *jsonDecoder, t *webhook.Tenant, name string) {
 		set(d, &t.Metadata, map[string]string{}, readMetadata)
 	case "limits":
 		set(d, &t.Limits, webhook.Limits{}, func(d *jsonDecoder) webhook.Limits { return readLimits(d, t.Limits) })
+	case "retention":
+		set(d, &t.Retention, webhook.Retention{}, func(d *jsonDecoder) webhook.Retention { return readRetention(d, t.Retention, s.config.Retention) })
 	case "retry_policy":
 		set(d, &t.RetryPolicy, retry.Policy{}, readRetryPolicy)
 	default:
@@ -104,7 +107,7 @@ func (s *Server) updateTenant(c call) error {
 		return err
 	}
 	change := func(t *webhook.Tenant) error {
-		return readObject(text, func(d *jsonDecoder, name string) { readTenantField(d, t, name) })
+		return readObject(text, func(d *jsonDecoder, name string) { s.readTenantField(d, t, name) })
 	}
 	if err := change(&webhook.Tenant{}); err != nil {
 		return err

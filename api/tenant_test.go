@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,8 @@ func TestTenantShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
 	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},`+
-		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null},"retry_policy":null,`+
+		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null},`+
+		`"retention":{"payloads":null,"attempts":null,"deliveries":null},"retry_policy":null,`+
 		`"state":"active","deletion":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
 	require.Equal(t, "req-1", b.actors[0].RequestID)
@@ -77,6 +79,36 @@ func TestUpdateTenant(t *testing.T) {
 		"id", "is not a known field", "limits.burst", "must be a whole number from 1 to 1000000", "limits.x", "is not a known field",
 		"name", "must be a string")
 	b.refused(t, "operator", "PATCH", "/v1/tenants/nobody", `{"name":1}`, "name", "must be a string")
+}
+
+// A retention is changed part by part, and is never longer than the installation's.
+func TestTenantRetention(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.server.config.Retention = 240 * time.Hour
+	const path = "/v1/tenants/acme"
+	kept := func(method, body string) any {
+		return b.ok(t, http.StatusOK, "operator", method, path, body).json["retention"]
+	}
+	require.Equal(t, map[string]any{"payloads": "1h", "attempts": "36h", "deliveries": "240h"},
+		kept("PATCH", `{"retention":{"payloads":"60m","attempts":"36h","deliveries":"240h"}}`))
+	require.Equal(t, webhook.Retention{Payloads: time.Hour, Attempts: 36 * time.Hour, Deliveries: 240 * time.Hour}, b.tenants["acme"].Retention)
+	require.Equal(t, map[string]any{"payloads": "1h", "attempts": nil, "deliveries": "24h"},
+		kept("PATCH", `{"retention":{"attempts":null,"deliveries":"24h"}}`))
+	require.Equal(t, "1h", b.ok(t, http.StatusOK, "admin", "GET", path, "").json["retention"].(map[string]any)["payloads"])
+	b.ok(t, http.StatusForbidden, "admin", "PATCH", path, `{"retention":null}`)
+	none := map[string]any{"payloads": nil, "attempts": nil, "deliveries": nil}
+	require.Equal(t, none, kept("PATCH", `{"retention":null}`))
+	kept("PATCH", `{"retention":{"payloads":"2h"}}`)
+	require.Equal(t, none, kept("PUT", `{}`))
+
+	const why = `": the installation keeps nothing for longer, because it removes whole days`
+	b.refused(t, "operator", "PATCH", path, `{"retention":{"payloads":"241h","attempts":"59m","deliveries":"23h","events":"1h"}}`,
+		"retention.payloads", `must be a duration from "1h" to "240h`+why, "retention.attempts", `must be a duration from "1h" to "240h`+why,
+		"retention.deliveries", `must be a duration from "24h" to "240h`+why, "retention.events", "is not a known field")
+	b.refused(t, "operator", "PATCH", path, `{"retention":{"payloads":3600}}`, "retention.payloads", "must be a string")
+	b.server.config.Retention = 2 * time.Hour
+	b.refused(t, "operator", "PUT", path, `{"retention":{"deliveries":"24h"}}`, "retention.deliveries", `must be a duration from "2h" to "2h`+why)
 }
 
 func TestTenantRefusals(t *testing.T) {

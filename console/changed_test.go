@@ -53,6 +53,27 @@ func TestATenantsFormUndoesNoOthersChange(t *testing.T) {
 	require.Equal(t, "Mine", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme", "")["name"])
 }
 
+// An operator sets a tenant's retention, and sees why one is refused.
+func TestRetentionOfATenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	u := b.loggedIn(t, "operator")
+	const page = "/console/tenants/acme"
+	seenOf := regexp.MustCompile(`name="seen" value="([^"]+)"`)
+	seen := func(text string) string { return seenOf.FindStringSubmatch(text)[1] }
+	text := u.get(t, http.StatusOK, page)
+	_, text = u.post(t, http.StatusBadRequest, page, "payloads", "1h", "deliveries", "1h", "seen", seen(text))
+	require.Contains(t, text, "the installation keeps nothing for longer")
+	require.Contains(t, text, `name="payloads" value="1h"`)
+	u.post(t, http.StatusSeeOther, page, "payloads", "1h", "deliveries", "48h", "seen", seen(text))
+	stored := b.api(t, http.StatusOK, "GET", "/v1/tenants/acme", "")["retention"]
+	require.Equal(t, map[string]any{"payloads": "1h", "attempts": nil, "deliveries": "48h"}, stored)
+	text = u.get(t, http.StatusOK, page)
+	require.Contains(t, text, `value="48h"`)
+	u.post(t, http.StatusSeeOther, page, "seen", seen(text))
+	require.Nil(t, b.api(t, http.StatusOK, "GET", "/v1/tenants/acme", "")["retention"].(map[string]any)["payloads"])
+}
+
 // An endpoint whose headers cannot be decrypted still has a page: its deliveries wait, and it says why.
 func TestAnEndpointThatCannotBeDecrypted(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,7 @@ type tenantDetails struct {
 	Name        string          `json:"name"`
 	Contact     string          `json:"contact"`
 	Limits      tenantLimits    `json:"limits"`
+	Retention   tenantRetention `json:"retention"`
 	RetryPolicy json.RawMessage `json:"retry_policy"`
 	Deletion    *tenantDeletion `json:"deletion"`
 	CreatedAt   time.Time       `json:"created_at"`
@@ -48,6 +49,13 @@ type tenantLimits struct {
 	Endpoints         *int     `json:"endpoints"`
 	PendingDeliveries *int     `json:"pending_deliveries"`
 	EndpointsPerEvent *int     `json:"endpoints_per_event"`
+}
+
+// tenantRetention is a tenant's own retention; "" is the installation's.
+type tenantRetention struct {
+	Payloads   string `json:"payloads"`
+	Attempts   string `json:"attempts"`
+	Deliveries string `json:"deliveries"`
 }
 
 const tenantsTitle = "Tenants"
@@ -133,7 +141,7 @@ func (t *tenantDetails) form() form {
 	l := t.Limits
 	return newForm("name", t.Name, "contact", t.Contact, "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
 		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent),
-		"retry_policy", policy)
+		"payloads", t.Retention.Payloads, "attempts", t.Retention.Attempts, "deliveries", t.Retention.Deliveries, "retry_policy", policy)
 }
 
 func intText(n *int) string {
@@ -183,7 +191,15 @@ func tenantBody(typed url.Values) map[string]any {
 	for _, name := range []string{"requests_per_second", "burst", "endpoints", "pending_deliveries", "endpoints_per_event"} {
 		limits[name] = number(typed.Get(name))
 	}
-	body := map[string]any{"name": typed.Get("name"), "contact": nil, "limits": limits, "retry_policy": policyValue(typed.Get("retry_policy"))}
+	retention := map[string]any{"payloads": nil, "attempts": nil, "deliveries": nil}
+	for name := range retention {
+		if kept := strings.TrimSpace(typed.Get(name)); kept != "" {
+			retention[name] = kept
+		}
+	}
+	body := map[string]any{
+		"name": typed.Get("name"), "contact": nil, "limits": limits, "retention": retention, "retry_policy": policyValue(typed.Get("retry_policy")),
+	}
 	if contact := typed.Get("contact"); contact != "" {
 		body["contact"] = contact
 	}
@@ -202,14 +218,14 @@ func policyValue(text string) any {
 	return text
 }
 
-// limitPaths names the fields of limits as the form does.
+// limitPaths names the fields of limits and retention as the form does.
 func limitPaths(err error) error {
 	known, ok := errors.AsType[*problem](err)
 	if !ok {
 		return err
 	}
 	for i := range known.Fields {
-		known.Fields[i].Field = strings.TrimPrefix(known.Fields[i].Field, "limits.")
+		known.Fields[i].Field = strings.TrimPrefix(strings.TrimPrefix(known.Fields[i].Field, "limits."), "retention.")
 	}
 	return known
 }

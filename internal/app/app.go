@@ -349,7 +349,8 @@ func (a *App) startAPI() {
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
-		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities}, DeadLettersKept: a.options.Config.DeadLetterRetention,
+		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities},
+		Retention: a.options.Config.Retention, DeadLettersKept: a.options.Config.DeadLetterRetention,
 		ConsoleLinks: a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL,
 	})
 	a.server = server

@@ -166,33 +166,20 @@ type DeliveriesGetCommand struct {
 
 // Run shows it.
 func (c *DeliveriesGetCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	a, err := s.do(ctx, request{method: http.MethodGet, path: []string{"deliveries", c.ID.String()}})
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.show(a)
-	}
-	about, err := client.Decode[explained](a)
-	if err != nil {
-		return err
-	}
-	fields, err := printable.Fields(a.Body)
-	if err != nil {
-		return client.ErrNotEverpost
-	}
-	var others [][2]string
-	for _, f := range fields {
-		if f.Name != "summary" && f.Name != "explanation" {
-			others = append(others, [2]string{f.Name, printable.JSON(f.Value)})
+	r := request{method: http.MethodGet, path: []string{"deliveries", c.ID.String()}}
+	return readable(ctx, p, c, r, func(s *session, body []byte, about explained) error {
+		fields, err := printable.Fields(body)
+		if err != nil {
+			return client.ErrNotEverpost
 		}
-	}
-	return s.explain(about, others)
+		var others [][2]string
+		for _, f := range fields {
+			if f.Name != "summary" && f.Name != "explanation" {
+				others = append(others, [2]string{f.Name, printable.JSON(f.Value)})
+			}
+		}
+		return s.explain(about, others)
+	})
 }
 
 // DeliveriesAttemptsCommand lists attempts.

@@ -105,23 +105,9 @@ type EndpointsHealthCommand struct {
 
 // Run prints the summary, then the table.
 func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	a, err := s.do(ctx, c.newRequest(http.MethodGet, "health", nil))
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.show(a)
-	}
-	h, err := client.Decode[health](a)
-	if err != nil {
-		return err
-	}
-	return s.explain(h.explained, h.rows())
+	return readable(ctx, p, c, c.newRequest(http.MethodGet, "health", nil), func(s *session, _ []byte, h health) error {
+		return s.explain(h.explained, h.rows())
+	})
 }
 
 // EndpointsTestCommand sends a test request to an endpoint.

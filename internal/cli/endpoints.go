@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/everpost/everpost/internal/client"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -133,25 +132,12 @@ type EndpointsSecretCommand struct {
 
 // Run prints the secret and nothing else, for scripts.
 func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	a, err := s.do(ctx, c.newRequest(http.MethodGet, "secret", nil))
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.show(a)
-	}
-	shown, err := client.Decode[struct {
+	type secret struct {
 		Secret string `json:"secret"`
-	}](a)
-	if err != nil {
-		return err
 	}
-	return s.line(printable.Text(shown.Secret))
+	return readable(ctx, p, c, c.newRequest(http.MethodGet, "secret", nil), func(s *session, _ []byte, shown secret) error {
+		return s.line(printable.Text(shown.Secret))
+	})
 }
 
 // EndpointsPauseCommand pauses an endpoint.

@@ -83,34 +83,20 @@ func (c *ExplainCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	a, err := s.do(ctx, request{method: http.MethodGet, path: path})
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.show(a)
-	}
-	about, err := client.Decode[explained](a)
-	if err != nil {
-		return err
-	}
-	if about.Summary != "" {
-		return s.explain(about, nil)
-	}
-	for _, d := range about.Deliveries {
-		if err := s.line(printable.Text(d.ID + " to " + d.EndpointID + ": " + d.Summary)); err != nil {
-			return err
+	return readable(ctx, p, c, request{method: http.MethodGet, path: path}, func(s *session, _ []byte, about explained) error {
+		if about.Summary != "" {
+			return s.explain(about, nil)
 		}
-	}
-	if len(about.Deliveries) == 0 {
-		return s.line("The event's deliveries are past their retention.")
-	}
-	return nil
+		for _, d := range about.Deliveries {
+			if err := s.line(printable.Text(d.ID + " to " + d.EndpointID + ": " + d.Summary)); err != nil {
+				return err
+			}
+		}
+		if len(about.Deliveries) == 0 {
+			return s.line("The event's deliveries are past their retention.")
+		}
+		return nil
+	})
 }
 
 // explain prints a summary, then the explanation and other rows as a table.

@@ -47,6 +47,24 @@ func with(p Process, c opener, call func(*session) error) error {
 	return call(s)
 }
 
+// readable makes a request and prints the response as JSON with --json, else as show does.
+func readable[T any](ctx context.Context, p Process, c opener, r request, show func(s *session, body []byte, answer T) error) error {
+	return with(p, c, func(s *session) error {
+		a, err := s.do(ctx, r)
+		if err != nil {
+			return err
+		}
+		if s.json {
+			return s.show(a)
+		}
+		answer, err := client.Decode[T](a)
+		if err != nil {
+			return err
+		}
+		return show(s, a.Body, answer)
+	})
+}
+
 // removed makes a DELETE, whose response has no body, and prints what it has deleted.
 func removed(ctx context.Context, p Process, c opener, r request, what string) error {
 	return with(p, c, func(s *session) error {

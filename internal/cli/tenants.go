@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -84,6 +85,9 @@ type tenantFields struct {
 	Contact     *string           `help:"Contact for problems; operational events contain it." placeholder:"TEXT"`
 	Metadata    map[string]string `help:"Metadata, as name=value; may be repeated. Replaces all metadata." mapsep:"none" placeholder:"NAME=VALUE"`
 	RetryPolicy *string           `help:"Policy of endpoints that have none of their own: a preset's name, or JSON." placeholder:"POLICY"`
+	Payloads    *string           `help:"Keep payloads for so long after their deliveries ended, or null: as long as the installation." name:"retention-payloads" placeholder:"DURATION"` //nolint:lll // a struct tag cannot be wrapped
+	Attempts    *string           `help:"Keep attempts for so long after their delivery ended, or null." name:"retention-attempts" placeholder:"DURATION"`
+	Deliveries  *string           `help:"Keep ended deliveries, and their events, for so long, or null." name:"retention-deliveries" placeholder:"DURATION"`
 	Data        source            `help:"Any settings as the API takes them, such as limits: a JSON object, @file, or - for standard input. Flags override its fields." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
 }
 
@@ -97,6 +101,17 @@ func (f *tenantFields) body(p Process) ([]byte, error) {
 	set(fields, "contact", f.Contact)
 	if f.Metadata != nil {
 		fields["metadata"] = marshal(f.Metadata)
+	}
+	retention := map[string]json.RawMessage{}
+	for name, kept := range map[string]*string{"payloads": f.Payloads, "attempts": f.Attempts, "deliveries": f.Deliveries} {
+		if kept != nil && *kept == "null" {
+			retention[name] = []byte("null")
+		} else {
+			set(retention, name, kept)
+		}
+	}
+	if len(retention) > 0 {
+		fields["retention"] = marshal(retention)
 	}
 	if err := setPolicy(fields, f.RetryPolicy); err != nil {
 		return nil, err
@@ -116,19 +131,16 @@ func (c *TenantsCreateCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	_, err = s.do(ctx, request{method: http.MethodGet})
-	if missing, ok := errors.AsType[*apiError](err); !ok || missing.status != http.StatusNotFound {
-		if err != nil {
+	return with(p, c, func(s *session) error {
+		_, err := s.do(ctx, request{method: http.MethodGet})
+		if err == nil {
+			return &apiError{http.StatusConflict, "there is a tenant " + printable.Text(c.ID) + " already; 'everpost tenants update' changes it"}
+		}
+		if missing, ok := errors.AsType[*apiError](err); !ok || missing.status != http.StatusNotFound {
 			return err
 		}
-		return &apiError{http.StatusConflict, "there is a tenant " + printable.Text(c.ID) + " already; 'everpost tenants update' changes it"}
-	}
-	return s.record(ctx, request{method: http.MethodPut, body: body})
+		return s.record(ctx, request{method: http.MethodPut, body: body})
+	})
 }
 
 // TenantsUpdateCommand updates a tenant.

@@ -26,10 +26,18 @@ func TestTenants(t *testing.T) {
 
 	r = tenants("update", "globex", "--contact=ops@globex.example")
 	require.Zero(t, r.code, r.stderr)
+	r = tenants("update", "globex", "--retention-payloads=1h", "--retention-deliveries=48h")
+	require.Zero(t, r.code, r.stderr)
+	require.Contains(t, r.stdout, "payloads=1h")
+	r = tenants("update", "globex", "--retention-payloads=null", "--retention-attempts=2h")
+	require.Zero(t, r.code, r.stderr)
+	r = tenants("update", "globex", "--retention-attempts=1000h")
+	require.Equal(t, 4, r.code)
+	require.Contains(t, r.stderr, "the installation keeps nothing for longer")
 	for _, show := range []string{"get", "show"} {
 		r = tenants(show, "globex")
 		require.Zero(t, r.code, r.stderr)
-		for _, kept := range []string{"Globex", "ops@globex.example", "plan=gold", "endpoints=5"} {
+		for _, kept := range []string{"Globex", "ops@globex.example", "plan=gold", "endpoints=5", "attempts=2h", "deliveries=48h"} {
 			require.Contains(t, r.stdout, kept, "what is not named stays as it is")
 		}
 	}

@@ -177,6 +177,13 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	} {
 		require.NoError(t, do(), name)
 	}
+	_, err = owner.Pool().Exec(ctx, `update tenants set retention = '{"payloads": 1, "attempts": 1, "deliveries": 1}' where id = 'acme'`)
+	require.NoError(t, err)
+	own, err := s.RetainTenants(ctx, time.Now().AddDate(0, 0, 2))
+	require.NoError(t, err)
+	for _, removed := range []int64{own.Payloads, own.Attempts, own.Deliveries, own.Events} {
+		require.Positive(t, removed)
+	}
 	old := time.Now().AddDate(0, 0, -30)
 	require.NoError(t, s.EnsurePartitions(ctx, old))
 	gone, err := s.Retain(ctx, time.Now(), 20*24*time.Hour)

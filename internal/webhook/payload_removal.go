@@ -2,8 +2,11 @@ package webhook
 
 import "time"
 
-// PayloadErased is the reason of a removal on request.
-const PayloadErased = "erased"
+// The reasons of a removal.
+const (
+	PayloadErased   = "erased"    // on request
+	PayloadRetained = "retention" // the tenant's retention of payloads has passed
+)
 
 // MaxErasures is the number of events that one request can name to erase their payloads.
 const MaxErasures = 100
@@ -23,8 +26,11 @@ func (r PayloadRemoval) IsZero() bool { return r.At.IsZero() }
 // String says what happened to the payload: "its payload was erased on request at 2026-01-31 09:30:00 UTC".
 func (r PayloadRemoval) String() string {
 	how := "was removed"
-	if r.Reason == PayloadErased {
+	switch r.Reason {
+	case PayloadErased:
 		how = "was erased on request"
+	case PayloadRetained:
+		how = "was removed by retention"
 	}
 	return "its payload " + how + " at " + r.At.UTC().Format("2006-01-02 15:04:05 UTC")
 }

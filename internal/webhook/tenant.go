@@ -22,6 +22,8 @@ type Tenant struct {
 	Metadata map[string]string
 	Limits   Limits // set by an operator
 
+	Retention Retention // set by an operator
+
 	// RetryPolicy applies to endpoints without their own; zero: the installation's applies.
 	RetryPolicy retry.Policy
 

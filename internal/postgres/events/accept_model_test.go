@@ -27,6 +27,7 @@ type model struct {
 type modelKey struct {
 	body   [sha256.Size]byte
 	events []webhook.EventID
+	over   bool // its time is
 }
 
 // verdict is what a request should come to. Where it is stored, a zero id is a new event's.
@@ -58,7 +59,7 @@ func (m *model) accept(in webhook.NewBatch, batch bool) verdict {
 		}
 		return fmt.Sprintf("events[%d].%s", i, name)
 	}
-	if k, known := m.keys[in.IdempotencyKey]; known && m.left(k) > 0 {
+	if k, known := m.keys[in.IdempotencyKey]; known && (m.left(k) > 0 || !k.over) {
 		switch {
 		case k.body != in.BodySHA256:
 			return verdict{code: webhook.CodeMismatch, fields: []string{"Idempotency-Key"}}
@@ -97,11 +98,11 @@ func (m *model) stored(in webhook.NewBatch, v verdict, ids []webhook.EventID) {
 	for i, e := range in.Events {
 		m.alive[ids[i]] = true
 		if e.ExternalID != "" {
-			m.externals[e.ExternalID] = modelKey{e.BodySHA256, ids[i : i+1]}
+			m.externals[e.ExternalID] = modelKey{body: e.BodySHA256, events: ids[i : i+1]}
 		}
 	}
 	if in.IdempotencyKey != "" {
-		m.keys[in.IdempotencyKey] = modelKey{in.BodySHA256, ids}
+		m.keys[in.IdempotencyKey] = modelKey{body: in.BodySHA256, events: ids}
 	}
 }
 
@@ -130,6 +131,14 @@ func TestAcceptIsTheModels(t *testing.T) {
 				_, err := b.Pool().Exec(ctx, `delete from events where id = $1`, id)
 				require.NoError(rt, err)
 				delete(m.alive, id)
+			},
+			"a day": func(rt *rapid.T) {
+				_, err := b.Pool().Exec(ctx, keysEnd+` where tenant_id = $1`, tenant)
+				require.NoError(rt, err)
+				for name, k := range m.keys {
+					k.over = true
+					m.keys[name] = k
+				}
 			},
 			"": func(rt *rapid.T) { requireModel(ctx, rt, b, m, tenant) },
 		})

@@ -295,6 +295,9 @@ func TestAcceptBatchWhoseEventsAreGone(t *testing.T) {
 
 	in.IdempotencyKey = "k"
 	remove(append(idsOf(first), idsOf(again)...)...)
+	_, err = b.AcceptBatch(t.Context(), in)
+	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err), "its time is not over")
+	b.Exec(t, keysEnd)
 	third, err := b.AcceptBatch(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, false, false}, repeated(third), "and so is a key all of whose events are")

@@ -37,10 +37,11 @@ func readKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error {
 		names.add(h, h.event())
 	}
 	rows, err := db.Query(ctx, `
-		select i.tenant_id, i.kind, i.key, i.body_sha256, coalesce(i.event_ids, array[i.event_id])
+		select i.tenant_id, i.kind, i.key, i.body_sha256, coalesce(i.event_ids, array[i.event_id]),
+			i.kind = $4 and i.created_at >= now() - $5::bigint * interval '1 millisecond'
 		from idempotency_keys i
 		join unnest($1::text[], $2::smallint[], $3::text[]) u (tenant, kind, name) on i.tenant_id = tenant and i.kind = u.kind and i.key = name`,
-		names.tenants, names.kinds, names.keys)
+		names.tenants, names.kinds, names.keys, keyIdempotency, webhook.IdempotencyKeysKept.Milliseconds())
 	if err != nil {
 		return err
 	}
@@ -49,10 +50,11 @@ func readKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error {
 		k        intakeKey
 		sum      []byte
 		ids      [][16]byte
+		kept     bool
 	)
 	there := make(map[string]*keyRow, len(keys))
-	_, err = pgx.ForEachRow(rows, []any{&tenantID, &k.Kind, &k.Key, &sum, &ids}, func() error {
-		row := &keyRow{sum: bytes.Clone(sum), events: make([]webhook.EventID, len(ids))}
+	_, err = pgx.ForEachRow(rows, []any{&tenantID, &k.Kind, &k.Key, &sum, &ids, &kept}, func() error {
+		row := &keyRow{sum: bytes.Clone(sum), events: make([]webhook.EventID, len(ids)), kept: kept}
 		for i, id := range ids {
 			row.events[i] = id
 		}
@@ -115,7 +117,7 @@ func (in *intake) settle(events map[webhook.EventID]*webhook.Event) {
 				left++
 			}
 		}
-		if left == 0 { // retention has removed its events
+		if left == 0 && !k.row.kept { // retention has removed its events
 			k.free, in.Again = true, true
 			continue
 		}
@@ -144,7 +146,7 @@ func (in *intake) repeat(row *keyRow, events map[webhook.EventID]*webhook.Event,
 	case left < len(row.events):
 		// Storing it again would send the remaining events twice.
 		in.refused = &webhook.Error{Code: webhook.CodeConflict, Fields: []webhook.FieldError{{
-			Field: fieldIdempotencyKey, Message: "was used before, and retention has removed some of the events it stood for since; use another key",
+			Field: fieldIdempotencyKey, Message: "was used before, and retention has removed events it stood for since; use another key",
 		}}}
 	default:
 		in.answered = true

@@ -39,6 +39,7 @@ func (k *intakeKey) name(tenantID string) string {
 type keyRow struct {
 	sum    []byte
 	events []webhook.EventID // one, or those of a batch in their order
+	kept   bool              // an Idempotency-Key that is not to be removed yet
 }
 
 // heldKey is a key that a flush inserts for a request.
@@ -257,7 +258,7 @@ func (s *Events) PruneIdempotencyKeys(ctx context.Context, externalIDs time.Dura
 	for _, k := range []struct {
 		kind int16
 		keep time.Duration
-	}{{keyIdempotency, postgres.Day}, {keyExternalID, externalIDs}} {
+	}{{keyIdempotency, webhook.IdempotencyKeysKept}, {keyExternalID, externalIDs}} {
 		n, err := s.pruneKeys(ctx, k.kind, s.core.Now().Add(-k.keep))
 		total += n
 		if err != nil {

@@ -22,6 +22,9 @@ func matched(t *testing.T, b *storetest.Bundle, e webhook.NewEvent) *events.Inta
 	return in
 }
 
+// keysEnd ends the time for which Idempotency-Keys are kept.
+const keysEnd = `update idempotency_keys set created_at = created_at - interval '1 day'`
+
 func keyed(external, key, body string) webhook.NewEvent {
 	e := storetest.NewEvent("order.paid")
 	e.ExternalID, e.IdempotencyKey, e.BodySHA256 = external, key, sha256.Sum256([]byte(body))
@@ -105,7 +108,7 @@ func TestKeysStayUnderWayAfterTheirClientLeft(t *testing.T) {
 	require.Equal(t, 1, b.Count(t, "events"))
 }
 
-// Retention may remove an event sooner than its key.
+// Retention may remove an event sooner than its key. An Idempotency-Key is free when its time is over, too.
 func TestAKeyWhoseEventIsGoneIsFree(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"the same", "another"} {
@@ -118,6 +121,10 @@ func TestAKeyWhoseEventIsGoneIsFree(t *testing.T) {
 			require.NoError(t, err)
 			_, err = b.Pool().Exec(t.Context(), `delete from events`)
 			require.NoError(t, err)
+			_, err = b.Accept(t.Context(), e)
+			require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err), "a repeated request is not stored again")
+			require.Zero(t, b.Count(t, "events"))
+			b.Exec(t, keysEnd)
 			e.BodySHA256 = sha256.Sum256([]byte(body))
 			again, err := b.Accept(t.Context(), e)
 			require.NoError(t, err)

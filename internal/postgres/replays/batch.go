@@ -234,7 +234,9 @@ func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byt
 func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte, now time.Time) (released, error) {
 	wanted := map[webhook.DeliveryID]webhook.Start{}
 	var ids [][16]byte
-	rows, err := tx.Query(ctx, `select id, type, created_at, deliver_at from events where id = any($1) and tenant_id = $2 for key share`, events, r.TenantID)
+	rows, err := tx.Query(ctx, `
+		select id, type, created_at, deliver_at from events where id = any($1) and tenant_id = $2 and payload_removed_at is null for key share`,
+		events, r.TenantID)
 	if err != nil {
 		return released{}, err
 	}

@@ -9,3 +9,5 @@ func (s *Retention) RetainDay(ctx context.Context, d oldDay) (bool, int64, error
 }
 
 type OldDay = oldDay
+
+func (s *Retention) BoundTenants(batches int) { s.tenantBatches = batches }

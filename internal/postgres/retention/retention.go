@@ -1,5 +1,5 @@
-// Package retention removes events, deliveries and attempts after their retention, day by day, and makes
-// the partitions of the next days.
+// Package retention removes events, deliveries and attempts after their retention: day by day (retention.go), and of tenants that
+// have their own in batches (tenant.go). It makes the partitions of the next days.
 package retention
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,11 +23,15 @@ type Retention struct {
 	core *postgres.Core
 
 	deliveries *deliveries.Deliveries
+
+	tenants       sync.Mutex          // guards what follows, and is held during a run of RetainTenants
+	tenantBatches int                 // see there
+	unfinished    map[string][16]byte // where the next run goes on, by tenant and part
 }
 
 // New makes a Retention.
 func New(s *postgres.Core, deliveries *deliveries.Deliveries) *Retention {
-	return &Retention{core: s, deliveries: deliveries}
+	return &Retention{core: s, deliveries: deliveries, tenantBatches: tenantBatches, unfinished: map[string][16]byte{}}
 }
 
 // Retained is what a retention run has removed.

@@ -13,7 +13,7 @@
 //	             Held            outbox
 //	replays      Replays         replays, replay_releases, and new runs of deliveries
 //	statistics   Statistics      statistics_minutes, statistics_hours, statistics_writers
-//	retention    Retention       removes events, deliveries and attempts by the day
+//	retention    Retention       removes events, deliveries and attempts, by the day and of tenants, and external ids
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
 //	sessions     Sessions        console_links, console_sessions
 //	lanes        Lanes           lanes, processes

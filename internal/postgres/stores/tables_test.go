@@ -53,7 +53,7 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"endpoint_trouble": {"health"},
 		"circuit_closings": {"health"},
 		"events":           {"events", "retention"},
-		"idempotency_keys": {"events"},
+		"idempotency_keys": {"events", "retention"},
 		"outbox":           {"deliveries"},
 		"deliveries":       {"deliveries", "replays", "retention"},
 		"attempts":         {"deliveries", "retention"},

@@ -26,9 +26,9 @@ type Tenants struct {
 // New makes a Tenants.
 func New(s *postgres.Core, quotas *Quotas) *Tenants { return &Tenants{core: s, quotas: quotas} }
 
-const tenantColumns = `id, name, contact, metadata, limits, retry_policy, created_at, updated_at`
+const tenantColumns = `id, name, contact, metadata, limits, retention, retry_policy, created_at, updated_at`
 
-// PutTenant creates the tenant or replaces its name, contact, metadata, limits and
+// PutTenant creates the tenant or replaces its name, contact, metadata, limits, retention and
 // retry policy. The times are the database's. The audit log names the fields that changed.
 // CodeConflict: the id is a deleted tenant's whose events or deliveries are still kept.
 func (s *Tenants) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
@@ -83,13 +83,13 @@ func (s *Tenants) writeTenant(ctx context.Context, by webhook.Actor, action, id 
 		// xmax is 0 in a row that this statement inserted. A new retry policy counts as a change
 		// of the endpoints: it applies to deliveries of later events.
 		rows, err := tx.Query(ctx, `
-			insert into tenants (id, name, contact, metadata, limits, retry_policy) values ($1, $2, $3, $4, $5, $6)
+			insert into tenants (id, name, contact, metadata, limits, retention, retry_policy) values ($1, $2, $3, $4, $5, $6, $7)
 			on conflict (id) do update
 			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, limits = excluded.limits,
-				retry_policy = excluded.retry_policy, updated_at = now(),
+				retention = excluded.retention, retry_policy = excluded.retry_policy, updated_at = now(),
 				endpoints_version = tenants.endpoints_version + (tenants.retry_policy is distinct from excluded.retry_policy)::int
 			returning `+tenantColumns+`, xmax = 0`,
-			t.ID, t.Name, t.Contact, postgres.NonNilMap(t.Metadata), t.Limits, PolicyColumn(t.RetryPolicy))
+			t.ID, t.Name, t.Contact, postgres.NonNilMap(t.Metadata), t.Limits, t.Retention, PolicyColumn(t.RetryPolicy))
 		if err != nil {
 			return err
 		}
@@ -132,14 +132,17 @@ func tenantBefore(ctx context.Context, tx pgx.Tx, id string) (webhook.Tenant, er
 	return t, err
 }
 
-// changedOfTenant names what differs, for the audit log, each limit by itself.
+// changedOfTenant names what differs, for the audit log, each limit and each retention by itself.
 func changedOfTenant(before, after webhook.Tenant) []string {
-	limits := audit.Changed(&before.Limits, &after.Limits)
-	for i, name := range limits {
-		limits[i] = "limits." + name
+	var parts []string
+	for _, name := range audit.Changed(&before.Limits, &after.Limits) {
+		parts = append(parts, "limits."+name)
 	}
-	before.CreatedAt, before.UpdatedAt, before.Limits = after.CreatedAt, after.UpdatedAt, after.Limits
-	return append(audit.Changed(&before, &after), limits...)
+	for _, name := range audit.Changed(&before.Retention, &after.Retention) {
+		parts = append(parts, "retention."+name)
+	}
+	before.CreatedAt, before.UpdatedAt, before.Limits, before.Retention = after.CreatedAt, after.UpdatedAt, after.Limits, after.Retention
+	return append(audit.Changed(&before, &after), parts...)
 }
 
 // Tenant reads one tenant; CodeNotFound when there is none.
@@ -233,7 +236,7 @@ func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) 
 		t      webhook.Tenant
 		policy *retry.Policy
 	)
-	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.Limits, &policy, &t.CreatedAt, &t.UpdatedAt}, further...)...)
+	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.Limits, &t.Retention, &policy, &t.CreatedAt, &t.UpdatedAt}, further...)...)
 	if err != nil {
 		return webhook.Tenant{}, fmt.Errorf("read row of tenants: %w", err)
 	}

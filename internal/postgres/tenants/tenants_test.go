@@ -18,7 +18,8 @@ func TestPutTenantCreatesThenReplaces(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)
 	by := storetest.TestActor()
-	in := webhook.Tenant{ID: "beta", Name: "Beta", Contact: "ops@beta.example", Metadata: map[string]string{"plan": "gold"}}
+	in := webhook.Tenant{ID: "beta", Name: "Beta", Contact: "ops@beta.example", Metadata: map[string]string{"plan": "gold"},
+		Retention: webhook.Retention{Payloads: time.Hour, Attempts: 2 * time.Hour, Deliveries: 24 * time.Hour}}
 
 	first, created, err := s.PutTenant(t.Context(), by, in)
 	require.NoError(t, err)
@@ -34,6 +35,7 @@ func TestPutTenantCreatesThenReplaces(t *testing.T) {
 	require.Equal(t, first.CreatedAt, second.CreatedAt)
 	require.True(t, second.UpdatedAt.After(first.UpdatedAt))
 	require.Empty(t, second.Metadata)
+	require.Zero(t, second.Retention)
 
 	read, err := s.Tenant(t.Context(), "beta")
 	require.NoError(t, err)
@@ -66,8 +68,11 @@ func TestTenantUpdatesAreNamed(t *testing.T) {
 			`{"changed": ["limits.burst", "limits.pending_deliveries"]}`,
 		},
 		{
-			webhook.Tenant{Name: "Canary", Contact: "canary", Metadata: map[string]string{"canary": "canary"}},
-			`{"changed": ["name", "contact", "metadata", "limits.burst", "limits.pending_deliveries"]}`,
+			webhook.Tenant{
+				Name: "Canary", Contact: "canary", Metadata: map[string]string{"canary": "canary"},
+				Retention: webhook.Retention{Payloads: time.Hour, Deliveries: 24 * time.Hour},
+			},
+			`{"changed": ["name", "contact", "metadata", "limits.burst", "limits.pending_deliveries", "retention.payloads", "retention.deliveries"]}`,
 		},
 	} {
 		c.to.ID = "beta"
