@@ -77,12 +77,8 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	if content == nil {
 		return result, err
 	}
-	if now := a.now(); now.After(in.GiveUpAt) {
-		reason := string(retry.ReasonGiveUpTime)
-		if in.Faults > 0 {
-			reason = webhook.ReasonInternal
-		}
-		return a.record(ctx, exec, *in, in.giveUpStep(reason))
+	if a.now().After(in.GiveUpAt) {
+		return a.record(ctx, exec, *in, in.giveUpStep(in.giveUpReason()))
 	}
 	if !decision.Permit.Usable() {
 		return a.recordDecision(ctx, exec, *in, a.deferral(webhook.ReasonNoOwner, in))
@@ -92,6 +88,14 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 		return AttemptResult{}, err
 	}
 	return a.record(ctx, exec, *in, a.stepAfter(*in, target, made))
+}
+
+// giveUpReason is why an attempt is not made after the give-up time.
+func (in *AttemptInput) giveUpReason() string {
+	if in.Faults > 0 {
+		return webhook.ReasonInternal
+	}
+	return string(retry.ReasonGiveUpTime)
 }
 
 // recordAgain records an outcome that could not be recorded before.

@@ -19,7 +19,7 @@ func (a *App) makeFleet(ctx context.Context) error {
 	if a.admission == nil || a.options.Config.LaneListen == "" {
 		return nil
 	}
-	listener, err := listen(a.life, "EVERPOST_LANE_LISTEN", a.options.Config.LaneListen)
+	listener, err := listen(a.life, "EVERPOST_LANE_LISTEN", a.options.Config.LaneListen) //nolint:contextcheck // outlives the context of Start
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func (f *Fleet) ask(ctx context.Context, r admission.Request, try bool) (admissi
 		if try {
 			acquire = f.try
 		}
-		decision := f.acquireOwn(epoch, since, r, acquire)
+		decision := f.acquireOwn(epoch, since, r, acquire) //nolint:contextcheck // a permit outlives ctx, here and below
 		return decision, decision != admission.Decision{}
 	}
 	p, own := f.owner(r.Endpoint)
@@ -187,7 +187,7 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try b
 	number, asked := f.lastID.Add(1), time.Now()
 	r.Host, r.URL = f.controller.HostOf(r.URL), ""
 	reply := &AcquireReply{}
-	abandoned := func() { // it may still give a permit
+	abandoned := func() { //nolint:contextcheck // it may still give a permit
 		f.endElsewhere(r.Endpoint, number, webhook.MaxTimeout, nil)
 	}
 	if err := p.call(ctx, methodAcquire, &AcquireArgs{number, r, try}, reply, abandoned); err != nil {
@@ -209,8 +209,8 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try b
 		}
 		return deferral(reply.Wait, reply.Reason), true
 	}
-	permit := f.hold(number, heldPermit{r, reply.Epoch, asked, reply.Timeout, nil})
-	if permit == nil { // the owner of now does not know of it
+	permit := f.hold(number, heldPermit{r, reply.Epoch, asked, reply.Timeout, nil}) //nolint:contextcheck // see above
+	if permit == nil {                                                              // the owner of now does not know of it
 		return admission.Decision{}, false
 	}
 	return admission.Decision{Permit: permit}, true

@@ -128,7 +128,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 	}
 	_ = conn.Close()
 	first := make(chan struct{})
-	f.work.Go(func() { f.keepLeases(first) })
+	f.work.Go(func() { f.keepLeases(first) }) //nolint:contextcheck // outlives the context of Start
 	select {
 	case <-first:
 	case <-ctx.Done():
@@ -145,7 +145,8 @@ func (f *Fleet) Leave(ctx context.Context) {
 	f.renewSoon()
 	ctx, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
-	for !f.left() && pause(ctx, retryPause) {
+	for waiting := true; waiting && !f.left(); {
+		waiting = pause(ctx, retryPause)
 	}
 	pause(ctx, retryPause) // for the last answer to be written
 }

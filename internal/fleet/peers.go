@@ -86,7 +86,7 @@ func (p *peer) connected(ctx context.Context) (*rpc.Client, error) {
 	case p.dialling <- struct{}{}:
 		defer func() { <-p.dialling }()
 	case <-ctx.Done():
-		return nil, ctx.Err() //nolint:wrapcheck // the caller's own
+		return nil, ctx.Err()
 	}
 	if client, err := p.connection(); client != nil || err != nil {
 		return client, err
