@@ -90,5 +90,8 @@ func (c *Controller) Import(s State) {
 	}
 	if o := s.Circuit; o != nil && e.breaker.settings.Enabled {
 		e.breaker.takeOver(then, o)
+		e.lock.changes = append(e.lock.changes, webhook.CircuitChange{
+			EndpointID: e.id, TakenOver: true, From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: e.env.time(e.breaker.since), Why: e.breaker.why(),
+		})
 	}
 }

@@ -44,8 +44,10 @@ func (o observer) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progres
 
 // circuitChanged is called when the circuit of an endpoint opens, is probed or closes.
 func (a *App) circuitChanged(c webhook.CircuitChange) {
-	a.metrics.CircuitChanged(string(c.To))
-	a.log.Info("an endpoint's circuit has changed", "endpoint", c.EndpointID, "from", c.From, "to", c.To, "why", c.Why)
+	if !c.TakenOver {
+		a.metrics.CircuitChanged(string(c.To))
+		a.log.Info("an endpoint's circuit has changed", "endpoint", c.EndpointID, "from", c.From, "to", c.To, "why", c.Why)
+	}
 	c.At = byClock(a.store.Now, c.At)
 	a.monitor.CircuitChanged(c)
 }

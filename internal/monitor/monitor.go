@@ -206,6 +206,9 @@ func (m *Monitor) CircuitChanged(c webhook.CircuitChange) {
 	switch {
 	case c.To == webhook.CircuitOpen && c.From == webhook.CircuitClosed:
 		m.outages.opened(c.EndpointID, c.At)
+		if c.TakenOver {
+			return // the other process has announced it
+		}
 		m.events.announce(pendingEvent{endpoint: c.EndpointID, event: webhook.OperationalEvent{
 			Type: webhook.EventCircuitOpened, At: c.At,
 			Summary: explain.CircuitOpened(c.Why),

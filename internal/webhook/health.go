@@ -18,6 +18,7 @@ const (
 // CircuitChange is a change of an endpoint's circuit in one process.
 type CircuitChange struct {
 	EndpointID EndpointID
+	TakenOver  bool // it was open in another process, which has handed it over
 	From, To   CircuitState
 	At         time.Time
 	Why        string // it is not closed: "14 of 20 requests failed, the last with http_503"

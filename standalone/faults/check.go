@@ -86,7 +86,7 @@ func check(l *ledger, r *record, w window, most int) *verdict {
 		c.matched(number, e)
 	}
 	if l.most > most {
-		c.unexpectedf("%d requests at a time to an endpoint that takes %d; the senders together may send %d", l.most, maxInFlight, most)
+		c.unexpectedf("%d requests at a time to an endpoint that takes %d; in this run %d are allowed", l.most, maxInFlight, most)
 	}
 	return c.v
 }

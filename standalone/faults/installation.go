@@ -146,6 +146,9 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 		if kind.name != "worker" {
 			env["EVERPOST_LISTEN"] = "127.0.0.1:0"
 		}
+		if kind.name != "api" {
+			env["EVERPOST_LANE_LISTEN"] = "127.0.0.1:0"
+		}
 		if done, err := processtest.Run(ctx, b.cluster, env, "migrate"); err != nil || done.Code != 0 {
 			return fmt.Errorf("migrate: %w %s", err, done.Stderr)
 		}

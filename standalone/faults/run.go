@@ -78,11 +78,10 @@ func (r run) do(ctx context.Context) (result, error) {
 // mostAtATime is how many requests the capped endpoint may get at a time. Those of a process that has died, or that has given up on a bad
 // link, may still be there.
 func (r run) mostAtATime() int {
-	most := maxInFlight * r.in.shape.senders()
 	if r.class.allowed(r.in.shape) != never || strings.HasPrefix(r.class.name, "receivers-") {
-		return 2 * most
+		return 2 * maxInFlight
 	}
-	return most
+	return maxInFlight
 }
 
 // settle waits until all of the tenant is at rest, and reads the record, with what should have gone and has not.
