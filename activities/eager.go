@@ -42,7 +42,8 @@ type eagerRequest struct {
 
 // SendEagerly sends the first request of a delivery that has just been stored, before its workflow
 // is started, if it can be sent at once. False: nothing is sent, and the workflow's Attempt sends
-// it. SendEagerly does not block.
+// it. Where another process is asked for the permit, its refusal comes later, as EagerStart.NotSent.
+// SendEagerly does not block.
 //
 // The outcome is recorded at once, as the delivery's first attempt. The workflow, in whatever process
 // it runs, finds the outcome or the claim of a slow request: it is started after they were written, and

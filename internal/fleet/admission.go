@@ -173,7 +173,7 @@ func (f *Fleet) acquireOwn(epoch int64, since time.Time, r admission.Request, ac
 	}
 	given := decision.Permit
 	if own {
-		decision.Permit = f.hold(f.lastID.Add(1), heldPermit{r, epoch, asked, given.Timeout(), given})
+		decision.Permit = f.obtain(f.lastID.Add(1), obtainedPermit{r, epoch, asked, given.Timeout(), given})
 	}
 	if decision.Permit == given || decision.Permit == nil {
 		given.Cancel()
@@ -209,8 +209,8 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try b
 		}
 		return deferral(reply.Wait, reply.Reason), true
 	}
-	permit := f.hold(number, heldPermit{r, reply.Epoch, asked, reply.Timeout, nil}) //nolint:contextcheck // see above
-	if permit == nil {                                                              // the owner of now does not know of it
+	permit := f.obtain(number, obtainedPermit{r, reply.Epoch, asked, reply.Timeout, nil}) //nolint:contextcheck // see above
+	if permit == nil {                                                                    // the owner of now does not know of it
 		return admission.Decision{}, false
 	}
 	return admission.Decision{Permit: permit}, true

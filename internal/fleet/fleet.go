@@ -35,7 +35,7 @@ const (
 	// leaseTime is for how long after the beginning of a successful renewal this process admits requests: 2 s less
 	// than the lease holds in the database.
 	leaseTime = 6 * time.Second
-	// usableTime is within which time after it was asked for a permit must be used.
+	// usableTime is how long after it was asked for a permit may be used.
 	usableTime = 5 * time.Second
 	// leavePatience is how long Leave waits.
 	leavePatience = 3 * time.Second
@@ -91,7 +91,7 @@ type Fleet struct {
 	peers     map[string]*peer // by the ids of their processes
 	renewed   time.Time        // the beginning of the last successful renewal
 	share     int
-	held      map[uint64]heldPermit
+	obtained  map[uint64]obtainedPermit
 	given     map[givenID]*givenPermit
 	released  map[int]releasedLane // whose next owner has not asked yet
 	forecasts *cache.Map[webhook.EndpointID, forecast]
@@ -110,7 +110,7 @@ func New(c Config) (*Fleet, error) {
 		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, log: c.Logger,
 		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint},
 		renewNow: make(chan struct{}, 1),
-		peers:    map[string]*peer{}, held: map[uint64]heldPermit{}, given: map[givenID]*givenPermit{}, released: map[int]releasedLane{},
+		peers:    map[string]*peer{}, obtained: map[uint64]obtainedPermit{}, given: map[givenID]*givenPermit{}, released: map[int]releasedLane{},
 		forecasts: cache.NewMap[webhook.EndpointID, forecast](knownForecasts),
 	}
 	f.life, f.end = context.WithCancel(context.Background())

@@ -1,182 +1,15 @@
 package fleet
 
 import (
-	"context"
-	"log/slog"
 	"net"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// table is the table of leases, without the database: internal/postgres/lanes has the real one.
-type table struct {
-	mu        sync.Mutex
-	lanes     [webhook.Lanes]webhook.Lane
-	expires   [webhook.Lanes]time.Time
-	processes map[string]webhook.Process
-	seen      map[string]time.Time
-	cut       map[string]bool // processes that do not reach the database
-}
-
-const tableLease = 8 * time.Second
-
-func (s *table) Renew(_ context.Context, self webhook.Process, release []int) (read webhook.Fleet, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cut[self.ID] {
-		return read, context.DeadlineExceeded
-	}
-	now, mine, live := time.Now(), 0, 0
-	s.processes[self.ID], s.seen[self.ID] = self, now
-	for id, p := range s.processes {
-		if !p.Leaving && now.Sub(s.seen[id]) < tableLease {
-			live++
-		}
-	}
-	read.Share = (webhook.Lanes + live - 1) / max(live, 1)
-	for i := range s.lanes {
-		switch {
-		case s.lanes[i].Owner == self.ID && slices.Contains(release, i):
-			s.lanes[i].Owner, s.expires[i] = "", now
-		case s.lanes[i].Owner == self.ID:
-			s.expires[i] = now.Add(tableLease)
-			mine++
-		}
-	}
-	for i := range s.lanes {
-		free := s.lanes[i].Owner == "" || now.After(s.expires[i])
-		if free && !self.Leaving && mine < read.Share {
-			read.Taken = append(read.Taken, webhook.TakenLane{Lane: i, Epoch: s.lanes[i].Epoch + 1, EndedAgo: min(now.Sub(s.expires[i]), time.Hour)})
-			s.lanes[i] = webhook.Lane{Owner: self.ID, Epoch: s.lanes[i].Epoch + 1}
-			s.expires[i] = now.Add(tableLease)
-			mine++
-		}
-	}
-	read.Lanes = s.lanes
-	for _, p := range s.processes {
-		read.Processes = append(read.Processes, p)
-	}
-	return read, nil
-}
-
-func (s *table) Bury(ctx context.Context, id string) (bool, error) { return true, s.Leave(ctx, id) }
-
-func (s *table) Leave(_ context.Context, id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.processes, id)
-	for i := range s.lanes {
-		if s.lanes[i].Owner == id {
-			s.lanes[i].Owner, s.expires[i] = "", time.Now()
-		}
-	}
-	return nil
-}
-
-// seenBy is the table as a process sees it.
-type seenBy struct {
-	*table
-
-	id string
-}
-
-func (s seenBy) Leave(ctx context.Context, id string) error {
-	s.mu.Lock()
-	cut := s.cut[s.id]
-	s.mu.Unlock()
-	if cut {
-		return context.DeadlineExceeded
-	}
-	return s.table.Leave(ctx, id)
-}
-
-func (s *table) cutOff(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cut[id] = true
-}
-
-func (s *table) ownerOf(id webhook.EndpointID) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lanes[webhook.LaneOf(id)].Owner
-}
-
-func newTable() *table {
-	return &table{processes: map[string]webhook.Process{}, seen: map[string]time.Time{}, cut: map[string]bool{}}
-}
-
-// join starts a process.
-func (s *table) join(t *testing.T, id string) *Fleet {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	controller := admission.New(admission.Config{})
-	f, err := New(Config{
-		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	require.NoError(t, f.Start(t.Context()))
-	t.Cleanup(func() { f.Stop(context.WithoutCancel(t.Context())) })
-	return f
-}
-
-// settled waits until processes have their shares, and agree about the owners.
-func settled(t *testing.T, all ...*Fleet) {
-	t.Helper()
-	share := (webhook.Lanes + len(all) - 1) / len(all)
-	require.Eventually(t, func() bool {
-		sum := 0
-		for _, f := range all {
-			f.mu.Lock()
-			own := 0
-			for i := range f.lanes {
-				if f.lanes[i].own && f.lanes[i].ready {
-					own++
-				}
-				if f.lanes[i].owner == "" || f.lanes[i].owner != all[0].lanes[i].owner {
-					own = webhook.Lanes + 1
-				}
-			}
-			f.mu.Unlock()
-			if own > share {
-				return false
-			}
-			sum += own
-		}
-		return sum == webhook.Lanes
-	}, 20*time.Second, 20*time.Millisecond)
-}
-
-// endpointOf is an endpoint in a lane of a process.
-func endpointOf(t *testing.T, s *table, owner *Fleet) webhook.EndpointID {
-	t.Helper()
-	for range 10_000 {
-		if id := webhook.NewEndpointID(); s.ownerOf(id) == owner.self.ID {
-			return id
-		}
-	}
-	t.Fatal("the process has no lane")
-	return webhook.EndpointID{}
-}
-
-func request(endpoint webhook.EndpointID, most int) admission.Request {
-	return admission.Request{
-		Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint),
-		Limits: admission.Limits{MaxInFlight: most, Rate: 10_000, Timeout: 15 * time.Second}, URL: "https://receiver.example/",
-	}
-}
 
 func TestCapHoldsOverProcesses(t *testing.T) {
 	t.Parallel()
@@ -259,19 +92,23 @@ func TestLeasesEnd(t *testing.T) {
 	endpoint := endpointOf(t, s, a)
 	permit := a.Acquire(t.Context(), request(endpoint, 1)).Permit
 	require.NotNil(t, permit)
+	free := endpointOf(t, s, a)
 	s.cutOff("a")
-	var admittedAt time.Time
+	cut, admitted := time.Now(), time.Duration(0)
 	require.Eventually(t, func() bool {
 		for _, f := range []*Fleet{a, b} {
-			if p := f.TryAcquire(request(endpoint, 1)); p != nil {
-				admittedAt = time.Now()
-				p.Cancel()
-			}
+			require.Nil(t, f.TryAcquire(request(endpoint, 1)))
+		}
+		if p := a.TryAcquire(request(free, 1)); p != nil {
+			admitted = time.Since(cut)
+			p.Cancel()
 		}
 		_, is := b.owner(endpoint)
 		return is
 	}, 15*time.Second, 5*time.Millisecond)
-	require.Zero(t, admittedAt)
+	require.Positive(t, admitted)
+	require.LessOrEqual(t, admitted, leaseTime)
+	require.Greater(t, time.Since(cut), leaseTime+500*time.Millisecond)
 	require.Equal(t, 1, b.controller.Health(endpoint).InFlight)
 	_, own := a.owner(endpoint)
 	require.False(t, own)
@@ -339,6 +176,7 @@ func TestCircuitsMove(t *testing.T) {
 	require.Equal(t, webhook.CircuitOpen, before.Circuit)
 	require.Nil(t, b.Acquire(t.Context(), r).Permit)
 	a.Leave(t.Context())
+	require.Empty(t, a.released, "it waits until its lanes are taken over")
 	require.Eventually(t, func() bool { _, is := b.owner(r.Endpoint); return is }, 5*time.Second, 5*time.Millisecond)
 	after := b.controller.Health(r.Endpoint)
 	require.Equal(t, webhook.CircuitOpen, after.Circuit)
@@ -347,4 +185,57 @@ func TestCircuitsMove(t *testing.T) {
 	require.WithinDuration(t, before.Since, after.Since, 100*time.Millisecond)
 	require.Equal(t, webhook.ReasonCircuitOpen, b.Acquire(t.Context(), r).Reason)
 	require.Equal(t, webhook.ReasonCircuitOpen, a.Acquire(t.Context(), r).Reason)
+}
+
+// What is listed twice, or has ended meanwhile, is counted once, or not at all.
+func TestUnderWayIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	s := newTable()
+	a, b := s.join(t, "a"), s.join(t, "b")
+	settled(t, a, b)
+	endpoint := endpointOf(t, s, a)
+	number := webhook.LaneOf(endpoint)
+	inFlight := func() int { return a.controller.Health(endpoint).InFlight }
+	p := b.Acquire(t.Context(), request(endpoint, 3)).Permit
+	require.NotNil(t, p)
+	a.mu.Lock()
+	epoch := a.lanes[number].epoch
+	a.mu.Unlock()
+	taken := map[int]int64{number: epoch}
+	listed := b.handOver(taken, "a")
+	require.Empty(t, listed.UnderWay, "a has given it itself")
+	earlier := HandOver{UnderWay: []UnderWay{{Number: 1000, Request: request(endpoint, 3), Timeout: time.Second}}}
+	a.takeIn("b", taken, earlier)
+	a.takeIn("b", taken, earlier)
+	require.Equal(t, 2, inFlight())
+	a.takeIn("b", map[int]int64{number: epoch - 1}, HandOver{UnderWay: []UnderWay{{Number: 1001, Request: request(endpoint, 3)}}})
+	require.Equal(t, 2, inFlight(), "of another time as the owner")
+	a.endGiven(givenID{"b", 1002}, number, nil)
+	a.takeIn("b", taken, HandOver{UnderWay: []UnderWay{{Number: 1002, Request: request(endpoint, 3)}}})
+	require.Equal(t, 2, inFlight(), "it has ended")
+
+	a.endGiven(givenID{"b", 1003}, number, nil)
+	late := a.controller.TryAcquire(request(endpoint, 3))
+	require.NotNil(t, late)
+	require.False(t, a.give(givenID{"b", 1003}, endpoint, epoch, late), "its end has come first")
+	late.Cancel()
+	a.endGiven(givenID{"b", 1000}, number, nil)
+	p.Cancel()
+	require.Eventually(t, func() bool { return inFlight() == 0 }, 5*time.Second, 5*time.Millisecond)
+}
+
+// A permit of an owner before the one of now is void: the one of now does not know of it.
+func TestPermitsOfAnEarlierOwnerAreVoid(t *testing.T) {
+	t.Parallel()
+	s := newTable()
+	a, b := s.join(t, "a"), s.join(t, "b")
+	settled(t, a, b)
+	endpoint := endpointOf(t, s, a)
+	number := webhook.LaneOf(endpoint)
+	b.mu.Lock()
+	epoch := b.lanes[number].epoch
+	b.mu.Unlock()
+	require.NotNil(t, b.obtain(1, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
+	require.Len(t, b.handOver(map[int]int64{number: epoch + 1}, "c").UnderWay, 1)
+	require.Nil(t, b.obtain(2, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
 }

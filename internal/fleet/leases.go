@@ -27,7 +27,7 @@ type lane struct {
 	own   bool                // this process is the owner
 	ready bool                // and knows what is under way
 	since time.Time           // when it became the owner
-	ended time.Time           // when the lease before ended
+	ended time.Time           // when the lease of the owner before ended
 	mute  map[string]struct{} // processes that have not said what they have under way
 }
 
@@ -90,7 +90,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 func (f *Fleet) renew() error {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
-	self, released := f.release()
+	self, released := f.giveUp()
 	if len(released) > 0 {
 		f.keepStates(released)
 		f.forgetLanes(released)
@@ -109,9 +109,9 @@ func (f *Fleet) renew() error {
 	return nil
 }
 
-// release gives up the lanes above this process's share, all of them if it is leaving, and those that the database has as this
-// process's without its knowledge: the answer of a renewal was lost.
-func (f *Fleet) release() (self webhook.Process, released []int) {
+// giveUp stops admitting requests in the lanes above this process's share, in all of them if it is leaving, and returns them: the renewal
+// releases them. With them are those that the database has as this process's without its knowledge, because the answer of a renewal was lost.
+func (f *Fleet) giveUp() (self webhook.Process, released []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	most := f.share
@@ -289,8 +289,8 @@ func (f *Fleet) collectAgain(p *peer) {
 	}
 }
 
-// blockedFor is how long no request is admitted to an endpoint because processes that do not answer may have some under way,
-// which an earlier owner has admitted.
+// blockedFor is how long no request is admitted to an endpoint: the owner before may have admitted some for processes that do not answer
+// now. limit is the endpoint's longest timeout.
 func (f *Fleet) blockedFor(id webhook.EndpointID, limit time.Duration) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// heldPermit is a permit that this process has, whoever gave it.
-type heldPermit struct {
+// obtainedPermit is a permit that this process has, from whichever owner.
+type obtainedPermit struct {
 	request admission.Request
 	epoch   int64     // of the lane's owner that gave it
 	asked   time.Time // when it was asked for
@@ -36,29 +36,29 @@ type givenPermit struct {
 // maxAge is how long after it was asked for a permit's request can be under way at most.
 func maxAge(timeout time.Duration) time.Duration { return usableTime + timeout + overtime }
 
-// hold makes the permit of this process for one that an owner has given. Nil if it is void: the lane has had another owner
+// obtain makes the permit of this process for one that an owner has given. Nil if it is void: the lane has had another owner
 // since, which does not know of it.
-func (f *Fleet) hold(number uint64, p heldPermit) *admission.Permit {
+func (f *Fleet) obtain(number uint64, p obtainedPermit) *admission.Permit {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lanes[webhook.LaneOf(p.request.Endpoint)].epoch > p.epoch {
 		return nil
 	}
-	f.held[number] = p
-	return admission.NewPermit(p.timeout, p.asked.Add(usableTime), func(r *admission.Result) { f.endHeld(number, r) })
+	f.obtained[number] = p
+	return admission.NewPermit(p.timeout, p.asked.Add(usableTime), func(r *admission.Result) { f.endObtained(number, r) })
 }
 
-// endHeld ends a permit of this process. If the lane has another owner by now, that one counts the request, too.
-func (f *Fleet) endHeld(number uint64, r *admission.Result) {
+// endObtained ends a permit of this process. If the lane has changed its owner, the new owner counts the request as well, and is told.
+func (f *Fleet) endObtained(number uint64, r *admission.Result) {
 	f.mu.Lock()
-	p := f.held[number]
-	delete(f.held, number)
+	p := f.obtained[number]
+	delete(f.obtained, number)
 	l := &f.lanes[webhook.LaneOf(p.request.Endpoint)]
-	unchanged := l.own && l.epoch == p.epoch
+	sameOwner := l.own && l.epoch == p.epoch
 	f.mu.Unlock()
 	if p.own != nil {
 		end(p.own, r)
-		if unchanged {
+		if sameOwner {
 			return
 		}
 	}
@@ -151,7 +151,7 @@ func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
 			delete(f.released, number)
 		}
 	}
-	for number, p := range f.held {
+	for number, p := range f.obtained {
 		if epoch, is := taken[webhook.LaneOf(p.request.Endpoint)]; is && p.epoch < epoch {
 			h.UnderWay = append(h.UnderWay, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
 		}
@@ -214,9 +214,9 @@ func (f *Fleet) adopt(process string, taken map[int]int64, all []UnderWay) {
 		id := givenID{process, u.Number}
 		f.mu.Lock()
 		_, known := f.given[id]
-		_, held := f.held[u.Number]
+		_, here := f.obtained[u.Number]
 		l := &f.lanes[number]
-		wanted := !known && l.own && l.epoch == taken[number] && (held || process != f.self.ID)
+		wanted := !known && l.own && l.epoch == taken[number] && (here || process != f.self.ID)
 		if wanted {
 			f.given[id] = &givenPermit{permit, number, now.Add(maxAge(u.Timeout) - u.Age)}
 		}
