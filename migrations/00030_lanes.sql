@@ -19,5 +19,9 @@ create table lanes (
 );
 insert into lanes (lane) select generate_series(0, 63);
 
-grant select, insert, update, delete on processes to everpost_worker;
-grant select, update on lanes to everpost_worker;
+alter table processes enable row level security;
+alter table lanes enable row level security;
+grant select, insert, update (leaving, seen_until), delete on processes to everpost_worker;
+grant select, update (owner, epoch, expires_at) on lanes to everpost_worker;
+create policy every_tenant on processes to everpost_worker using (true) with check (true);
+create policy every_tenant on lanes to everpost_worker using (true) with check (true);

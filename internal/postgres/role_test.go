@@ -54,6 +54,7 @@ func granted() map[string]map[string]string {
 			"everpost_schema_version": "select", "events_default": "select", "deliveries_default": "select", "attempts_default": "select",
 			"statistics_minutes": all, "statistics_hours": all, "statistics_writers": all,
 			"statistics_minutes_default": "select", "statistics_hours_default": "select",
+			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select update(epoch,expires_at,owner)",
 		},
 		"public": {},
 	}
@@ -188,7 +189,7 @@ func belongs() map[string]string {
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
 		"attempts":           `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
 		"replay_releases":    `(select r.tenant_id from replays r where r.id = replay_id)`,
-		"statistics_minutes": "tenant_id", "statistics_hours": "tenant_id", "statistics_writers": "null",
+		"statistics_minutes": "tenant_id", "statistics_hours": "tenant_id", "statistics_writers": "null", "processes": "null", "lanes": "null",
 	}
 }
 
