@@ -12,6 +12,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// DeadLetterName is the type of DeadLetterWorkflow in Temporal.
+const DeadLetterName = "DeadLetterWorkflow"
+
 // DeadLetterInput is a delivery that was given up.
 type DeadLetterInput struct {
 	DeliveryState

@@ -50,10 +50,11 @@ type frontend struct {
 	quick func(*workflowservice.StartWorkflowExecutionRequest) bool
 	// begins adds what is started to there.
 	begins bool
-	// By workflow id: attempts of the pending task, if there is one; inputs; reasons of terminations.
+	// By workflow id: attempts of the pending task, if there is one; inputs; reasons of terminations; which keep a dead letter.
 	tries      map[string]int32
 	inputs     map[string]any
 	reasons    map[string]string
+	dead       map[string]bool
 	asked      map[string]int // how often a workflow was described or queried
 	terminated []*workflowservice.TerminateWorkflowExecutionRequest
 	onDescribe func()
@@ -219,6 +220,9 @@ func (f *frontend) DescribeWorkflowExecution(
 	answer := &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
 		Status: status, Execution: &commonpb.WorkflowExecution{WorkflowId: in.GetExecution().GetWorkflowId(), RunId: "a run"},
 	}}
+	if f.dead[in.GetExecution().GetWorkflowId()] {
+		answer.WorkflowExecutionInfo.Type = &commonpb.WorkflowType{Name: workflows.DeadLetterName}
+	}
 	if tries, busy := f.tries[in.GetExecution().GetWorkflowId()]; busy {
 		answer.PendingWorkflowTask = &workflowpb.PendingWorkflowTaskInfo{Attempt: tries}
 	}

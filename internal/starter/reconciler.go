@@ -170,7 +170,7 @@ func (s *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Del
 func (s *Starter) statusOf(ctx context.Context, named *workflow, delivery *webhook.Delivery) (workflowStatus, error) {
 	own := delivery.Ref.WorkflowID()
 	if named.id == own {
-		return named.status, nil
+		return s.statusOfOwn(ctx, named, delivery)
 	}
 	status := named.status
 	if status == statusRunning {
@@ -180,10 +180,19 @@ func (s *Starter) statusOf(ctx context.Context, named *workflow, delivery *webho
 		status = statusNone
 	}
 	handedOver, err := s.inspect(ctx, own)
-	if handedOver.status != statusNone {
-		status = handedOver.status
+	if err == nil && handedOver.status != statusNone {
+		return s.statusOfOwn(ctx, handedOver, delivery)
 	}
 	return status, err
+}
+
+// statusOfOwn returns the status of a delivery's own workflow. It ends one that keeps a dead letter while the store
+// says that the delivery is open, as after PostgreSQL was restored from an older copy.
+func (s *Starter) statusOfOwn(ctx context.Context, own *workflow, delivery *webhook.Delivery) (workflowStatus, error) {
+	if own.status != statusRunning || !own.idle || !own.deadLetter || !delivery.State.Open() {
+		return own.status, nil
+	}
+	return statusClosed, s.terminateOutdated(ctx, own)
 }
 
 // revive starts a delivery's own workflow, unless that or the one that the store names has the

@@ -69,6 +69,79 @@ func TestRevive(t *testing.T) {
 	}
 }
 
+// A workflow that keeps a dead letter does not have an open delivery: PostgreSQL was restored from an older copy. The delivery
+// goes on from the store, also one that the outbox has.
+func TestReviveAheadOfTheStore(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		state        webhook.State
+		shared, busy bool
+		ends         bool
+	}{
+		"open":                          {state: webhook.StateRetrying, ends: true},
+		"open, in a shared workflow":    {state: webhook.StateRetrying, shared: true, ends: true},
+		"open, and it has a task":       {state: webhook.StateRetrying, busy: true},
+		"a dead letter, which is right": {state: webhook.StateDeadLettered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFrontend(t)
+			d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler), KeepDeadLetters: time.Hour})
+			delivery := waitingDelivery()
+			delivery.State, delivery.CompletedAt = test.state, time.Now()
+			own := delivery.Ref.WorkflowID()
+			f.there, f.dead = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]bool{own: true}
+			if test.shared {
+				delivery.WorkflowID = "fanout/it"
+				f.there["fanout/it"] = completed
+			}
+			if test.busy {
+				f.tries = map[string]int32{own: 1}
+			}
+			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
+			if !test.ends {
+				require.Empty(t, f.terminated)
+				require.Empty(t, f.started())
+				return
+			}
+			require.Len(t, f.terminated, 1)
+			require.Equal(t, own, f.terminated[0].GetWorkflowExecution().GetWorkflowId())
+			require.Len(t, f.started(), 1)
+			in := inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput())
+			require.Equal(t, delivery.Progress, in.Progress)
+			require.False(t, in.Terminated, "no person has ended it")
+		})
+	}
+}
+
+// The same for a replay: a workflow that waits does not know the run that the replay has opened.
+func TestRelayReplayAheadOfTheStore(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		relayed    int
+		busy, ends bool
+	}{
+		"it may not have handled the replay yet": {relayed: 1},
+		"it ignores the replay":                  {relayed: 2, ends: true},
+		"it is about to handle it":               {relayed: 2, busy: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFrontend(t)
+			d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+			start := accepted(1).Deliveries[0]
+			start.Run, start.Relayed = 2, test.relayed
+			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
+			if test.busy {
+				f.tries = map[string]int32{start.WorkflowID(): 1}
+			}
+			require.NoError(t, d.startDelivery(t.Context(), start))
+			require.Equal(t, test.ends, len(f.terminated) == 1)
+			require.Len(t, f.signals, 1)
+		})
+	}
+}
+
 func waitingDelivery() webhook.Delivery {
 	start := accepted(1).Deliveries[0]
 	return webhook.Delivery{

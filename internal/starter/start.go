@@ -167,7 +167,7 @@ func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err e
 		// delivery when it is signalled.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		options.EnableEagerStart = false
-		if err := s.terminateIfStuck(ctx, &start); err != nil {
+		if err := s.terminateIfIdle(ctx, &start); err != nil {
 			return err
 		}
 		_, err = s.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.CommandSignal{Run: start.Run}, options,
@@ -176,19 +176,9 @@ func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err e
 	return ignoreAlreadyStarted(err)
 }
 
-// terminateIfStuck ends the workflow that a delivery already has, if that is stuck: a stuck workflow
-// accepts every signal and handles none. It looks only at a delivery that is relayed again.
-func (s *Starter) terminateIfStuck(ctx context.Context, start *webhook.Start) error {
-	if start.Relayed <= 1 {
-		return nil
-	}
-	_, err := s.inspect(ctx, start.WorkflowID())
-	return err
-}
-
-// terminateIfIdle ends the workflow that a held delivery already has, if that is stuck or idle. An idle
-// one does not know that its delivery is held, as after PostgreSQL was restored from an older copy. It
-// looks only at a delivery that is relayed again.
+// terminateIfIdle ends the workflow that a delivery already has, if that is stuck, which accepts every signal and handles
+// none, or idle. An idle one does not know how its delivery stands, as after PostgreSQL or Temporal was restored from an
+// older copy. It looks only at a delivery that is relayed again.
 func (s *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) error {
 	if start.Relayed <= 1 {
 		return nil
@@ -197,7 +187,12 @@ func (s *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) err
 	if err != nil || found.status != statusRunning || !found.idle {
 		return err
 	}
-	s.log.WarnContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started", "workflow", found.id, "run", found.run)
+	return s.terminateOutdated(ctx, found)
+}
+
+// terminateOutdated ends a workflow that waits for something else than its delivery does in the store.
+func (s *Starter) terminateOutdated(ctx context.Context, found *workflow) error {
+	s.log.WarnContext(ctx, "a workflow is not where its delivery is; it is ended, and another one is started", "workflow", found.id, "run", found.run)
 	return s.terminate(ctx, found)
 }
 

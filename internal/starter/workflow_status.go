@@ -34,6 +34,7 @@ type workflow struct {
 	stuck       bool // it was stuck when it was inspected, and was ended
 	taskPending bool // a workflow task waits for a worker, or is under way
 	idle        bool // it has neither a task nor an activity
+	deadLetter  bool // it keeps a dead letter
 
 	mu      sync.Mutex
 	queried bool
@@ -53,6 +54,7 @@ func (s *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	task := described.GetPendingWorkflowTask()
 	found.run, found.taskPending = described.GetWorkflowExecutionInfo().GetExecution().GetRunId(), task != nil
 	found.idle = task == nil && len(described.GetPendingActivities()) == 0
+	found.deadLetter = described.GetWorkflowExecutionInfo().GetType().GetName() == workflows.DeadLetterName
 	switch status := described.GetWorkflowExecutionInfo().GetStatus(); {
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING && task.GetAttempt() < stuckAttempts:
 		found.status = statusRunning
