@@ -33,9 +33,13 @@ func TestHandOver(t *testing.T) {
 		reason string
 		until  time.Duration // when requests are admitted again
 	}{
-		"an open circuit":     {func() Result { return refused(time.Millisecond) }, webhook.ReasonCircuitOpen, time.Minute},
-		"a pause asked for":   {func() Result { r := delivered(time.Millisecond); r.DeferFor = 20 * time.Second; return r }, webhook.ReasonRetryAfter, 20 * time.Second},
-		"a rate limit's hint": {func() Result { r := delivered(time.Millisecond); r.PaceFor = 5 * time.Second; return r }, webhook.ReasonRateLimitHint, 5 * time.Second},
+		"an open circuit": {func() Result { return refused(time.Millisecond) }, webhook.ReasonCircuitOpen, time.Minute},
+		"a pause asked for": {func() Result {
+			return Result{Latency: time.Millisecond, Delivered: true, Answered: true, DeferFor: 20 * time.Second}
+		}, webhook.ReasonRetryAfter, 20 * time.Second},
+		"a rate limit's hint": {func() Result {
+			return Result{Latency: time.Millisecond, Delivered: true, Answered: true, PaceFor: 5 * time.Second}
+		}, webhook.ReasonRateLimitHint, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
