@@ -161,7 +161,7 @@ func (f *Fleet) left() bool {
 		}
 	}
 	for _, p := range f.peers {
-		if !p.process.Leaving {
+		if !p.leaving {
 			return len(f.released) == 0
 		}
 	}

@@ -174,9 +174,9 @@ func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 		switch known := f.peers[process.ID]; {
 		case process.ID == f.self.ID:
 		case known == nil:
-			f.peers[process.ID] = &peer{process: process, fleet: f, dialling: make(chan struct{}, 1)}
+			f.peers[process.ID] = &peer{process: process, fleet: f, leaving: process.Leaving, dialling: make(chan struct{}, 1)}
 		default:
-			known.process.Leaving = process.Leaving
+			known.leaving = process.Leaving
 		}
 	}
 	return gone

@@ -39,6 +39,7 @@ type peer struct {
 	process webhook.Process
 	fleet   *Fleet
 
+	leaving  bool          // it takes no lanes; Fleet.mu guards it
 	dialling chan struct{} // has a value while a connection is being made
 	checking atomic.Bool
 
