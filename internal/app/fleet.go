@@ -45,6 +45,18 @@ func (a *App) makeFleet(ctx context.Context) error {
 
 // startFleet takes this process's share of the lanes.
 func (a *App) startFleet(ctx context.Context) error {
+	a.metrics.Gauge("everpost_lanes_owned", "Lanes whose endpoints' requests this process admits for all, of 64; 0 if it shares no limits.", func() float64 {
+		if a.fleet == nil {
+			return 0
+		}
+		return float64(a.fleet.Owned())
+	})
+	a.metrics.Gauge("everpost_lane_processes", "Processes that share the limits of endpoints, this one included, as it knows them; 0 if it shares none.", func() float64 {
+		if a.fleet == nil {
+			return 0
+		}
+		return float64(a.fleet.Processes())
+	})
 	if a.fleet == nil {
 		return nil
 	}
@@ -54,9 +66,6 @@ func (a *App) startFleet(ctx context.Context) error {
 		return fmt.Errorf("EVERPOST_LANE_ADDRESS: this process does not reach itself there: %w", err)
 	}
 	a.push(phaseLanes, a.fleet.Stop)
-	a.metrics.Gauge("everpost_lanes_owned", "Lanes whose endpoints' requests this process admits, of 64.", func() float64 { return float64(a.fleet.Owned()) })
-	a.metrics.Gauge("everpost_lane_processes", "Processes that share the limits of endpoints, this one included, as it knows them.",
-		func() float64 { return float64(a.fleet.Processes()) })
 	return nil
 }
 
