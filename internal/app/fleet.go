@@ -45,13 +45,13 @@ func (a *App) makeFleet(ctx context.Context) error {
 
 // startFleet takes this process's share of the lanes.
 func (a *App) startFleet(ctx context.Context) error {
-	a.metrics.Gauge("everpost_lanes_owned", "Lanes whose endpoints' requests this process admits for all, of 64; 0 if it shares no limits.", func() float64 {
+	a.metrics.Gauge("everpost_lanes_owned", "Lanes of 64 that this process owns; 0 if it shares no limits.", func() float64 {
 		if a.fleet == nil {
 			return 0
 		}
 		return float64(a.fleet.Owned())
 	})
-	a.metrics.Gauge("everpost_lane_processes", "Processes that share the limits of endpoints, this one included, as it knows them; 0 if it shares none.", func() float64 {
+	a.metrics.Gauge("everpost_lane_processes", "Processes that share the limits of endpoints, this one included; 0 if it shares none.", func() float64 {
 		if a.fleet == nil {
 			return 0
 		}
