@@ -335,7 +335,7 @@ func TestNetworkPolicy(t *testing.T) {
 	require.Equal(t, 1, open)
 	closed := decoded(t, strings.Replace(strings.Replace(everything, "  api: [{namespace", "  api: [] #", 1), "  admin: [{namespace", "  admin: [] #", 1))
 	require.Equal(t, []networkingv1.NetworkPolicyIngressRule{lanes}, get[*networkingv1.NetworkPolicy](t, closed, "NetworkPolicy post-everpost").Spec.Ingress,
-		"nobody else")
+		"no other pod")
 }
 
 func TestValuesAreChecked(t *testing.T) {

@@ -125,7 +125,7 @@ func TestRateAfterATakeOver(t *testing.T) {
 	require.Nil(t, c.TryAcquire(r))
 }
 
-// Deliveries that wait at an endpoint that is dropped do not get reservations that nobody keeps.
+// Deliveries that wait at an endpoint that is dropped do not leave reservations behind.
 func TestDropWhileDeliveriesWait(t *testing.T) {
 	t.Parallel()
 	c := New(Config{})

@@ -14,7 +14,7 @@ import (
 // fleetPatience is how long Start waits for this process's lanes.
 const fleetPatience = 5 * time.Second
 
-// makeFleet lets this process share the limits of endpoints with others, if it is told where they reach it.
+// makeFleet lets this process share the limits of endpoints with others, if EVERPOST_LANE_LISTEN is set.
 func (a *App) makeFleet(ctx context.Context) error {
 	if a.admission == nil || a.options.Config.LaneListen == "" {
 		return nil

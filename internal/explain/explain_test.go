@@ -258,7 +258,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"no owner", deferred(webhook.ReasonNoOwner), WaitsOwner,
-			"Waits because the worker that counts the endpoint's limits did not answer; another takes over within seconds; " +
+			"Waits because the worker that counts the endpoint's limits did not answer in time; another takes over within seconds; " +
 				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
 		},
 		{

@@ -279,7 +279,7 @@ func (s *Situation) deferred() Explanation {
 		e.Code, why = WaitsCapacity, "waits because slow receivers occupy the half of the worker that they may have"
 		e.Remedy = "Add workers, or have the slow receivers answer faster."
 	case webhook.ReasonNoOwner:
-		e.Code, why = WaitsOwner, "waits because the worker that counts the endpoint's limits did not answer; another takes over within seconds"
+		e.Code, why = WaitsOwner, "waits because the worker that counts the endpoint's limits did not answer in time; another takes over within seconds"
 		e.Remedy = "Nothing, unless it lasts: then see the logs of the workers for 'leases' and 'process'."
 	default:
 		e.Code, why = WaitsRate, "waits for its turn"

@@ -50,11 +50,8 @@ func (f *Fleet) Acquire(ctx context.Context, r admission.Request) admission.Deci
 
 // TryAcquire is that of admission.Controller, for the endpoints of this process's lanes. Nil for others.
 func (f *Fleet) TryAcquire(r admission.Request) *admission.Permit {
-	since, epoch, ok := f.ownLane(r.Endpoint)
-	if !ok {
-		return nil
-	}
-	return f.acquireOwn(epoch, since, r, f.try).Permit
+	decision, _ := f.acquireOwn(f.life, r, true)
+	return decision.Permit
 }
 
 // AskEagerly reports whether another process admits the requests to an endpoint, and is likely to admit one now.
@@ -130,56 +127,55 @@ func (f *Fleet) Health(ctx context.Context, id webhook.EndpointID) (webhook.Obse
 	return reply.Observed, err == nil && !reply.NotOwner
 }
 
-// ask asks the owner of an endpoint's lane. False: there is none that answers, or it is about to change.
+// ask asks the owner of an endpoint's lane, without waiting for a reservation if try is set. False: there is no owner that answers, or it
+// is about to change.
 func (f *Fleet) ask(ctx context.Context, r admission.Request, try bool) (admission.Decision, bool) {
-	if since, epoch, ok := f.ownLane(r.Endpoint); ok {
-		acquire := f.acquire(ctx)
-		if try {
-			acquire = f.try
-		}
-		decision := f.acquireOwn(epoch, since, r, acquire) //nolint:contextcheck // a permit outlives ctx, here and below
-		return decision, decision != admission.Decision{}
-	}
 	p, own := f.owner(r.Endpoint)
-	if own || p == nil {
+	switch {
+	case own:
+		return f.acquireOwn(ctx, r, try) //nolint:contextcheck // a permit outlives ctx, here and below
+	case p != nil:
+		return f.askPeer(ctx, p, r, try)
+	}
+	return admission.Decision{}, false
+}
+
+// decide asks this process's controller. False: this process does not own the endpoint's lane, or has lost it meanwhile.
+func (f *Fleet) decide(ctx context.Context, r admission.Request, try bool) (decision admission.Decision, epoch int64, ok bool) {
+	since, epoch, ok := f.ownLane(r.Endpoint)
+	if !ok {
+		return decision, 0, false
+	}
+	if wait := f.blockedFor(r.Endpoint, r.Limits.LongestTimeout()); wait > 0 {
+		return deferral(spread(wait), webhook.ReasonInFlight), epoch, true
+	}
+	r.Since = since
+	if try {
+		decision.Permit = f.controller.TryAcquire(r)
+	} else {
+		decision = f.controller.Acquire(ctx, r)
+	}
+	if decision.Permit == nil {
+		_, now, still := f.ownLane(r.Endpoint)
+		ok = still && now == epoch
+	}
+	return decision, epoch, ok
+}
+
+// acquireOwn asks this process's controller for a permit of this process.
+func (f *Fleet) acquireOwn(ctx context.Context, r admission.Request, try bool) (admission.Decision, bool) {
+	r.Host, r.URL = f.controller.HostOf(r.URL), ""
+	decision, epoch, ok := f.decide(ctx, r, try)
+	own := decision.Permit
+	if !ok || own == nil {
+		return decision, ok
+	}
+	decision.Permit = f.obtain(f.lastID.Add(1), obtainedPermit{r, epoch, time.Now(), own.Timeout(), own})
+	if decision.Permit == nil {
+		own.Cancel()
 		return admission.Decision{}, false
 	}
-	return f.askPeer(ctx, p, r, try)
-}
-
-// acquire and try ask this process's controller.
-func (f *Fleet) acquire(ctx context.Context) func(admission.Request) admission.Decision {
-	return func(r admission.Request) admission.Decision { return f.controller.Acquire(ctx, r) }
-}
-
-func (f *Fleet) try(r admission.Request) admission.Decision {
-	return admission.Decision{Permit: f.controller.TryAcquire(r)}
-}
-
-// acquireOwn asks this process's controller. The decision is empty if the lane was lost meanwhile.
-func (f *Fleet) acquireOwn(epoch int64, since time.Time, r admission.Request, acquire func(admission.Request) admission.Decision) admission.Decision {
-	if wait := f.blockedFor(r.Endpoint, r.Limits.LongestTimeout()); wait > 0 {
-		return deferral(spread(wait), webhook.ReasonInFlight)
-	}
-	r.Host, r.URL, r.Since = f.controller.HostOf(r.URL), "", since
-	decision := acquire(r)
-	asked := time.Now()
-	own := f.stillOwn(r.Endpoint, epoch)
-	if decision.Permit == nil {
-		if !own {
-			return admission.Decision{}
-		}
-		return decision
-	}
-	given := decision.Permit
-	if own {
-		decision.Permit = f.obtain(f.lastID.Add(1), obtainedPermit{r, epoch, asked, given.Timeout(), given})
-	}
-	if decision.Permit == given || decision.Permit == nil {
-		given.Cancel()
-		return admission.Decision{}
-	}
-	return decision
+	return decision, true
 }
 
 // askPeer asks another process.
@@ -188,7 +184,7 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try b
 	r.Host, r.URL = f.controller.HostOf(r.URL), ""
 	reply := &AcquireReply{}
 	abandoned := func() { //nolint:contextcheck // it may still give a permit
-		f.endElsewhere(r.Endpoint, number, webhook.MaxTimeout, nil)
+		f.reportEnd(r.Endpoint, number, webhook.MaxTimeout, nil)
 	}
 	if err := p.call(ctx, methodAcquire, &AcquireArgs{number, r, try}, reply, abandoned); err != nil {
 		if ctx.Err() != nil {

@@ -6,7 +6,7 @@
 // itself is sent by the process that runs the delivery's workflow.
 //
 //	admission  what a process calls: asks its own controller, or the owner
-//	permits    the permits that this process has, and those that it has given to others
+//	permits    the permits that this process has, and those that it has granted to others
 //	leases     keeps the leases, and takes over the requests under way when a lane changes its owner
 //	peers      connections to other processes, and how they know each other
 //	serve      what other processes call
@@ -51,8 +51,8 @@ type Store interface {
 	Renew(ctx context.Context, self webhook.Process, release []int) (webhook.Fleet, error)
 	// Leave removes this process. Its leases end at once.
 	Leave(ctx context.Context, id string) error
-	// Bury removes another process that has ended, unless it was seen lately.
-	Bury(ctx context.Context, id string) (buried bool, err error)
+	// Evict removes another process that has ended, unless it was seen lately.
+	Evict(ctx context.Context, id string) (evicted bool, err error)
 }
 
 // Config configures a Fleet.
@@ -92,7 +92,7 @@ type Fleet struct {
 	renewed   time.Time        // the beginning of the last successful renewal
 	share     int
 	obtained  map[uint64]obtainedPermit
-	given     map[givenID]*givenPermit
+	granted   map[grantID]*grantedPermit
 	released  map[int]releasedLane // whose next owner has not asked yet
 	forecasts *cache.Map[webhook.EndpointID, forecast]
 }
@@ -110,7 +110,7 @@ func New(c Config) (*Fleet, error) {
 		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, log: c.Logger,
 		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint},
 		renewNow: make(chan struct{}, 1),
-		peers:    map[string]*peer{}, obtained: map[uint64]obtainedPermit{}, given: map[givenID]*givenPermit{}, released: map[int]releasedLane{},
+		peers:    map[string]*peer{}, obtained: map[uint64]obtainedPermit{}, granted: map[grantID]*grantedPermit{}, released: map[int]releasedLane{},
 		forecasts: cache.NewMap[webhook.EndpointID, forecast](knownForecasts),
 	}
 	f.life, f.end = context.WithCancel(context.Background())
@@ -145,14 +145,14 @@ func (f *Fleet) Leave(ctx context.Context) {
 	f.renewSoon()
 	ctx, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
-	for waiting := true; waiting && !f.left(); {
+	for waiting := true; waiting && !f.handedOver(); {
 		waiting = pause(ctx, retryPause)
 	}
 	pause(ctx, retryPause) // for the last answer to be written
 }
 
-// left reports whether every lane has another owner that has asked for what it needs, or nobody is there to take them.
-func (f *Fleet) left() bool {
+// handedOver reports whether the next owners of all released lanes have asked for their states, or no other process can take them.
+func (f *Fleet) handedOver() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.lanes {

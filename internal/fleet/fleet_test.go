@@ -13,9 +13,7 @@ import (
 
 func TestCapHoldsOverProcesses(t *testing.T) {
 	t.Parallel()
-	s := newTable()
-	a, b := s.join(t, "a"), s.join(t, "b")
-	settled(t, a, b)
+	s, a, b := twoProcesses(t)
 	endpoint := endpointOf(t, s, a)
 	var permits []*admission.Permit
 	for i := range 6 {
@@ -45,9 +43,7 @@ func TestCapHoldsOverProcesses(t *testing.T) {
 
 func TestLanesMoveWithWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
-	s := newTable()
-	a, b := s.join(t, "a"), s.join(t, "b")
-	settled(t, a, b)
+	s, a, b := twoProcesses(t)
 	endpoint := endpointOf(t, s, a)
 	own, other := a.Acquire(t.Context(), request(endpoint, 2)).Permit, b.Acquire(t.Context(), request(endpoint, 2)).Permit
 	require.NotNil(t, own)
@@ -70,9 +66,7 @@ func TestLanesMoveWithWhatIsUnderWay(t *testing.T) {
 
 func TestPermitsOfAProcessThatEndedAreGivenBack(t *testing.T) {
 	t.Parallel()
-	s := newTable()
-	a, b := s.join(t, "a"), s.join(t, "b")
-	settled(t, a, b)
+	s, a, b := twoProcesses(t)
 	endpoint := endpointOf(t, s, a)
 	require.NotNil(t, b.Acquire(t.Context(), request(endpoint, 1)).Permit)
 	require.Nil(t, a.Acquire(t.Context(), request(endpoint, 1)).Permit)
@@ -86,9 +80,7 @@ func TestPermitsOfAProcessThatEndedAreGivenBack(t *testing.T) {
 // what that process has under way.
 func TestLeasesEnd(t *testing.T) {
 	t.Parallel()
-	s := newTable()
-	a, b := s.join(t, "a"), s.join(t, "b")
-	settled(t, a, b)
+	s, a, b := twoProcesses(t)
 	endpoint := endpointOf(t, s, a)
 	permit := a.Acquire(t.Context(), request(endpoint, 1)).Permit
 	require.NotNil(t, permit)
@@ -126,9 +118,9 @@ func TestMuteProcess(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	s.mu.Lock()
-	s.processes["mute"] = webhook.Process{ID: "mute", Address: listener.Addr().String()} // it accepts connections and does nothing
+	s.processes["unreachable"] = webhook.Process{ID: "unreachable", Address: listener.Addr().String()} // it accepts connections and does nothing
 	for i := range s.lanes {
-		s.lanes[i], s.expires[i] = webhook.Lane{Owner: "mute", Epoch: s.lanes[i].Epoch + 1}, time.Now()
+		s.lanes[i], s.expires[i] = webhook.Lane{Owner: "unreachable", Epoch: s.lanes[i].Epoch + 1}, time.Now()
 	}
 	s.mu.Unlock()
 	require.Eventually(t, func() bool { // a has taken them back
@@ -162,9 +154,7 @@ func TestMuteProcess(t *testing.T) {
 // A circuit stays open when its lane moves.
 func TestCircuitsMove(t *testing.T) {
 	t.Parallel()
-	s := newTable()
-	a, b := s.join(t, "a"), s.join(t, "b")
-	settled(t, a, b)
+	s, a, b := twoProcesses(t)
 	r := request(endpointOf(t, s, a), 5)
 	r.Limits.Breaker = webhook.CircuitBreaker{Enabled: true, MinRequests: 2, Cooldown: 5 * time.Minute}
 	for range 2 {
@@ -190,9 +180,7 @@ func TestCircuitsMove(t *testing.T) {
 // What is listed twice, or has ended meanwhile, is counted once, or not at all.
 func TestUnderWayIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	s := newTable()
-	a, b := s.join(t, "a"), s.join(t, "b")
-	settled(t, a, b)
+	s, a, b := twoProcesses(t)
 	endpoint := endpointOf(t, s, a)
 	number := webhook.LaneOf(endpoint)
 	inFlight := func() int { return a.controller.Health(endpoint).InFlight }
@@ -203,23 +191,23 @@ func TestUnderWayIsCountedOnce(t *testing.T) {
 	a.mu.Unlock()
 	taken := map[int]int64{number: epoch}
 	listed := b.handOver(taken, "a")
-	require.Empty(t, listed.UnderWay, "a has given it itself")
+	require.Empty(t, listed.UnderWay, "a has granted it itself")
 	earlier := HandOver{UnderWay: []UnderWay{{Number: 1000, Request: request(endpoint, 3), Timeout: time.Second}}}
-	a.takeIn("b", taken, earlier)
-	a.takeIn("b", taken, earlier)
+	a.importHandOver("b", taken, earlier)
+	a.importHandOver("b", taken, earlier)
 	require.Equal(t, 2, inFlight())
-	a.takeIn("b", map[int]int64{number: epoch - 1}, HandOver{UnderWay: []UnderWay{{Number: 1001, Request: request(endpoint, 3)}}})
+	a.importHandOver("b", map[int]int64{number: epoch - 1}, HandOver{UnderWay: []UnderWay{{Number: 1001, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "of another time as the owner")
-	a.endGiven(givenID{"b", 1002}, number, nil)
-	a.takeIn("b", taken, HandOver{UnderWay: []UnderWay{{Number: 1002, Request: request(endpoint, 3)}}})
+	a.endGrant(grantID{"b", 1002}, number, nil)
+	a.importHandOver("b", taken, HandOver{UnderWay: []UnderWay{{Number: 1002, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "it has ended")
 
-	a.endGiven(givenID{"b", 1003}, number, nil)
+	a.endGrant(grantID{"b", 1003}, number, nil)
 	late := a.controller.TryAcquire(request(endpoint, 3))
 	require.NotNil(t, late)
-	require.False(t, a.give(givenID{"b", 1003}, endpoint, epoch, late), "its end has come first")
+	require.False(t, a.grant(grantID{"b", 1003}, endpoint, epoch, late), "its end has come first")
 	late.Cancel()
-	a.endGiven(givenID{"b", 1000}, number, nil)
+	a.endGrant(grantID{"b", 1000}, number, nil)
 	p.Cancel()
 	require.Eventually(t, func() bool { return inFlight() == 0 }, 5*time.Second, 5*time.Millisecond)
 }
@@ -227,9 +215,7 @@ func TestUnderWayIsCountedOnce(t *testing.T) {
 // A permit of an owner before the one of now is void: the one of now does not know of it.
 func TestPermitsOfAnEarlierOwnerAreVoid(t *testing.T) {
 	t.Parallel()
-	s := newTable()
-	a, b := s.join(t, "a"), s.join(t, "b")
-	settled(t, a, b)
+	s, a, b := twoProcesses(t)
 	endpoint := endpointOf(t, s, a)
 	number := webhook.LaneOf(endpoint)
 	b.mu.Lock()

@@ -19,16 +19,16 @@ const (
 	askTimeout = time.Second
 )
 
-// lane is what this process knows of a lane.
+// lane is this process's view of a lane.
 type lane struct {
 	owner string // the id of a process; "" for none
 	epoch int64  // the highest that is known
 
-	own   bool                // this process is the owner
-	ready bool                // and knows what is under way
-	since time.Time           // when it became the owner
-	ended time.Time           // when the lease of the owner before ended
-	mute  map[string]struct{} // processes that have not said what they have under way
+	own         bool                // this process is the owner
+	ready       bool                // and has counted what is under way
+	since       time.Time           // when it became the owner
+	ended       time.Time           // when the lease of the owner before ended
+	unreachable map[string]struct{} // processes that have not said what they have under way
 }
 
 // holds reports whether this process's leases hold. The caller holds the lock.
@@ -40,12 +40,6 @@ func (f *Fleet) ownLane(id webhook.EndpointID) (since time.Time, epoch int64, ok
 	defer f.mu.Unlock()
 	l := &f.lanes[webhook.LaneOf(id)]
 	return l.since, l.epoch, l.own && l.ready && f.holds()
-}
-
-// stillOwn reports whether this process has a lane as the owner of the same epoch.
-func (f *Fleet) stillOwn(id webhook.EndpointID, epoch int64) bool {
-	_, now, ok := f.ownLane(id)
-	return ok && now == epoch
 }
 
 // owner returns the process to ask about an endpoint, or that it is this one. Neither: there is none at present.
@@ -93,7 +87,7 @@ func (f *Fleet) renew() error {
 	self, released := f.giveUp()
 	if len(released) > 0 {
 		f.keepStates(released)
-		f.forgetLanes(released)
+		f.dropLanes(released)
 	}
 	began := time.Now()
 	fleet, err := f.store.Renew(ctx, self, released)
@@ -101,8 +95,8 @@ func (f *Fleet) renew() error {
 		return err
 	}
 	taken, lost, gone := f.learn(&fleet, began)
-	f.forgetLanes(lost)
-	f.forgetPeers(gone)
+	f.dropLanes(lost)
+	f.dropPeers(gone)
 	if len(taken) > 0 {
 		f.work.Go(func() { f.takeOver(taken) })
 	}
@@ -142,7 +136,7 @@ func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int6
 	for i := range fleet.Lanes {
 		l, read := &f.lanes[i], &fleet.Lanes[i]
 		if read.Epoch < l.epoch {
-			continue // a new owner has told of itself since
+			continue // a newer owner is known
 		}
 		if l.own && (read.Owner != f.self.ID || read.Epoch != l.epoch) {
 			lost = append(lost, i)
@@ -182,36 +176,36 @@ func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 	return gone
 }
 
-// forgetPeers forgets processes that have ended. Nothing of them is under way.
-func (f *Fleet) forgetPeers(gone []*peer) {
+// dropPeers forgets processes that have ended. Nothing of them is under way.
+func (f *Fleet) dropPeers(gone []*peer) {
 	for _, p := range gone {
 		f.mu.Lock()
 		if f.peers[p.process.ID] == p {
 			delete(f.peers, p.process.ID)
 		}
 		for i := range f.lanes {
-			delete(f.lanes[i].mute, p.process.ID)
+			delete(f.lanes[i].unreachable, p.process.ID)
 		}
 		f.mu.Unlock()
 		p.close()
-		f.endGivenOf(func(id givenID, _ *givenPermit) bool { return id.Process == p.process.ID })
+		f.endGrantsOf(func(id grantID, _ *grantedPermit) bool { return id.Process == p.process.ID })
 	}
 }
 
-// forgetLanes forgets what the controller knows of lanes that are another process's from now on.
-func (f *Fleet) forgetLanes(lanes []int) {
+// dropLanes drops the controller's state of lanes that are another process's from now on.
+func (f *Fleet) dropLanes(lanes []int) {
 	if len(lanes) == 0 {
 		return
 	}
 	f.controller.Drop(func(id webhook.EndpointID) bool { return slices.Contains(lanes, webhook.LaneOf(id)) })
-	f.endGivenOf(func(_ givenID, given *givenPermit) bool { return slices.Contains(lanes, given.lane) })
+	f.endGrantsOf(func(_ grantID, granted *grantedPermit) bool { return slices.Contains(lanes, granted.lane) })
 }
 
 // takeOver finds out what is under way in lanes that this process has taken, and admits requests from then on.
 func (f *Fleet) takeOver(taken map[int]int64) {
-	f.forgetLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
-	f.takeIn(f.self.ID, taken, f.handOver(taken, f.self.ID))
-	mute := f.collect(taken, f.otherProcesses())
+	f.dropLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
+	f.importHandOver(f.self.ID, taken, f.handOver(taken, f.self.ID))
+	unreachable := f.collect(taken, f.otherProcesses())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for number, epoch := range taken {
@@ -219,10 +213,10 @@ func (f *Fleet) takeOver(taken map[int]int64) {
 		if !l.own || l.epoch != epoch {
 			continue
 		}
-		l.ready, l.mute = true, map[string]struct{}{}
-		for _, p := range mute {
+		l.ready, l.unreachable = true, map[string]struct{}{}
+		for _, p := range unreachable {
 			if f.peers[p.process.ID] == p {
-				l.mute[p.process.ID] = struct{}{}
+				l.unreachable[p.process.ID] = struct{}{}
 			}
 		}
 	}
@@ -238,7 +232,7 @@ func (f *Fleet) otherProcesses() (all []*peer) {
 }
 
 // collect asks processes what they have under way in lanes that this process has taken. It returns those that do not answer.
-func (f *Fleet) collect(taken map[int]int64, from []*peer) (mute []*peer) {
+func (f *Fleet) collect(taken map[int]int64, from []*peer) (unreachable []*peer) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, p := range from {
@@ -249,11 +243,11 @@ func (f *Fleet) collect(taken map[int]int64, from []*peer) (mute []*peer) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			mute = append(mute, p) // if it has ended, it is forgotten soon
+			unreachable = append(unreachable, p) // if it has ended, it is forgotten soon
 		})
 	}
 	asking.Wait()
-	return mute
+	return unreachable
 }
 
 func (f *Fleet) collectFrom(taken map[int]int64, p *peer) error {
@@ -263,7 +257,7 @@ func (f *Fleet) collectFrom(taken map[int]int64, p *peer) error {
 	if err := p.call(ctx, methodHandOver, &HandOverArgs{taken}, &reply); err != nil {
 		return err
 	}
-	f.takeIn(p.process.ID, taken, reply)
+	f.importHandOver(p.process.ID, taken, reply)
 	return nil
 }
 
@@ -272,7 +266,7 @@ func (f *Fleet) collectAgain(p *peer) {
 	taken := map[int]int64{}
 	f.mu.Lock()
 	for i := range f.lanes {
-		if _, is := f.lanes[i].mute[p.process.ID]; is {
+		if _, is := f.lanes[i].unreachable[p.process.ID]; is {
 			taken[i] = f.lanes[i].epoch
 		}
 	}
@@ -284,7 +278,7 @@ func (f *Fleet) collectAgain(p *peer) {
 	defer f.mu.Unlock()
 	for i, epoch := range taken {
 		if l := &f.lanes[i]; l.epoch == epoch {
-			delete(l.mute, p.process.ID)
+			delete(l.unreachable, p.process.ID)
 		}
 	}
 }
@@ -295,7 +289,7 @@ func (f *Fleet) blockedFor(id webhook.EndpointID, limit time.Duration) time.Dura
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.lanes[webhook.LaneOf(id)]
-	if len(l.mute) == 0 {
+	if len(l.unreachable) == 0 {
 		return 0
 	}
 	return max(time.Until(l.ended.Add(maxAge(limit))), 0)

@@ -27,7 +27,7 @@ const (
 	dialPause = 200 * time.Millisecond
 	// writeTimeout bounds how long a process that does not read is waited for.
 	writeTimeout = 2 * time.Second
-	// checkTimeout is how long a process may take to answer. Then the connection is closed, so that nobody waits for it.
+	// checkTimeout is how long a process may take to answer. Then the connection is closed, so that no call waits for it.
 	checkTimeout = 2 * time.Second
 )
 
@@ -190,7 +190,7 @@ func (f *Fleet) check(p *peer) {
 	case errors.Is(err, errOwnAddress):
 		f.log.ErrorContext(ctx, "two processes have the same EVERPOST_LANE_ADDRESS: give each one where the others reach it", "address", p.process.Address)
 	case errors.Is(err, errEnded) && f.life.Err() == nil:
-		f.bury(p)
+		f.evict(p)
 	case ctx.Err() != nil:
 		if client, _ := p.connection(); client != nil {
 			p.drop(client)
@@ -198,15 +198,15 @@ func (f *Fleet) check(p *peer) {
 	}
 }
 
-// bury removes a process that has ended. Its requests ended with it, and its lanes are taken by others.
-func (f *Fleet) bury(p *peer) {
+// evict removes a process that has ended. Its requests ended with it, and other processes take its lanes.
+func (f *Fleet) evict(p *peer) {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
-	buried, err := f.store.Bury(ctx, p.process.ID)
-	if err != nil || !buried {
+	evicted, err := f.store.Evict(ctx, p.process.ID)
+	if err != nil || !evicted {
 		return // it is tried again in a second
 	}
-	f.forgetPeers([]*peer{p})
+	f.dropPeers([]*peer{p})
 	f.log.InfoContext(ctx, "a process has ended; others admit the requests to its endpoints", "process", p.process.ID, "address", p.process.Address)
 	f.renewSoon()
 }
@@ -223,7 +223,7 @@ func newIdentity() (identity tls.Certificate, hash [32]byte, err error) {
 	if err != nil {
 		return identity, hash, err //nolint:wrapcheck // the caller says what for
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1)} // nobody looks at more than the hash
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)} // only the hash is compared
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		return identity, hash, err //nolint:wrapcheck // see above

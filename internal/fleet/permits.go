@@ -19,15 +19,15 @@ type obtainedPermit struct {
 	own     *admission.Permit // that of this process's controller; nil if another process gave it
 }
 
-// givenID names a permit: the process that has it, and its number there.
-type givenID struct {
+// grantID names a permit: the process that has it, and its number there.
+type grantID struct {
 	Process string
 	Number  uint64
 }
 
-// givenPermit is a permit of this process's controller that another process has, or one that was given by the owner of a lane
+// grantedPermit is a permit of this process's controller that another process has, or one that was granted by the owner of a lane
 // before this process.
-type givenPermit struct {
+type grantedPermit struct {
 	permit  *admission.Permit // nil: it ended before it was known
 	lane    int
 	expires time.Time // it is no longer under way then, whatever became of it
@@ -36,19 +36,20 @@ type givenPermit struct {
 // maxAge is how long after it was asked for a permit's request can be under way at most.
 func maxAge(timeout time.Duration) time.Duration { return usableTime + timeout + overtime }
 
-// obtain makes the permit of this process for one that an owner has given. Nil if it is void: the lane has had another owner
-// since, which does not know of it.
+// obtain makes the permit of this process for one that an owner has granted. Nil if it is void: the lane has had another owner
+// since, which does not count it, or this process's lease has ended.
 func (f *Fleet) obtain(number uint64, p obtainedPermit) *admission.Permit {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lanes[webhook.LaneOf(p.request.Endpoint)].epoch > p.epoch {
+	l := &f.lanes[webhook.LaneOf(p.request.Endpoint)]
+	if l.epoch > p.epoch || p.own != nil && !(l.own && f.holds()) {
 		return nil
 	}
 	f.obtained[number] = p
 	return admission.NewPermit(p.timeout, p.asked.Add(usableTime), func(r *admission.Result) { f.endObtained(number, r) })
 }
 
-// endObtained ends a permit of this process. If the lane has changed its owner, the new owner counts the request as well, and is told.
+// endObtained ends a permit of this process. If the lane has changed its owner, its new owner counts the request as well, and gets the result.
 func (f *Fleet) endObtained(number uint64, r *admission.Result) {
 	f.mu.Lock()
 	p := f.obtained[number]
@@ -62,21 +63,21 @@ func (f *Fleet) endObtained(number uint64, r *admission.Result) {
 			return
 		}
 	}
-	f.endElsewhere(p.request.Endpoint, number, p.timeout, r)
+	f.reportEnd(p.request.Endpoint, number, p.timeout, r)
 }
 
-// endGiven ends a permit that a process has. One that is not known yet is void when it comes.
-func (f *Fleet) endGiven(id givenID, lane int, r *admission.Result) {
+// endGrant ends a permit that a process has. One that is not known yet is void when it comes.
+func (f *Fleet) endGrant(id grantID, lane int, r *admission.Result) {
 	f.mu.Lock()
-	given := f.given[id]
-	if given == nil {
-		f.given[id] = &givenPermit{lane: lane, expires: time.Now().Add(maxAge(webhook.MaxTimeout))}
+	granted := f.granted[id]
+	if granted == nil {
+		f.granted[id] = &grantedPermit{lane: lane, expires: time.Now().Add(maxAge(webhook.MaxTimeout))}
 	} else {
-		delete(f.given, id)
+		delete(f.granted, id)
 	}
 	f.mu.Unlock()
-	if given != nil && given.permit != nil {
-		end(given.permit, r)
+	if granted != nil && granted.permit != nil {
+		end(granted.permit, r)
 	}
 }
 
@@ -88,15 +89,15 @@ func end(p *admission.Permit, r *admission.Result) {
 	}
 }
 
-// endGivenOf cancels the given permits that which selects.
-func (f *Fleet) endGivenOf(which func(givenID, *givenPermit) bool) {
+// endGrantsOf cancels the granted permits that which selects.
+func (f *Fleet) endGrantsOf(which func(grantID, *grantedPermit) bool) {
 	var gone []*admission.Permit
 	f.mu.Lock()
-	for id, given := range f.given {
-		if which(id, given) {
-			delete(f.given, id)
-			if given.permit != nil {
-				gone = append(gone, given.permit)
+	for id, granted := range f.granted {
+		if which(id, granted) {
+			delete(f.granted, id)
+			if granted.permit != nil {
+				gone = append(gone, granted.permit)
 			}
 		}
 	}
@@ -106,11 +107,11 @@ func (f *Fleet) endGivenOf(which func(givenID, *givenPermit) bool) {
 	}
 }
 
-// endExpired cancels the given permits whose requests cannot be under way any more: the process that had them has
+// endExpired cancels the granted permits whose requests cannot be under way any more: the process that had them has
 // not said so.
 func (f *Fleet) endExpired() {
 	now := time.Now()
-	f.endGivenOf(func(_ givenID, given *givenPermit) bool { return now.After(given.expires) })
+	f.endGrantsOf(func(_ grantID, granted *grantedPermit) bool { return now.After(granted.expires) })
 }
 
 // HandOver is what the new owner of lanes learns from another process.
@@ -157,12 +158,12 @@ func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
 		}
 	}
 	f.mu.Unlock()
-	f.forgetLanes(lost)
+	f.dropLanes(lost)
 	return h
 }
 
-// takeIn takes in what a process hands over of lanes that this process has taken.
-func (f *Fleet) takeIn(process string, taken map[int]int64, h HandOver) {
+// importHandOver takes in what a process hands over of lanes that this process has taken.
+func (f *Fleet) importHandOver(process string, taken map[int]int64, h HandOver) {
 	now := time.Now()
 	for _, s := range h.States {
 		number := webhook.LaneOf(s.Request.Endpoint)
@@ -211,14 +212,14 @@ func (f *Fleet) adopt(process string, taken map[int]int64, all []UnderWay) {
 		number := webhook.LaneOf(u.Request.Endpoint)
 		u.Request.Since = now
 		permit := f.controller.Adopt(u.Request, u.Age, u.Timeout)
-		id := givenID{process, u.Number}
+		id := grantID{process, u.Number}
 		f.mu.Lock()
-		_, known := f.given[id]
+		_, known := f.granted[id]
 		_, here := f.obtained[u.Number]
 		l := &f.lanes[number]
 		wanted := !known && l.own && l.epoch == taken[number] && (here || process != f.self.ID)
 		if wanted {
-			f.given[id] = &givenPermit{permit, number, now.Add(maxAge(u.Timeout) - u.Age)}
+			f.granted[id] = &grantedPermit{permit, number, now.Add(maxAge(u.Timeout) - u.Age)}
 		}
 		f.mu.Unlock()
 		if !wanted {
@@ -227,22 +228,22 @@ func (f *Fleet) adopt(process string, taken map[int]int64, all []UnderWay) {
 	}
 }
 
-// endElsewhere tells the owner of an endpoint's lane that a request has ended, and waits a moment for its answer, so that
-// what follows a failure holds before the failure is recorded. Until the owner knows, or the permit expires, the slot is taken.
-func (f *Fleet) endElsewhere(endpoint webhook.EndpointID, number uint64, timeout time.Duration, r *admission.Result) {
+// reportEnd reports the end of a request to the owner of the endpoint's lane. It waits a moment for the answer, so that a circuit is
+// open before the failure that opens it is recorded. The slot stays taken until the report arrives, or the permit expires.
+func (f *Fleet) reportEnd(endpoint webhook.EndpointID, number uint64, timeout time.Duration, r *admission.Result) {
 	args := EndArgs{Number: number, Endpoint: endpoint}
 	if r != nil {
 		args.Sent, args.Result = true, *r
 	}
 	ctx, cancel := context.WithTimeout(f.life, endPatience)
 	defer cancel()
-	if f.tryEnd(ctx, &args) {
+	if f.tryReportEnd(ctx, &args) {
 		return
 	}
 	f.work.Go(func() {
 		ctx, cancel := context.WithTimeout(f.life, maxAge(timeout))
 		defer cancel()
-		for !f.tryEnd(ctx, &args) {
+		for !f.tryReportEnd(ctx, &args) {
 			if !pause(ctx, retryPause) {
 				return
 			}
@@ -250,15 +251,15 @@ func (f *Fleet) endElsewhere(endpoint webhook.EndpointID, number uint64, timeout
 	})
 }
 
-// tryEnd tells the owner once. To be told again does no harm.
-func (f *Fleet) tryEnd(ctx context.Context, args *EndArgs) (done bool) {
+// tryReportEnd sends one report. A repeated one does no harm.
+func (f *Fleet) tryReportEnd(ctx context.Context, args *EndArgs) (done bool) {
 	p, own := f.owner(args.Endpoint)
 	if own {
 		var r *admission.Result
 		if args.Sent {
 			r = &args.Result
 		}
-		f.endGiven(givenID{f.self.ID, args.Number}, webhook.LaneOf(args.Endpoint), r)
+		f.endGrant(grantID{f.self.ID, args.Number}, webhook.LaneOf(args.Endpoint), r)
 		return true
 	}
 	if p == nil {

@@ -105,7 +105,7 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
 	within, end := context.WithTimeout(ctx, handshakeTimeout)
 	defer end()
 	if err := conn.HandshakeContext(within); err != nil {
-		return // the other side knows
+		return // the other side gets the error, too
 	}
 	id, known := f.processOf(conn.ConnectionState())
 	if !known {
@@ -144,35 +144,20 @@ type service struct {
 // Acquire asks for a permit.
 func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
 	f, r := s.fleet, args.Request
-	since, epoch, ok := f.ownLane(r.Endpoint)
+	decision, epoch, ok := f.decide(s.ctx, r, args.Try)
 	if !ok {
 		reply.NotOwner = true
 		return nil
 	}
-	if wait := f.blockedFor(r.Endpoint, r.Limits.LongestTimeout()); wait > 0 {
-		reply.Wait, reply.Reason = spread(wait), webhook.ReasonInFlight
-		return nil
-	}
-	r.Since = since
-	var decision admission.Decision
-	if args.Try {
-		decision.Permit = f.controller.TryAcquire(r)
-	} else {
-		decision = f.controller.Acquire(s.ctx, r)
-	}
 	reply.Forecast = f.ownForecast(r.Endpoint)
 	if decision.Permit == nil {
-		if !f.stillOwn(r.Endpoint, epoch) {
-			reply.NotOwner = true
-			return nil
-		}
 		reply.Wait, reply.Reason = decision.Wait, decision.Reason
 		if !args.Try && decision.Held() {
 			f.onHeld(r.Endpoint)
 		}
 		return nil
 	}
-	if !f.give(givenID{s.process, args.Number}, r.Endpoint, epoch, decision.Permit) {
+	if !f.grant(grantID{s.process, args.Number}, r.Endpoint, epoch, decision.Permit) {
 		decision.Permit.Cancel()
 		reply.NotOwner = true
 		return nil
@@ -181,8 +166,8 @@ func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
 	return nil
 }
 
-// give notes that a process has a permit, and returns false if the lane was lost meanwhile.
-func (f *Fleet) give(id givenID, endpoint webhook.EndpointID, epoch int64, permit *admission.Permit) bool {
+// grant notes that a process has a permit, and returns false if the lane was lost meanwhile.
+func (f *Fleet) grant(id grantID, endpoint webhook.EndpointID, epoch int64, permit *admission.Permit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	number := webhook.LaneOf(endpoint)
@@ -190,11 +175,11 @@ func (f *Fleet) give(id givenID, endpoint webhook.EndpointID, epoch int64, permi
 	if !l.own || l.epoch != epoch || !f.holds() {
 		return false
 	}
-	if _, ended := f.given[id]; ended {
-		delete(f.given, id)
+	if _, ended := f.granted[id]; ended {
+		delete(f.granted, id)
 		return false
 	}
-	f.given[id] = &givenPermit{permit, number, time.Now().Add(maxAge(permit.Timeout()))}
+	f.granted[id] = &grantedPermit{permit, number, time.Now().Add(maxAge(permit.Timeout()))}
 	return true
 }
 
@@ -209,7 +194,7 @@ func (s *service) End(args *EndArgs, reply *EndReply) error {
 	if args.Sent {
 		result = &args.Result
 	}
-	f.endGiven(givenID{s.process, args.Number}, webhook.LaneOf(args.Endpoint), result)
+	f.endGrant(grantID{s.process, args.Number}, webhook.LaneOf(args.Endpoint), result)
 	reply.Forecast = f.ownForecast(args.Endpoint)
 	return nil
 }

@@ -69,7 +69,7 @@ func (s *table) Renew(_ context.Context, self webhook.Process, release []int) (r
 	return read, nil
 }
 
-func (s *table) Bury(ctx context.Context, id string) (bool, error) { return true, s.Leave(ctx, id) }
+func (s *table) Evict(ctx context.Context, id string) (bool, error) { return true, s.Leave(ctx, id) }
 
 func (s *table) Leave(_ context.Context, id string) error {
 	s.mu.Lock()
@@ -176,4 +176,13 @@ func request(endpoint webhook.EndpointID, most int) admission.Request {
 		Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint),
 		Limits: admission.Limits{MaxInFlight: most, Rate: 10_000, Timeout: 15 * time.Second}, URL: "https://receiver.example/",
 	}
+}
+
+// twoProcesses are two that have shared the lanes.
+func twoProcesses(t *testing.T) (s *table, a, b *Fleet) {
+	t.Helper()
+	s = newTable()
+	a, b = s.join(t, "a"), s.join(t, "b")
+	settled(t, a, b)
+	return s, a, b
 }

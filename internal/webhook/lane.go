@@ -16,7 +16,7 @@ type Process struct {
 	Leaving     bool     // it stops, and takes no lanes
 }
 
-// Lane is who owns a lane. The owner admits the requests to its endpoints, for all processes.
+// Lane says which process owns a lane. The owner admits the requests to its endpoints, for all processes.
 type Lane struct {
 	Owner string // the id of a process; "" if the lane has none
 	Epoch int64  // rises with each new owner

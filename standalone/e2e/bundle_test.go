@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +46,14 @@ func eventually(ctx context.Context, t *testing.T, missing func() string) {
 			require.FailNow(t, "a condition was not met in time", lack)
 		case <-time.After(tick):
 		}
+	}
+}
+
+// needsTime leaves a test to make test-long.
+func needsTime(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("EVERPOST_TEST_LONG") == "" {
+		t.Skip(why + ": set EVERPOST_TEST_LONG")
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/processtest"
 )
 
@@ -71,6 +72,23 @@ func ownInstance(t *testing.T, further settings) *instance {
 	t.Helper()
 	in := ownHome(t)
 	in.env = in.env.With(further)
+	require.NoError(t, in.start(contextFor(t, startPatience)))
+	return in
+}
+
+// ownDatabase is a started instance for one test alone, on a PostgreSQL that goes on without it.
+func ownDatabase(t *testing.T) *instance {
+	t.Helper()
+	in := ownHome(t)
+	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if in.process != nil && in.process.Running() {
+			require.NoError(t, in.process.Terminate())
+		}
+		require.NoError(t, database.Stop(context.Background()))
+	})
+	in.env = in.env.With(settings{"EVERPOST_DATABASE_URL": database.URL(localpg.Database)})
 	require.NoError(t, in.start(contextFor(t, startPatience)))
 	return in
 }

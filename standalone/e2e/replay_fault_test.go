@@ -114,9 +114,7 @@ func TestReplayWhileTemporalIsAway(t *testing.T) {
 // history grows with their number.
 func TestReplayOfManyDeadLetters(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("EVERPOST_TEST_LONG") == "" {
-		t.Skip("100,000 deliveries: set EVERPOST_TEST_LONG")
-	}
+	needsTime(t, "100,000 deliveries")
 	many := 100_000
 	if given := os.Getenv("EVERPOST_TEST_DEAD_LETTERS"); given != "" {
 		var err error

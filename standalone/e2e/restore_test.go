@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,14 +19,6 @@ import (
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/receivertest"
 )
-
-// needsTime leaves a test to make test-long: each starts installations of its own, for a minute or more.
-func needsTime(t *testing.T) {
-	t.Helper()
-	if os.Getenv("EVERPOST_TEST_LONG") == "" {
-		t.Skip("a minute or more: set EVERPOST_TEST_LONG")
-	}
-}
 
 // copied is a delivery of which the database is copied. Each has an endpoint of its own.
 type copied struct {
@@ -266,7 +257,7 @@ func (d *disaster) requireAllDelivered(lost func(*copied) int) {
 
 // Everpost's database is restored from a copy, and Temporal is ahead of it.
 func TestRestoredDatabase(t *testing.T) {
-	needsTime(t)
+	needsTime(t, "a minute or more")
 	t.Parallel()
 	d := newDisaster(t, "restored")
 	backup := d.backUp()
@@ -325,7 +316,7 @@ func TestRestoredDatabase(t *testing.T) {
 
 // Temporal is lost, and Everpost goes on with an empty one.
 func TestTemporalLost(t *testing.T) {
-	needsTime(t)
+	needsTime(t, "a minute or more")
 	t.Parallel()
 	d := newDisaster(t, "lost")
 	d.in.process.Kill()
@@ -347,7 +338,7 @@ func TestTemporalLost(t *testing.T) {
 
 // Temporal is restored from a copy, and the database is ahead of it: nothing is sent twice.
 func TestTemporalBehind(t *testing.T) {
-	needsTime(t)
+	needsTime(t, "a minute or more")
 	t.Parallel()
 	in := ownHome(t)
 	server, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})

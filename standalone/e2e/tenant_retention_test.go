@@ -1,17 +1,14 @@
 package e2e_test
 
 import (
-	"context"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
@@ -19,17 +16,7 @@ import (
 // process removes it when it starts.
 func TestTenantRetention(t *testing.T) {
 	t.Parallel()
-	in := ownHome(t)
-	store, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if in.process != nil && in.process.Running() {
-			require.NoError(t, in.process.Terminate())
-		}
-		require.NoError(t, store.Stop(context.Background()))
-	})
-	in.env = in.env.With(settings{"EVERPOST_DATABASE_URL": store.URL(localpg.Database)})
-	require.NoError(t, in.start(contextFor(t, startPatience)))
+	in := ownDatabase(t)
 	r := newReceiver(t)
 	short, long := newBundle(t, in, in.client(), "short"), newBundle(t, in, in.client(), "long")
 	short.ask(http.StatusOK, http.MethodPatch, "", `{"retention":{"payloads":"1h","attempts":"1h","deliveries":"24h"}}`, nil)

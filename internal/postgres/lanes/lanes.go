@@ -15,7 +15,7 @@ import (
 const (
 	// leaseTime is for how long a lease holds after it was renewed, by the database's clock.
 	leaseTime = 8 * time.Second
-	// unseenTime is for how long a process was not seen that is believed to have ended.
+	// unseenTime is how long a process must have gone without a renewal to be evicted.
 	unseenTime = 3 * time.Second
 	// rememberTime is for how long a process that was not seen is remembered: it may have requests under way, of
 	// webhook.MaxTimeout at most.
@@ -28,8 +28,8 @@ type Lanes struct{ core *postgres.Core }
 // New makes a Lanes.
 func New(s *postgres.Core) *Lanes { return &Lanes{s} }
 
-// Renew notes that a process runs, gives up the lanes in release, renews its leases of the others, even one that has ended if nobody
-// took the lane, and takes lanes without an owner up to its share.
+// Renew notes that a process runs, gives up the lanes in release, renews its leases of the others, even one that has ended if no
+// other process took the lane, and takes lanes without an owner up to its share.
 func (s *Lanes) Renew(ctx context.Context, self webhook.Process, release []int) (fleet webhook.Fleet, err error) {
 	err = s.core.AsWorker().InTx(ctx, "renew the leases of lanes", func(ctx context.Context, tx pgx.Tx) error {
 		fleet = webhook.Fleet{}
@@ -115,9 +115,9 @@ func (s *Lanes) Leave(ctx context.Context, id string) error {
 	return err
 }
 
-// Bury removes a process at whose address nothing listens any more, unless it was seen lately: then something else refused the
+// Evict removes a process at whose address nothing listens any more, unless it was seen lately: then something else refused the
 // connection. Its leases end at once.
-func (s *Lanes) Bury(ctx context.Context, id string) (buried bool, err error) {
+func (s *Lanes) Evict(ctx context.Context, id string) (evicted bool, err error) {
 	return s.remove(ctx, id, unseenTime)
 }
 

@@ -59,7 +59,7 @@ func TestOneProcessTakesAllLanes(t *testing.T) {
 	for i := range read.Lanes {
 		require.Equal(t, webhook.Lane{Owner: "a", Epoch: 1}, read.Lanes[i])
 	}
-	require.Equal(t, time.Hour, read.Taken[0].EndedAgo, "nobody had it before")
+	require.Equal(t, time.Hour, read.Taken[0].EndedAgo, "it had no owner before")
 	require.Empty(t, renew(t, s, a).Taken)
 }
 
@@ -86,7 +86,7 @@ func TestLanesAreShared(t *testing.T) {
 	require.Len(t, renew(t, s, c).Taken, 32)
 }
 
-// An outage of the database ends leases. Who comes back first has its own again, if nobody took them.
+// An outage of the database ends leases. A process that comes back has its lanes again, unless another one has taken them.
 func TestLeasesThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)
@@ -116,9 +116,9 @@ func TestRemovedProcess(t *testing.T) {
 	s, _ := storetest.SetupStore(t)
 	a, b := process("a"), process("b")
 	renew(t, s, a)
-	buried, err := s.Lanes.Bury(t.Context(), "a")
+	evicted, err := s.Lanes.Evict(t.Context(), "a")
 	require.NoError(t, err)
-	require.False(t, buried, "it was just seen")
+	require.False(t, evicted, "it was just seen")
 	require.Equal(t, []webhook.Process{a, b}, renew(t, s, b).Processes)
 	require.NoError(t, s.Lanes.Leave(t.Context(), "a"))
 	require.NoError(t, s.Lanes.Leave(t.Context(), "a"))
@@ -128,9 +128,9 @@ func TestRemovedProcess(t *testing.T) {
 
 	_, err = s.Pool().Exec(t.Context(), `update processes set seen_until = now() + interval '4900 milliseconds'`) // seen 3.1 s ago
 	require.NoError(t, err)
-	buried, err = s.Lanes.Bury(t.Context(), "b")
+	evicted, err = s.Lanes.Evict(t.Context(), "b")
 	require.NoError(t, err)
-	require.True(t, buried)
+	require.True(t, evicted)
 	require.Len(t, renew(t, s, a).Taken, webhook.Lanes)
 }
 
