@@ -93,7 +93,7 @@ type App struct {
 
 	store      *stores.DB
 	admission  *admission.Controller // nil without a worker
-	fleet      *fleet.Fleet          // nil if this process counts the limits of endpoints for itself
+	fleet      *fleet.Fleet          // nil if this process sends, and counts the limits of endpoints for itself
 	monitor    *monitor.Monitor      // nil without a worker
 	statistics *statistics.Recorder  // nil without a worker
 	health     *monitor.View
@@ -304,9 +304,11 @@ func (a *App) starterConfig() starter.Config {
 		c.HeldStore, c.Deletions = a.store.Held, a.store.Tenants
 	}
 	switch {
+	case !o.Worker:
+		c.Forwarder = a.fleet
 	case a.fleet != nil:
 		c.Admission = a.fleet
-	case a.admission != nil:
+	default:
 		c.Admission = a.admission
 	}
 	return c

@@ -14,9 +14,14 @@ import (
 // fleetPatience is how long Start waits for this process's lanes.
 const fleetPatience = 5 * time.Second
 
-// makeFleet lets this process share the limits of endpoints with others, if EVERPOST_LANE_LISTEN is set.
-func (a *App) makeFleet(ctx context.Context) error {
-	if a.admission == nil || a.options.Config.LaneListen == "" {
+// makeFleet lets this process share the limits of endpoints with others, if EVERPOST_LANE_LISTEN is set. A process without a worker
+// forwards to those that do.
+func (a *App) makeFleet(ctx context.Context) (err error) {
+	if !a.options.Worker {
+		a.fleet, err = fleet.New(fleet.Config{Store: a.store.Lanes, ID: rand.Text(), Logger: a.log})
+		return err
+	}
+	if a.options.Config.LaneListen == "" {
 		return nil
 	}
 	listener, err := listen(a.life, "EVERPOST_LANE_LISTEN", a.options.Config.LaneListen) //nolint:contextcheck // outlives the context of Start
@@ -35,7 +40,9 @@ func (a *App) makeFleet(ctx context.Context) error {
 		Health: func(id webhook.EndpointID) webhook.Observation {
 			return observedBy(a.store.Now, a.admission.Health(id))
 		},
-		OnHeld: func(id webhook.EndpointID) { a.starter.NoteHeld(id) }, Logger: a.log,
+		OnHeld:      func(id webhook.EndpointID) { a.starter.NoteHeld(id) },
+		OnForwarded: func(event webhook.Accepted) []webhook.DeliveryID { return a.starter.Forwarded(event) },
+		Logger:      a.log,
 	})
 	if err != nil {
 		_ = listener.Close()

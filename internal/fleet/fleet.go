@@ -5,8 +5,11 @@
 // to the endpoints in it. A process that is to send a request asks the owner for a permit, and tells it the result. The request
 // itself is sent by the process that runs the delivery's workflow.
 //
+// A process that sends nothing, an API, owns no lanes. It forwards the deliveries that it stores to the owners.
+//
 //	admission  what a process calls: asks its own controller, or the owner
 //	permits    the permits that this process has, and those that it has granted to others
+//	forward    new deliveries, from an API to the owner, which starts them
 //	leases     keeps the leases, and takes over the requests under way when a lane changes its owner
 //	peers      connections to other processes, and how they know each other
 //	serve      what other processes call
@@ -58,27 +61,31 @@ type Store interface {
 // Config configures a Fleet.
 type Config struct {
 	Store      Store
-	Controller *admission.Controller // for the lanes of this process
+	Controller *admission.Controller // for the lanes of this process; nil if it owns none, as Listener
 	ID         string                // of this process; unique among all that ever ran
 	Listener   net.Listener          // for the other processes; the fleet closes it
-	Address    string                // where they reach it
+	Address    string                // where they reach it; "" if it owns no lanes
 	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
 	Health func(webhook.EndpointID) webhook.Observation
 	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait. May be nil.
 	OnHeld func(webhook.EndpointID)
-	Logger *slog.Logger
+	// OnForwarded starts deliveries that another process has forwarded, and returns those that it does not start. Nil if this process
+	// owns no lanes.
+	OnForwarded func(webhook.Accepted) (refused []webhook.DeliveryID)
+	Logger      *slog.Logger
 }
 
 // Fleet is this process among those that share the limits of endpoints. Start it once, and Leave and Stop it once.
 type Fleet struct {
-	store      Store
-	controller *admission.Controller
-	self       webhook.Process
-	identity   tls.Certificate
-	listener   net.Listener
-	health     func(webhook.EndpointID) webhook.Observation
-	onHeld     func(webhook.EndpointID)
-	log        *slog.Logger
+	store       Store
+	controller  *admission.Controller // nil in a process that owns no lanes, as listener
+	self        webhook.Process
+	identity    tls.Certificate
+	listener    net.Listener
+	health      func(webhook.EndpointID) webhook.Observation
+	onHeld      func(webhook.EndpointID)
+	onForwarded func(webhook.Accepted) []webhook.DeliveryID
+	log         *slog.Logger
 
 	life     context.Context //nolint:containedctx // of all goroutines; ended by Stop
 	end      context.CancelFunc
@@ -88,8 +95,9 @@ type Fleet struct {
 
 	mu        sync.Mutex
 	lanes     [webhook.Lanes]lane
-	peers     map[string]*peer // by the ids of their processes
-	renewed   time.Time        // the beginning of the last successful renewal
+	peers     map[string]*peer    // that may own lanes, by the ids of their processes
+	callers   map[[32]byte]string // ids of processes that own no lanes, by the hashes of their certificates
+	renewed   time.Time           // the beginning of the last successful renewal
 	share     int
 	obtained  map[uint64]obtainedPermit
 	granted   map[grantID]*grantedPermit
@@ -107,7 +115,8 @@ func New(c Config) (*Fleet, error) {
 		c.OnHeld = func(webhook.EndpointID) {}
 	}
 	f := &Fleet{
-		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, log: c.Logger,
+		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, onForwarded: c.OnForwarded,
+		log:      c.Logger,
 		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint},
 		renewNow: make(chan struct{}, 1),
 		peers:    map[string]*peer{}, obtained: map[uint64]obtainedPermit{}, granted: map[grantID]*grantedPermit{}, released: map[int]releasedLane{},
@@ -120,13 +129,15 @@ func New(c Config) (*Fleet, error) {
 // Start listens to the other processes and takes this process's share of the lanes. It waits until ctx ends for the first
 // renewal, and goes on trying after that. The error is that this process cannot be reached at its address.
 func (f *Fleet) Start(ctx context.Context) error {
-	f.work.Go(f.accept)
-	conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
-	if err != nil {
-		f.Stop(ctx)
-		return err
+	if f.listener != nil {
+		f.work.Go(f.accept)
+		conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
+		if err != nil {
+			f.Stop(ctx)
+			return err
+		}
+		_ = conn.Close()
 	}
-	_ = conn.Close()
 	first := make(chan struct{})
 	f.work.Go(func() { f.keepLeases(first) }) //nolint:contextcheck // outlives the context of Start
 	select {
@@ -171,11 +182,16 @@ func (f *Fleet) handedOver() bool {
 // Stop ends everything. No request may be under way any more.
 func (f *Fleet) Stop(ctx context.Context) {
 	f.end()
-	_ = f.listener.Close()
+	if f.listener != nil {
+		_ = f.listener.Close()
+	}
 	for _, p := range f.otherProcesses() {
 		p.close()
 	}
 	f.work.Wait()
+	if f.self.Address == "" {
+		return // it has no leases, and its row is removed a minute later
+	}
 	if err := f.store.Leave(ctx, f.self.ID); err != nil {
 		f.log.WarnContext(ctx, "the leases of this process were not given up; they end by themselves", "error", err)
 	}
@@ -193,10 +209,13 @@ func (f *Fleet) Owned() (n int) {
 	return n
 }
 
-// Processes is how many processes share the limits, this one included.
+// Processes is how many processes share the limits.
 func (f *Fleet) Processes() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.self.Address == "" {
+		return len(f.peers)
+	}
 	return len(f.peers) + 1
 }
 

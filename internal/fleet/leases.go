@@ -65,7 +65,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 			close(first)
 			first = nil
 		case err != nil && f.life.Err() == nil && !failing:
-			f.log.WarnContext(f.life, "the leases of endpoints' lanes were not renewed; it is tried again every second", "error", err)
+			f.log.WarnContext(f.life, "this process was not registered, and the leases of its lanes were not renewed; it tries again every second", "error", err)
 		}
 		failing = err != nil
 		f.endExpired()
@@ -164,9 +164,12 @@ func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 			gone = append(gone, p)
 		}
 	}
+	f.callers = map[[32]byte]string{}
 	for _, process := range all {
 		switch known := f.peers[process.ID]; {
 		case process.ID == f.self.ID:
+		case process.Address == "":
+			f.callers[process.Certificate] = process.ID
 		case known == nil:
 			f.peers[process.ID] = &peer{process: process, fleet: f, leaving: process.Leaving, dialling: make(chan struct{}, 1)}
 		default:

@@ -45,9 +45,14 @@ type peer struct {
 
 	mu       sync.Mutex
 	client   *rpc.Client // nil while there is no connection
+	answers  bool        // a call on it was answered
 	failedAt time.Time
 	failure  error
 	closed   bool
+
+	forwards     []forwarding // wait to be forwarded
+	forwardBytes int          // of their payloads
+	forwarding   bool         // runForwards runs
 }
 
 // call calls a method. If ctx ends first, abandoned is called once the method has ended.
@@ -75,6 +80,9 @@ func (p *peer) call(ctx context.Context, method string, args, reply any, abandon
 		}
 		return fmt.Errorf("ask %s: %w", p.process.Address, call.Error)
 	}
+	p.mu.Lock()
+	p.answers = p.answers || p.client == client
+	p.mu.Unlock()
 	return nil
 }
 
@@ -138,7 +146,7 @@ func (p *peer) dial(ctx context.Context) (net.Conn, error) {
 func (p *peer) drop(client *rpc.Client) {
 	p.mu.Lock()
 	if p.client == client {
-		p.client = nil
+		p.client, p.answers = nil, false
 	}
 	p.mu.Unlock()
 	_ = client.Close()
@@ -189,7 +197,7 @@ func (f *Fleet) check(p *peer) {
 		f.collectAgain(p)
 	case errors.Is(err, errOwnAddress):
 		f.log.ErrorContext(ctx, "two processes have the same EVERPOST_LANE_ADDRESS: give each one where the others reach it", "address", p.process.Address)
-	case errors.Is(err, errEnded) && f.life.Err() == nil:
+	case errors.Is(err, errEnded) && f.life.Err() == nil && f.self.Address != "":
 		f.evict(p)
 	case ctx.Err() != nil:
 		if client, _ := p.connection(); client != nil {
@@ -278,5 +286,6 @@ func (f *Fleet) processOf(s tls.ConnectionState) (id string, known bool) {
 			return id, true
 		}
 	}
-	return "", false
+	id, known = f.callers[hash]
+	return id, known
 }

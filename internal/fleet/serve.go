@@ -18,6 +18,7 @@ const (
 	methodAcquire  = serviceName + ".Acquire"
 	methodEnd      = serviceName + ".End"
 	methodForget   = serviceName + ".Forget"
+	methodForward  = serviceName + ".Forward"
 	methodHandOver = serviceName + ".HandOver"
 	methodHealth   = serviceName + ".Health"
 

@@ -26,6 +26,8 @@ type table struct {
 	processes map[string]webhook.Process
 	seen      map[string]time.Time
 	cut       map[string]bool // processes that do not reach the database
+
+	forwarded func(to string, event webhook.Accepted) (refused []webhook.DeliveryID)
 }
 
 const tableLease = 8 * time.Second
@@ -39,7 +41,7 @@ func (s *table) Renew(_ context.Context, self webhook.Process, release []int) (r
 	now, mine, live := time.Now(), 0, 0
 	s.processes[self.ID], s.seen[self.ID] = self, now
 	for id, p := range s.processes {
-		if !p.Leaving && now.Sub(s.seen[id]) < tableLease {
+		if !p.Leaving && p.Address != "" && now.Sub(s.seen[id]) < tableLease {
 			live++
 		}
 	}
@@ -55,7 +57,7 @@ func (s *table) Renew(_ context.Context, self webhook.Process, release []int) (r
 	}
 	for i := range s.lanes {
 		free := s.lanes[i].Owner == "" || now.After(s.expires[i])
-		if free && !self.Leaving && mine < read.Share {
+		if free && !self.Leaving && self.Address != "" && mine < read.Share {
 			read.Taken = append(read.Taken, webhook.TakenLane{Lane: i, Epoch: s.lanes[i].Epoch + 1, EndedAgo: min(now.Sub(s.expires[i]), time.Hour)})
 			s.lanes[i] = webhook.Lane{Owner: self.ID, Epoch: s.lanes[i].Epoch + 1}
 			s.expires[i] = now.Add(tableLease)
@@ -116,6 +118,19 @@ func newTable() *table {
 	return &table{processes: map[string]webhook.Process{}, seen: map[string]time.Time{}, cut: map[string]bool{}}
 }
 
+func (s *table) setForwarded(forwarded func(to string, event webhook.Accepted) []webhook.DeliveryID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forwarded = forwarded
+}
+
+func (s *table) forward(to string, event webhook.Accepted) []webhook.DeliveryID {
+	s.mu.Lock()
+	forwarded := s.forwarded
+	s.mu.Unlock()
+	return forwarded(to, event)
+}
+
 // join starts a process.
 func (s *table) join(t *testing.T, id string) *Fleet {
 	t.Helper()
@@ -124,7 +139,7 @@ func (s *table) join(t *testing.T, id string) *Fleet {
 	controller := admission.New(admission.Config{})
 	f, err := New(Config{
 		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),
-		Logger: slog.New(slog.DiscardHandler),
+		OnForwarded: func(event webhook.Accepted) []webhook.DeliveryID { return s.forward(id, event) }, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	require.NoError(t, f.Start(t.Context()))

@@ -89,7 +89,41 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, uses)
 
+	worker := webhook.Process{ID: "worker", Address: "10.0.0.1:8082"}
+	_, err = owner.Lanes.Renew(ctx, worker, []int{})
+	require.NoError(t, err)
+	for range 2 {
+		fleet, err := s.Lanes.Renew(ctx, webhook.Process{ID: "api"}, []int{})
+		require.NoError(t, err)
+		require.Len(t, fleet.Processes, 2)
+		require.Equal(t, webhook.Lane{Owner: "worker", Epoch: 1}, fleet.Lanes[0])
+		require.Empty(t, fleet.Taken)
+	}
+
 	// And what it does not.
+	worker.ID = "another"
+	_, err = s.Lanes.Renew(ctx, worker, []int{})
+	require.ErrorContains(t, err, "not a member of everpost_worker")
+	for change, want := range map[string]string{
+		`insert into processes (id, address, certificate, leaving, seen_until) values ('another', '10.0.0.2:8082', '', false, now())`: "row-level security",
+		`update lanes set owner = 'api'`:                          "permission denied",
+		`update processes set address = '' where id = 'worker'`:   "permission denied",
+		`update processes set leaving = true where id = 'worker'`: "",
+		`delete from processes where id = 'worker'`:               "",
+	} {
+		tx, err := owner.Pool().Begin(ctx)
+		require.NoError(t, err)
+		_, err = tx.Exec(ctx, `set local role everpost_operator`)
+		require.NoError(t, err)
+		changed, err := tx.Exec(ctx, change)
+		if want != "" {
+			require.ErrorContains(t, err, want, change)
+		} else {
+			require.NoError(t, err, change)
+		}
+		require.Zero(t, changed.RowsAffected(), change)
+		require.NoError(t, tx.Rollback(ctx))
+	}
 	_, err = s.TakeStarts(ctx, 10)
 	require.ErrorContains(t, err, "not a member of everpost_worker")
 	_, err = s.Claim(ctx, storetest.ClaimOf(owner.deliveries["other"], 1, "me", time.Minute))

@@ -47,24 +47,62 @@ func (s *Starter) Reserve(ctx context.Context, tenantID string, n int) (release 
 	}
 }
 
-// Accepted queues deliveries that have just been committed. It never blocks and never fails: what
+// Accepted queues deliveries that have just been committed, or forwards them. It never blocks and never fails: what
 // does not fit into the queue, or comes after Stop, is started by the relay.
 func (s *Starter) Accepted(all ...webhook.Accepted) {
 	if s.temporalDown.Load() || s.stopping() {
 		return
 	}
 	for _, event := range all {
-		for _, start := range event.Deliveries {
-			// All times count from before the commit, as the relay's do, however long the commit took.
-			if s.localWorker && !s.isScheduled(&start) {
-				s.fresh.put(start.DeliveryID, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
-				if s.sendEagerly(start) {
-					continue
-				}
-			}
-			s.enqueue(&start)
+		if s.forwarder != nil {
+			s.forward(event)
+			continue
+		}
+		for i := range event.Deliveries {
+			s.accept(&event, &event.Deliveries[i])
 		}
 	}
+}
+
+// accept sends the first request of a delivery eagerly, or queues its start.
+func (s *Starter) accept(event *webhook.Accepted, start *webhook.Start) {
+	// All times count from before the commit, as the relay's do, however long the commit took.
+	if s.localWorker && !s.isScheduled(start) {
+		s.fresh.put(start.DeliveryID, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
+		if s.sendEagerly(*start) {
+			return
+		}
+	}
+	s.enqueue(start)
+}
+
+// forward forwards the deliveries of an event, and queues those that no other process takes. Meanwhile they count as queued.
+func (s *Starter) forward(event webhook.Accepted) {
+	for i := range event.Deliveries {
+		s.permits.Overdraw(event.Deliveries[i].TenantID, 1)
+	}
+	s.forwarder.Forward(event, func(start webhook.Start, refused bool) {
+		s.permits.Release(start.TenantID, 1)
+		if refused {
+			s.enqueue(&start)
+		}
+	})
+}
+
+// Forwarded accepts deliveries that another process has committed and forwarded. It returns those that this process does not start:
+// their tenants' queues are full, Temporal is not available, or this process stops.
+func (s *Starter) Forwarded(event webhook.Accepted) (refused []webhook.DeliveryID) {
+	for i := range event.Deliveries {
+		start := &event.Deliveries[i]
+		if s.temporalDown.Load() || s.stopping() || !s.permits.TryAcquire(start.TenantID) {
+			refused = append(refused, start.DeliveryID)
+			continue
+		}
+		start.ReceivedAt = time.Now().Add(min(start.CreatedAt.Sub(s.now()), 0))
+		s.accept(&event, start)
+		s.permits.Release(start.TenantID, 1)
+	}
+	return refused
 }
 
 // enqueue queues a delivery for its start. It returns false if the queue is full; then the relay

@@ -102,3 +102,87 @@ func TestEndpointCountsFollowTheQueue(t *testing.T) {
 		require.Empty(t, d.endpointQueue.n)
 	})
 }
+
+// forwards collects what is forwarded.
+type forwards struct {
+	events []webhook.Accepted
+	done   func(start webhook.Start, refused bool)
+}
+
+func (f *forwards) Forward(event webhook.Accepted, done func(webhook.Start, bool)) {
+	f.events, f.done = append(f.events, event), done
+}
+
+// New deliveries are forwarded, and count as queued until another process has them. This process starts only those that are refused.
+func TestForward(t *testing.T) {
+	t.Parallel()
+	to := &forwards{}
+	d := setup(t, Config{Forwarder: to})
+	event := accepted(2)
+	d.Accepted(event)
+	require.Equal(t, []webhook.Accepted{event}, to.events)
+	require.Equal(t, 2, d.permits.Held("acme"))
+	require.Zero(t, d.Waiting())
+
+	to.done(event.Deliveries[0], false)
+	require.Equal(t, 1, d.permits.Held("acme"))
+	to.done(event.Deliveries[1], true)
+	require.Equal(t, 1, d.permits.Held("acme"))
+	require.Equal(t, refsOf(event.Deliveries[1:]), refsOf(d.nextBatch()))
+	d.Stop()
+	d.Accepted(accepted(1))
+	require.Len(t, to.events, 1, "the relay starts it")
+}
+
+// A process with a worker accepts what others have stored as if it had stored it itself.
+func TestForwarded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked []activities.AttemptInput
+		sends := true
+		d := New(Config{LocalWorker: true, QueueLength: 4, Now: func() time.Time { return time.Now().Add(time.Hour) }}) // the database's clock
+		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
+			asked = append(asked, in)
+			return sends
+		}})
+		forwarded := func(n int, age time.Duration) webhook.Accepted {
+			event := accepted(n)
+			for i := range event.Deliveries {
+				event.Deliveries[i].CreatedAt, event.Deliveries[i].ReceivedAt = d.now().Add(-age), time.Time{}
+			}
+			return event
+		}
+		event := forwarded(1, time.Second)
+		require.Empty(t, d.Forwarded(event))
+		require.Len(t, asked, 1)
+		require.Equal(t, time.Now().Add(-time.Second), event.Deliveries[0].ReceivedAt, "by this process's clock")
+		time.Sleep(tokenLife - time.Second - time.Millisecond)
+		_, ok := d.fresh.Take(event.Deliveries[0].DeliveryID)
+		require.True(t, ok, "its payload is at hand")
+
+		old := forwarded(1, tokenLife)
+		require.Empty(t, d.Forwarded(old))
+		_, ok = d.fresh.Take(old.Deliveries[0].DeliveryID)
+		require.False(t, ok, "the relay may have it")
+		early := forwarded(1, -time.Second)
+		require.Empty(t, d.Forwarded(early))
+		require.Equal(t, time.Now(), early.Deliveries[0].ReceivedAt, "clocks are not exact")
+
+		sends = false
+		many := forwarded(4, 0)
+		require.Equal(t, idsOf(many.Deliveries[2:]), d.Forwarded(many), "the tenant's part of the queue is full")
+		require.Equal(t, 2, d.Waiting())
+		d.temporalDown.Store(true)
+		require.Equal(t, idsOf(event.Deliveries), d.Forwarded(event), "Temporal is not available")
+		d.temporalDown.Store(false)
+		d.Stop()
+		require.Equal(t, idsOf(event.Deliveries), d.Forwarded(event), "this process stops")
+	})
+}
+
+func idsOf(starts []webhook.Start) (ids []webhook.DeliveryID) {
+	for i := range starts {
+		ids = append(ids, starts[i].DeliveryID)
+	}
+	return ids
+}

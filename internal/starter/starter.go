@@ -65,6 +65,8 @@ type Config struct {
 
 	// Admission is that of this process's worker; nil without one.
 	Admission AdmissionForecast
+	// Forwarder forwards new deliveries from a process without a worker; nil if this process starts all of them.
+	Forwarder Forwarder
 	// StartLoops is the number of start loops. Defaults to 1: then deliveries that arrive during a
 	// start share the next one.
 	StartLoops int
@@ -97,6 +99,12 @@ type Requests interface {
 	Probe(ctx context.Context, id webhook.EndpointID) error
 }
 
+// Forwarder forwards new deliveries to the processes that admit the requests to their endpoints: *fleet.Fleet.
+type Forwarder interface {
+	// Forward does not block. It calls done once for each delivery; refused says that this process is to start it.
+	Forward(event webhook.Accepted, done func(start webhook.Start, refused bool))
+}
+
 // Starter starts and signals workflows. Start it once, Stop it once.
 type Starter struct {
 	client    client.Client
@@ -105,6 +113,7 @@ type Starter struct {
 	converter converter.DataConverter
 	tracer    *tracing.Tracer
 	admission AdmissionForecast        // nil without a worker
+	forwarder Forwarder                // nil with a worker
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
 	// Each may be nil; its loop then does not run.
@@ -156,7 +165,7 @@ func New(c Config) *Starter {
 	}
 	s := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, converter: c.Converter,
-		tracer: c.Tracer, admission: c.Admission,
+		tracer: c.Tracer, admission: c.Admission, forwarder: c.Forwarder,
 		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore, deletions: c.Deletions,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),

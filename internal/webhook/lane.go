@@ -8,10 +8,10 @@ const Lanes = 64
 // LaneOf is the lane that an endpoint belongs to. The last byte of an id is random.
 func LaneOf(id EndpointID) int { return int(id[len(id)-1]) % Lanes }
 
-// Process is a process that shares the limits of endpoints with others.
+// Process is a process that shares the limits of endpoints with others, or forwards deliveries to those that do.
 type Process struct {
 	ID          string
-	Address     string   // where the others reach it, "10.1.2.3:8082"
+	Address     string   // where the others reach it, "10.1.2.3:8082"; "" for one that owns no lanes
 	Certificate [32]byte // the SHA-256 hash of its certificate
 	Leaving     bool     // it stops, and takes no lanes
 }

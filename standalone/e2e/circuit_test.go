@@ -48,7 +48,6 @@ func (b *bundle) circuit(ep endpoint) string {
 // What a person retries while the circuit is open is the probe, also before its first attempt.
 func TestRetryWithAnOpenCircuit(t *testing.T) {
 	t.Parallel()
-	needsOwnAdmission(t)
 	for name, command := range map[string]string{"retry": "retry", "reschedule to now": "reschedule"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +67,6 @@ func TestRetryWithAnOpenCircuit(t *testing.T) {
 // While one request is the probe, a retry of another is refused, with what it would wait for.
 func TestRetryWhileAnotherIsTheProbe(t *testing.T) {
 	t.Parallel()
-	needsOwnAdmission(t)
 	b, r, ep, failed, putOff := tripped(t)
 	r.Hold()
 	b.command(http.StatusAccepted, putOff.ID, "retry", nil)
@@ -92,7 +90,6 @@ func TestRetryWhileAnotherIsTheProbe(t *testing.T) {
 // A person closes the circuit: the oldest that waits is tried at once.
 func TestCloseCircuit(t *testing.T) {
 	t.Parallel()
-	needsOwnAdmission(t)
 	b, r, ep, failed, _ := tripped(t)
 	var closed struct {
 		ProbeDeliveryID string `json:"probe_delivery_id"`

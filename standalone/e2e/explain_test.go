@@ -272,7 +272,6 @@ func TestExplanationsOfABusyEndpoint(t *testing.T) {
 // What waits for an open circuit says since when, why, and when the probe goes.
 func TestExplanationsOfAnOpenCircuit(t *testing.T) {
 	t.Parallel()
-	needsOwnAdmission(t)
 	b, _, ep, _, waits := tripped(t)
 	why := `open since ` + clock + ` after 2 of 2 requests failed, the last with 503; `
 	b.requireExplained(waits, "waits_circuit",

@@ -67,7 +67,6 @@ func (b *bundle) waitLong(ep endpoint, reason string) (found delivery) {
 // A delivery that waits for the rate of its endpoint, or for a pause that its receiver asked for, says so.
 func TestExplanationsOfPacing(t *testing.T) {
 	t.Parallel()
-	needsOwnAdmission(t)
 	b, r := setup(t), newReceiver(t)
 	limited := b.endpoint(r, "/limited", fieldsOf{"event_types": []string{"a.limited"}, "rate_limit_per_second": 1})
 	b.postMany("a.limited", 100)

@@ -29,19 +29,18 @@ type Lanes struct{ core *postgres.Core }
 func New(s *postgres.Core) *Lanes { return &Lanes{s} }
 
 // Renew notes that a process runs, gives up the lanes in release, renews its leases of the others, even one that has ended if no
-// other process took the lane, and takes lanes without an owner up to its share.
+// other process took the lane, and takes lanes without an owner up to its share. It does only the first for a process that owns no lanes.
 func (s *Lanes) Renew(ctx context.Context, self webhook.Process, release []int) (fleet webhook.Fleet, err error) {
+	if self.Address == "" {
+		return s.register(ctx, self)
+	}
 	err = s.core.AsWorker().InTx(ctx, "renew the leases of lanes", func(ctx context.Context, tx pgx.Tx) error {
 		fleet = webhook.Fleet{}
 		batch := &pgx.Batch{}
-		batch.Queue(`
-			insert into processes (id, address, certificate, leaving, seen_until) values ($1, $2, $3, $4, now() + $5::bigint * interval '1 millisecond')
-			on conflict (id) do update set leaving = excluded.leaving, seen_until = excluded.seen_until`,
-			self.ID, self.Address, self.Certificate[:], self.Leaving, leaseTime.Milliseconds())
-		batch.Queue(`delete from processes where seen_until < now() - $1::bigint * interval '1 millisecond'`, rememberTime.Milliseconds())
+		note(batch, self)
 		batch.Queue(`update lanes set owner = null, expires_at = now() where owner = $1 and lane = any($2)`, self.ID, release)
 		batch.Queue(`update lanes set expires_at = now() + $2::bigint * interval '1 millisecond' where owner = $1`, self.ID, leaseTime.Milliseconds())
-		batch.Queue(`select ceil($1::numeric / greatest(count(*), 1))::int from processes where not leaving and seen_until > now()`, webhook.Lanes).
+		batch.Queue(`select ceil($1::numeric / greatest(count(*), 1))::int from processes where not leaving and address <> '' and seen_until > now()`, webhook.Lanes).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&fleet.Share) })
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
@@ -57,6 +56,32 @@ func (s *Lanes) Renew(ctx context.Context, self webhook.Process, release []int) 
 		return webhook.Fleet{}, err
 	}
 	return fleet, nil
+}
+
+// register notes that a process runs which owns no lanes, in the role of an API.
+func (s *Lanes) register(ctx context.Context, self webhook.Process) (fleet webhook.Fleet, err error) {
+	err = s.core.AsOperator().InTx(ctx, "register with the owners of lanes", func(ctx context.Context, tx pgx.Tx) error {
+		fleet = webhook.Fleet{}
+		batch := &pgx.Batch{}
+		note(batch, self)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return err
+		}
+		return read(ctx, tx, &fleet)
+	})
+	if err != nil {
+		return webhook.Fleet{}, err
+	}
+	return fleet, nil
+}
+
+// note notes that a process runs, and removes those that have ended without saying so.
+func note(batch *pgx.Batch, self webhook.Process) {
+	batch.Queue(`
+		insert into processes (id, address, certificate, leaving, seen_until) values ($1, $2, $3, $4, now() + $5::bigint * interval '1 millisecond')
+		on conflict (id) do update set leaving = excluded.leaving, seen_until = excluded.seen_until`,
+		self.ID, self.Address, self.Certificate[:], self.Leaving, leaseTime.Milliseconds())
+	batch.Queue(`delete from processes where seen_until < now() - $1::bigint * interval '1 millisecond'`, rememberTime.Milliseconds())
 }
 
 // take takes lanes whose leases have ended, until the process has its share.

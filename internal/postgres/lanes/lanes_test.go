@@ -111,6 +111,26 @@ func TestLeasesThatHaveEnded(t *testing.T) {
 	require.Equal(t, []webhook.Process{b}, renew(t, s, b).Processes)
 }
 
+// A process without an address owns no lanes. No other process waits for it, and its row is removed when it has ended.
+func TestProcessWithoutLanes(t *testing.T) {
+	t.Parallel()
+	s, _ := storetest.SetupStore(t)
+	api, a := process("api"), process("a")
+	api.Address = ""
+	read := renew(t, s, api)
+	require.Empty(t, read.Taken)
+	read = renew(t, s, a)
+	require.Equal(t, webhook.Lanes, read.Share)
+	require.Len(t, read.Taken, webhook.Lanes)
+	read = renew(t, s, api)
+	require.Equal(t, []webhook.Process{a, api}, read.Processes)
+	require.Equal(t, webhook.Lane{Owner: "a", Epoch: 1}, read.Lanes[0])
+
+	_, err := s.Pool().Exec(t.Context(), `update processes set seen_until = now() - interval '61 seconds' where id = 'api'`)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.Process{a}, renew(t, s, a).Processes)
+}
+
 func TestRemovedProcess(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)

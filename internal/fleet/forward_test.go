@@ -1,0 +1,253 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"maps"
+	"net"
+	"net/rpc"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// receivedEvents are what processes were forwarded, by their ids.
+type receivedEvents struct {
+	mu     sync.Mutex
+	events map[string][]webhook.Accepted
+}
+
+func (r *receivedEvents) add(to string, event webhook.Accepted) []webhook.DeliveryID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events[to] = append(r.events[to], event)
+	return nil
+}
+
+func (r *receivedEvents) of(to string) []webhook.Accepted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events[to])
+}
+
+// outcomes collects what became of forwarded deliveries: whether each was refused.
+type outcomes struct {
+	mu  sync.Mutex
+	all map[webhook.DeliveryID]bool
+}
+
+func (o *outcomes) done(t *testing.T) func(webhook.Start, bool) {
+	t.Helper()
+	return func(start webhook.Start, refused bool) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if _, twice := o.all[start.DeliveryID]; twice {
+			t.Error("done was called twice")
+		}
+		o.all[start.DeliveryID] = refused
+	}
+}
+
+// wait waits until all n deliveries have an outcome.
+func (o *outcomes) wait(t *testing.T, n int) map[webhook.DeliveryID]bool {
+	t.Helper()
+	var all map[webhook.DeliveryID]bool
+	require.Eventually(t, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		all = maps.Clone(o.all)
+		return len(all) == n
+	}, 10*time.Second, 5*time.Millisecond)
+	return all
+}
+
+func newOutcomes() *outcomes { return &outcomes{all: map[webhook.DeliveryID]bool{}} }
+
+func startTo(endpoint webhook.EndpointID) webhook.Start {
+	event := webhook.NewEventID()
+	return webhook.Start{
+		Ref: webhook.Ref{DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint, TenantID: "acme", EventType: "order.paid"},
+		Run: 1, CreatedAt: time.Now().UTC().Truncate(time.Microsecond), ReceivedAt: time.Now(), GiveUpAt: time.Now().UTC().Add(time.Hour).Round(0),
+		Trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+	}
+}
+
+func eventTo(endpoints ...webhook.EndpointID) webhook.Accepted {
+	payload := []byte(`{"id":1}`)
+	event := webhook.Accepted{Event: webhook.Event{ID: webhook.NewEventID()}, Payload: payload, SHA256: sha256.Sum256(payload)}
+	for _, endpoint := range endpoints {
+		event.Deliveries = append(event.Deliveries, startTo(endpoint))
+	}
+	return event
+}
+
+// joinAPI starts a process that owns no lanes, and waits until it is connected to the others.
+func (s *table) joinAPI(t *testing.T, others ...*Fleet) *Fleet {
+	t.Helper()
+	f, err := New(Config{Store: seenBy{s, "api"}, ID: "api", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, f.Start(t.Context()))
+	t.Cleanup(func() { f.Stop(context.WithoutCancel(t.Context())) })
+	require.Eventually(t, func() bool {
+		connected := 0
+		for _, p := range f.otherProcesses() {
+			p.mu.Lock()
+			if p.answers {
+				connected++
+			}
+			p.mu.Unlock()
+		}
+		return connected == len(others)
+	}, 10*time.Second, 5*time.Millisecond)
+	return f
+}
+
+func TestForward(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	received := &receivedEvents{events: map[string][]webhook.Accepted{}}
+	s.setForwarded(received.add)
+	api := s.joinAPI(t, a, b)
+	require.Equal(t, 2, api.Processes())
+	require.Equal(t, 2, a.Processes(), "an API shares no limits")
+
+	event := eventTo(endpointOf(t, s, a), endpointOf(t, s, b), endpointOf(t, s, b))
+	out := newOutcomes()
+	api.Forward(event, out.done(t))
+	for _, refused := range out.wait(t, 3) {
+		require.False(t, refused)
+	}
+	for i := range event.Deliveries {
+		event.Deliveries[i].ReceivedAt = event.Deliveries[i].ReceivedAt.Round(0).UTC() // it means nothing in another process
+	}
+	for id, deliveries := range map[string][]webhook.Start{"a": event.Deliveries[:1], "b": event.Deliveries[1:]} {
+		got := received.of(id)
+		require.Len(t, got, 1)
+		for i := range got[0].Deliveries {
+			got[0].Deliveries[i].ReceivedAt = got[0].Deliveries[i].ReceivedAt.UTC()
+		}
+		require.Equal(t, webhook.Accepted{Deliveries: deliveries, Payload: event.Payload, SHA256: event.SHA256}, got[0])
+	}
+}
+
+// What comes while a message is under way is in the next one. It is bounded.
+func TestForwardsAreBounded(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	received := &receivedEvents{events: map[string][]webhook.Accepted{}}
+	begun, goOn := make(chan struct{}, 1), make(chan struct{})
+	s.setForwarded(func(to string, event webhook.Accepted) []webhook.DeliveryID {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+		<-goOn
+		return received.add(to, event)
+	})
+	api := s.joinAPI(t, a, b)
+	endpoint := endpointOf(t, s, a)
+	large := func() webhook.Accepted {
+		event := eventTo(endpoint)
+		event.Payload = make([]byte, webhook.MaxPayloadBytes)
+		return event
+	}
+	first, out := newOutcomes(), newOutcomes()
+	api.Forward(large(), first.done(t))
+	<-begun
+	fit := maxForwardingBytes / webhook.MaxPayloadBytes
+	for range fit + 3 {
+		api.Forward(large(), out.done(t))
+	}
+	refused := out.wait(t, 3)
+	require.NotContains(t, slices.Collect(maps.Values(refused)), false, "there is no room for these")
+	p, _ := api.owner(endpoint)
+	batch, client := p.nextForwards()
+	require.Len(t, batch, maxForwardedBytes/webhook.MaxPayloadBytes)
+	require.NotNil(t, client)
+	finishAll(batch, nil, false)
+	close(goOn)
+	out.wait(t, fit+3)
+	first.wait(t, 1)
+	require.Len(t, received.of("a"), 1+fit-len(batch))
+}
+
+func TestForwardsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	api := s.joinAPI(t, a, b)
+	event := eventTo(endpointOf(t, s, a), endpointOf(t, s, a))
+	yes, no := event.Deliveries[0].DeliveryID, event.Deliveries[1].DeliveryID
+	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return []webhook.DeliveryID{no} })
+	out := newOutcomes()
+	api.Forward(event, out.done(t))
+	require.Equal(t, map[webhook.DeliveryID]bool{yes: false, no: true}, out.wait(t, 2), "the owner does not start it")
+
+	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return nil })
+	reply := &ForwardReply{}
+	require.NoError(t, (&service{b, t.Context(), "api"}).Forward(&ForwardArgs{[]webhook.Accepted{event}}, reply))
+	require.ElementsMatch(t, []webhook.DeliveryID{yes, no}, reply.Refused, "it is not the owner")
+
+	refusedAtOnce := func(why string) {
+		t.Helper()
+		out := newOutcomes()
+		api.Forward(event, out.done(t))
+		require.Equal(t, map[webhook.DeliveryID]bool{yes: true, no: true}, out.all, why)
+	}
+	p, _ := api.owner(event.Deliveries[0].EndpointID)
+	require.NotNil(t, p)
+	p.mu.Lock()
+	p.answers = false
+	p.mu.Unlock()
+	refusedAtOnce("a connection that has not answered may be refused")
+	api.mu.Lock()
+	api.lanes[webhook.LaneOf(event.Deliveries[0].EndpointID)].owner = ""
+	api.mu.Unlock()
+	refusedAtOnce("the lane has no owner")
+	api.end()
+	refusedAtOnce("this process stops")
+}
+
+// A delivery that the owner may have is not started by another process as well.
+func TestForwardsWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	api := s.joinAPI(t, a, b)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID {
+		close(begun)
+		<-goOn
+		return nil
+	})
+	defer close(goOn)
+	event, waiting := eventTo(endpointOf(t, s, a)), eventTo(endpointOf(t, s, a))
+	out, later := newOutcomes(), newOutcomes()
+	api.Forward(event, out.done(t))
+	<-begun
+	api.Forward(waiting, later.done(t))
+	p, _ := api.owner(event.Deliveries[0].EndpointID)
+	client, err := p.connection()
+	require.NoError(t, err)
+	p.drop(client)
+	require.Equal(t, map[webhook.DeliveryID]bool{event.Deliveries[0].DeliveryID: false}, out.wait(t, 1))
+	require.Equal(t, map[webhook.DeliveryID]bool{waiting.Deliveries[0].DeliveryID: true}, later.wait(t, 1), "it was not sent")
+}
+
+// A process of another version may have no such method: then nothing is started there.
+func TestForwardToAnotherVersion(t *testing.T) {
+	t.Parallel()
+	s := newTable()
+	api := s.joinAPI(t)
+	here, there := net.Pipe()
+	t.Cleanup(func() { _ = here.Close() })
+	go rpc.NewServer().ServeConn(there)
+	p := &peer{fleet: api, client: rpc.NewClient(here), answers: true}
+	event, out := eventTo(webhook.NewEndpointID()), newOutcomes()
+	p.forward(forwarding{event, out.done(t)})
+	require.Equal(t, map[webhook.DeliveryID]bool{event.Deliveries[0].DeliveryID: true}, out.wait(t, 1))
+}
