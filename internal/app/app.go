@@ -305,7 +305,7 @@ func (a *App) starterConfig() starter.Config {
 	}
 	switch {
 	case !o.Worker:
-		c.Forwarder = a.fleet
+		c.Forwarder = countedForwards{a.fleet, a.metrics}
 	case a.fleet != nil:
 		c.Admission = a.fleet
 	default:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/fleet"
+	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -48,6 +49,20 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 		_ = listener.Close()
 	}
 	return err
+}
+
+// countedForwards counts what an API forwards.
+type countedForwards struct {
+	*fleet.Fleet
+
+	metrics *telemetry.Metrics
+}
+
+func (c countedForwards) Forward(event webhook.Accepted, done func(start webhook.Start, refused bool)) {
+	c.Fleet.Forward(event, func(start webhook.Start, refused bool) {
+		c.metrics.Forwarded(refused)
+		done(start, refused)
+	})
 }
 
 // startFleet takes this process's share of the lanes.

@@ -33,6 +33,9 @@ func (m *Metrics) makeSeries() {
 	for _, cause := range []string{"tenant", "process", "slow"} {
 		m.bodiesRefused.WithLabelValues(cause)
 	}
+	for _, result := range []string{forwardAccepted, forwardRefused} {
+		m.forwarded.WithLabelValues(result)
+	}
 	for _, reason := range []retry.Reason{retry.ReasonMaxAttempts, retry.ReasonGiveUpTime} {
 		m.retrying.deadLetters.WithLabelValues(string(reason))
 	}

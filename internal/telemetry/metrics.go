@@ -34,6 +34,7 @@ type Metrics struct {
 	operationalEventsDropped prometheus.Counter
 	authFailures             *prometheus.CounterVec
 	bodiesRefused            *prometheus.CounterVec
+	forwarded                *prometheus.CounterVec
 
 	retrying retryMetrics
 	api      apiMetrics
@@ -73,6 +74,8 @@ func NewMetrics(version string) *Metrics {
 		authFailures: r.counters("everpost_api_auth_failures_total", "Requests to the API whose key was not accepted, by cause.", "cause"),
 		bodiesRefused: r.counters("everpost_api_bodies_refused_total",
 			"Request bodies that were not read to their end, by cause.", "cause"),
+		forwarded: r.counters("everpost_deliveries_forwarded_total",
+			"New deliveries that this API forwarded to workers, by result; what they refuse it starts itself.", "result"),
 
 		retrying: newRetryMetrics(r), api: newAPIMetrics(r), commits: newCommitMetrics(r), temporal: newTemporalMetrics(r.Registry),
 	}
@@ -164,6 +167,21 @@ func (m *Metrics) OperationalEventStored(eventType string) {
 
 // AuthFailed counts a request to the API whose key was refused.
 func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(cause).Inc() }
+
+// Forwarded counts a new delivery that was forwarded to a worker, or that none takes.
+func (m *Metrics) Forwarded(refused bool) {
+	result := forwardAccepted
+	if refused {
+		result = forwardRefused
+	}
+	m.forwarded.WithLabelValues(result).Inc()
+}
+
+// The results of everpost_deliveries_forwarded_total.
+const (
+	forwardAccepted = "accepted"
+	forwardRefused  = "refused"
+)
 
 // BodyRefused counts a request body that was refused before its end.
 func (m *Metrics) BodyRefused(cause string) { m.bodiesRefused.WithLabelValues(cause).Inc() }
