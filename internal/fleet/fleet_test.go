@@ -151,6 +151,23 @@ func TestMuteProcess(t *testing.T) {
 	d.Permit.Cancel()
 }
 
+// A process that is started again at its address takes the lanes of the process that was killed there.
+func TestSameAddress(t *testing.T) {
+	t.Parallel()
+	s := newTable()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	s.processes["killed"] = webhook.Process{ID: "killed", Address: address}
+	for i := range s.lanes {
+		s.lanes[i], s.expires[i] = webhook.Lane{Owner: "killed", Epoch: 1}, time.Now().Add(time.Hour)
+	}
+	a := s.joinAt(t, "a", listener)
+	settled(t, a)
+	endpoint := endpointOf(t, s, a)
+	require.Eventually(t, func() bool { return a.Acquire(t.Context(), request(endpoint, 1)).Permit != nil }, 10*time.Second, 20*time.Millisecond)
+}
+
 // A circuit stays open when its lane moves.
 func TestCircuitsMove(t *testing.T) {
 	t.Parallel()

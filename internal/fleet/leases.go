@@ -171,7 +171,7 @@ func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 		case process.Address == "":
 			f.callers[process.Certificate] = process.ID
 		case known == nil:
-			f.peers[process.ID] = &peer{process: process, fleet: f, leaving: process.Leaving, dialling: make(chan struct{}, 1)}
+			f.peers[process.ID] = &peer{process: process, fleet: f, since: time.Now(), leaving: process.Leaving, dialling: make(chan struct{}, 1)}
 		default:
 			known.leaving = process.Leaving
 		}

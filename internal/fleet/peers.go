@@ -29,6 +29,8 @@ const (
 	writeTimeout = 2 * time.Second
 	// checkTimeout is how long a process may take to answer. Then the connection is closed, so that no call waits for it.
 	checkTimeout = 2 * time.Second
+	// sameAddressTime is how long a process at this process's address may be one that has just ended.
+	sameAddressTime = 10 * time.Second
 )
 
 // errEnded says that a process has ended: nothing listens at its address any more, or another process does.
@@ -38,6 +40,7 @@ var errEnded = errors.New("the process has ended")
 type peer struct {
 	process webhook.Process
 	fleet   *Fleet
+	since   time.Time // when this process learned of it
 
 	leaving  bool          // it takes no lanes; Fleet.mu guards it
 	dialling chan struct{} // has a value while a connection is being made
@@ -134,7 +137,7 @@ func (p *peer) dial(ctx context.Context) (net.Conn, error) {
 	dialer := tls.Dialer{Config: p.fleet.clientTLS(p.process)}
 	conn, err := dialer.DialContext(ctx, "tcp", p.process.Address)
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, errOtherProcess):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, errOtherProcess), errors.Is(err, errOwnAddress):
 		return nil, fmt.Errorf("%w: %w", errEnded, err)
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w", p.process.Address, err)
@@ -195,10 +198,10 @@ func (f *Fleet) check(p *peer) {
 	switch {
 	case err == nil:
 		f.collectAgain(p)
-	case errors.Is(err, errOwnAddress):
-		f.log.ErrorContext(ctx, "two processes have the same EVERPOST_LANE_ADDRESS: give each one where the others reach it", "address", p.process.Address)
 	case errors.Is(err, errEnded) && f.life.Err() == nil && f.self.Address != "":
-		f.evict(p)
+		if !f.evict(p) && errors.Is(err, errOwnAddress) && time.Since(p.since) > sameAddressTime {
+			f.log.ErrorContext(ctx, "two processes have the same EVERPOST_LANE_ADDRESS: give each one where the others reach it", "address", p.process.Address)
+		}
 	case ctx.Err() != nil:
 		if client, _ := p.connection(); client != nil {
 			p.drop(client)
@@ -207,20 +210,21 @@ func (f *Fleet) check(p *peer) {
 }
 
 // evict removes a process that has ended. Its requests ended with it, and other processes take its lanes.
-func (f *Fleet) evict(p *peer) {
+func (f *Fleet) evict(p *peer) (evicted bool) {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
 	evicted, err := f.store.Evict(ctx, p.process.ID)
 	if err != nil || !evicted {
-		return // it is tried again in a second
+		return false // it is tried again in a second
 	}
 	f.dropPeers([]*peer{p})
 	f.log.InfoContext(ctx, "a process has ended; others admit the requests to its endpoints", "process", p.process.ID, "address", p.process.Address)
 	f.renewSoon()
+	return true
 }
 
 var (
-	errOwnAddress     = errors.New("this process answers at the address of another one")
+	errOwnAddress     = errors.New("this process answers at the address of another one") // of an earlier one, as a rule
 	errOtherProcess   = errors.New("another process answers at this address")
 	errUnknownProcess = errors.New("the certificate is that of no process in the database")
 )

@@ -136,6 +136,12 @@ func (s *table) join(t *testing.T, id string) *Fleet {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return s.joinAt(t, id, listener)
+}
+
+// joinAt starts a process at an address.
+func (s *table) joinAt(t *testing.T, id string, listener net.Listener) *Fleet {
+	t.Helper()
 	controller := admission.New(admission.Config{})
 	f, err := New(Config{
 		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),

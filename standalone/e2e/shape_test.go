@@ -44,14 +44,6 @@ func needsStandalone(t *testing.T, why string) {
 	}
 }
 
-// needsOwnAdmission skips a test where APIs do not send: what the workers observe reaches them within seconds.
-func needsOwnAdmission(t *testing.T) {
-	t.Helper()
-	if wantedShape() == "split" {
-		t.Skip("an API learns within seconds what the workers observe")
-	}
-}
-
 // fleet is several processes on one PostgreSQL and on the Temporal of a standalone instance.
 type fleet struct {
 	database  *localpg.Cluster
