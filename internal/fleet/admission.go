@@ -133,7 +133,7 @@ func (f *Fleet) ask(ctx context.Context, r admission.Request, try bool) (admissi
 	p, own := f.owner(r.Endpoint)
 	switch {
 	case own:
-		return f.acquireOwn(ctx, r, try) //nolint:contextcheck // a permit outlives ctx, here and below
+		return f.acquireOwn(ctx, r, try)
 	case p != nil:
 		return f.askPeer(ctx, p, r, try)
 	}
@@ -170,7 +170,7 @@ func (f *Fleet) acquireOwn(ctx context.Context, r admission.Request, try bool) (
 	if !ok || own == nil {
 		return decision, ok
 	}
-	decision.Permit = f.obtain(f.lastID.Add(1), obtainedPermit{r, epoch, time.Now(), own.Timeout(), own})
+	decision.Permit = f.obtain(f.lastID.Add(1), obtainedPermit{r, epoch, time.Now(), own.Timeout(), own}) //nolint:contextcheck // a permit outlives ctx
 	if decision.Permit == nil {
 		own.Cancel()
 		return admission.Decision{}, false

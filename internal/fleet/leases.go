@@ -65,7 +65,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 			close(first)
 			first = nil
 		case err != nil && f.life.Err() == nil && !failing:
-			f.log.WarnContext(f.life, "this process was not registered, and the leases of its lanes were not renewed; it tries again every second", "error", err)
+			f.log.WarnContext(f.life, "this process was not registered, and its lanes' leases were not renewed; it tries again every second", "error", err)
 		}
 		failing = err != nil
 		f.endExpired()

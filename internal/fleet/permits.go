@@ -42,7 +42,7 @@ func (f *Fleet) obtain(number uint64, p obtainedPermit) *admission.Permit {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.lanes[webhook.LaneOf(p.request.Endpoint)]
-	if l.epoch > p.epoch || p.own != nil && !(l.own && f.holds()) {
+	if l.epoch > p.epoch || p.own != nil && (!l.own || !f.holds()) {
 		return nil
 	}
 	f.obtained[number] = p

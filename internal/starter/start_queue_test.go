@@ -156,7 +156,7 @@ func TestForwarded(t *testing.T) {
 		require.Empty(t, d.Forwarded(event))
 		require.Len(t, asked, 1)
 		require.Equal(t, time.Now().Add(-time.Second), event.Deliveries[0].ReceivedAt, "by this process's clock")
-		time.Sleep(tokenLife - time.Second - time.Millisecond)
+		<-time.After(tokenLife - time.Second - time.Millisecond)
 		_, ok := d.fresh.Take(event.Deliveries[0].DeliveryID)
 		require.True(t, ok, "its payload is at hand")
 

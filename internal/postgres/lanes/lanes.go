@@ -40,7 +40,9 @@ func (s *Lanes) Renew(ctx context.Context, self webhook.Process, release []int) 
 		note(batch, self)
 		batch.Queue(`update lanes set owner = null, expires_at = now() where owner = $1 and lane = any($2)`, self.ID, release)
 		batch.Queue(`update lanes set expires_at = now() + $2::bigint * interval '1 millisecond' where owner = $1`, self.ID, leaseTime.Milliseconds())
-		batch.Queue(`select ceil($1::numeric / greatest(count(*), 1))::int from processes where not leaving and address <> '' and seen_until > now()`, webhook.Lanes).
+		batch.Queue(`
+			select ceil($1::numeric / greatest(count(*), 1))::int from processes
+			where not leaving and address <> '' and seen_until > now()`, webhook.Lanes).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&fleet.Share) })
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
