@@ -32,6 +32,7 @@ const (
 	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
 	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
+	heldTime       = 8 * time.Second        // longer than lanes need to change their owner, and deferred deliveries to ask it
 )
 
 // The groups of shapes.
@@ -60,6 +61,8 @@ func classes() []class {
 		{"term-api", apart, never, terminate("api-1")},
 		{"term-worker", apart, never, terminate("worker-1")},
 		{"term-serve", []string{"serve"}, never, terminate("serve-1")},
+		{"term-worker-held", []string{"fleet"}, never, terminateHeld("worker-1")},
+		{"term-serve-held", []string{"serve"}, never, terminateHeld("serve-1")},
 		{"term-temporal", several, never, terminate("temporal")},
 
 		{"stop-everpost", alone, never, stop(shortly, "everpost")},
@@ -110,7 +113,19 @@ func networks() []class {
 			class{name + "-stall-answers", link.shapes, never, onLinks(link.name, stall("downstream"))},
 		)
 	}
-	return all
+	return append(all, lanes()...)
+}
+
+// lanes are the classes of bad links to the processes that own lanes, from each other and from the APIs. No request in flight may be
+// repeated: the processes that send go on, and reach PostgreSQL and Temporal.
+func lanes() []class {
+	return []class{
+		{"lanes-latency", several, never, onLinks("lanes>", latency(100*time.Millisecond))},
+		{"lanes-cut", several, never, onLinks("lanes>", reset())}, // each connection is accepted, and closed instead of its first answer
+		{"lanes-refuse", several, never, cutLinks("lanes>")},      // as if the processes had ended, which renew their leases
+		{"lanes-stall-requests", several, never, onLinks("lanes>", stall("upstream"))},
+		{"lanes-stall-answers", several, never, onLinks("lanes>", stall("downstream"))},
+	}
 }
 
 // failpoints are the classes of a kill -9 at a point that is compiled in.

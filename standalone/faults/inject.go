@@ -117,16 +117,34 @@ func stop(d time.Duration, names ...string) injection {
 	}
 }
 
-// stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker
-// may send them meanwhile.
-func stopClaimed(ctx context.Context, s *scene) error {
+// lengthen gives all endpoints a longer timeout, and waits until that is known.
+func (s *scene) lengthen(ctx context.Context) error {
 	longer := fields{"timeout": claimedTimeout.String()}
 	for i, id := range s.load.ledger.ids {
 		if _, err := s.load.call(ctx, i, http.MethodPatch, longer, nil, "endpoints", id); err != nil && i != deleted {
 			return fmt.Errorf("give endpoint %d a longer timeout: %w", i, err)
 		}
 	}
-	if err := pause(ctx, claimedAfter); err != nil {
+	return pause(ctx, claimedAfter)
+}
+
+// terminateHeld is terminate while the capped endpoint answers nothing: its lane changes its owner with requests under way.
+func terminateHeld(name string) injection {
+	return func(ctx context.Context, s *scene) error {
+		if err := s.lengthen(ctx); err != nil {
+			return err
+		}
+		r := s.receivers.all[capped]
+		r.Hold()
+		time.AfterFunc(heldTime, r.Release)
+		return terminate(name)(ctx, s)
+	}
+}
+
+// stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker
+// may send them meanwhile.
+func stopClaimed(ctx context.Context, s *scene) error {
+	if err := s.lengthen(ctx); err != nil {
 		return err
 	}
 	s.window.until = time.Now() // from then on requests have that timeout

@@ -46,8 +46,13 @@ type installation struct {
 
 const operatorKey = "the-operator-of-a-fault-harness-1234"
 
-// addresses counts the loopback addresses that databases listen on, so that many can have PostgreSQL's port.
+// addresses counts the loopback addresses that parts have for themselves, so that many can listen on the same port.
 var addresses atomic.Uint32
+
+// ownHost is a loopback address that no other part has.
+func ownHost() string {
+	return fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8%64, os.Getpid()%256, addresses.Add(1)%250+1)
+}
 
 // install makes and starts an installation.
 func install(ctx context.Context, b binaries, s shape) (_ *installation, err error) {
@@ -146,14 +151,16 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 		if kind.name != "worker" {
 			env["EVERPOST_LISTEN"] = "127.0.0.1:0"
 		}
-		if kind.name != "api" {
-			env["EVERPOST_LANE_LISTEN"] = "127.0.0.1:0"
-		}
 		if done, err := processtest.Run(ctx, b.cluster, env, "migrate"); err != nil || done.Code != 0 {
 			return fmt.Errorf("migrate: %w %s", err, done.Stderr)
 		}
 		for n := range kind.count {
 			p := in.add(kind.name+"-"+strconv.Itoa(n+1), b.cluster, env.With(nil), kind.name)
+			if kind.name != "api" {
+				if err := in.linkLanes(p); err != nil {
+					return err
+				}
+			}
 			if err := p.launch(); err != nil {
 				return err
 			}
@@ -167,13 +174,24 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 	return nil
 }
 
+// linkLanes lets the other processes reach a process through a link. Its next life has the same address.
+func (in *installation) linkLanes(p *part) error {
+	at := ownHost() + ":8082"
+	l, err := newLink(p.name, at)
+	if err != nil {
+		return err
+	}
+	in.links["lanes>"+p.name] = l
+	p.env["EVERPOST_LANE_LISTEN"], p.env["EVERPOST_LANE_ADDRESS"] = at, l.address()
+	return nil
+}
+
 // accessRules let every login of this machine in, without a password.
 const accessRules = "local all everpost trust\nhost all everpost 127.0.0.0/8 trust\n"
 
 // startDatabase starts PostgreSQL on an address of its own. Without a password, on loopback only.
 func (in *installation) startDatabase(ctx context.Context) (address string, err error) {
-	n := addresses.Add(1)
-	host := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8%64, os.Getpid()%256, n%250+1)
+	host := ownHost()
 	access := filepath.Join(in.home, "pg_hba.conf")
 	if err := os.WriteFile(access, []byte(accessRules), 0o644); err != nil {
 		return "", fmt.Errorf("write access rules: %w", err)
