@@ -175,6 +175,7 @@ func TestDeliveredWinsOverTheSameAttemptElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p, other := b.process(t, slow), b.process(t, func(c *activities.Config) {
+		neverSlow(c)
 		c.Sender = faulty(func(context.Context, egress.Request) egress.Response {
 			return egress.Response{Answer: retry.Answer{Status: 503}}
 		})
