@@ -18,7 +18,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func slow(c *activities.Config) { c.FastWait = 50 * time.Millisecond }
+// slow is a process that soon takes a request for slow. A claim has as long, and is repeated after that.
+func slow(c *activities.Config) { c.FastWait = 400 * time.Millisecond }
 
 // expire ends whatever claim there is on a delivery.
 func (b *bundle) expire(t *testing.T, in activities.AttemptInput) {
@@ -175,7 +176,6 @@ func TestDeliveredWinsOverTheSameAttemptElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p, other := b.process(t, slow), b.process(t, func(c *activities.Config) {
-		neverSlow(c)
 		c.Sender = faulty(func(context.Context, egress.Request) egress.Response {
 			return egress.Response{Answer: retry.Answer{Status: 503}}
 		})

@@ -41,6 +41,7 @@ func granted() map[string]map[string]string {
 			"deleted_tenants": "select insert update(completed_at,deleted_at,everything)", "kek_uses": "select",
 			"statistics_minutes": "select", "statistics_hours": "select",
 			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
+			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select",
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
