@@ -21,8 +21,8 @@ const soleKey = 0x65766572706f7374
 // whichever database of the server it names, and the first stops when another one has got hold of the lock.
 func TestTwoStandalonesOnOneDatabase(t *testing.T) {
 	t.Parallel()
+	first := ownHome(t) // which may wait for its place
 	ctx := contextFor(t, 2*startPatience)
-	first := ownHome(t)
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(first.home, "database"), Unsafe: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
