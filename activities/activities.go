@@ -26,8 +26,8 @@ type Store interface {
 	RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error)
 	// Reopen opens the next run of a dead letter of the given run.
 	Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error)
-	// ClaimStatus reads a status, and until when another process than the owner has a claim. CodeNotFound: there is no such delivery.
-	ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error)
+	// ClaimStatus reads a status, and until when another process than the claimant has a claim. CodeNotFound: there is no such delivery.
+	ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error)
 }
 
 // Targets finds an endpoint with its secrets. CodeNotFound: it was deleted.
@@ -53,7 +53,7 @@ type Admission interface {
 	Acquire(ctx context.Context, r admission.Request) admission.Decision
 	TryAcquire(r admission.Request) *admission.Permit
 	Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
-	Slow(endpoint webhook.EndpointID) bool
+	LikelySlow(endpoint webhook.EndpointID) bool
 }
 
 // Fleet asks the processes that admit requests to other endpoints than this one does: *fleet.Fleet.
@@ -93,8 +93,8 @@ type Config struct {
 	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
 	OnBacklog func(webhook.EndpointID)
 
-	Logger *slog.Logger
-	Owner  string // of this process's claims; unique among processes
+	Logger   *slog.Logger
+	Claimant string // of this process's claims; unique among processes
 
 	// FastWait is how long a workflow task waits for a receiver, and for admission as long
 	// again. Defaults to 1 s.
@@ -125,7 +125,7 @@ type Activities struct {
 	tracer    *tracing.Tracer
 	onBacklog func(webhook.EndpointID)
 	log       *slog.Logger
-	owner     string
+	claimant  string
 
 	fastWait        time.Duration
 	maxRunning      int
@@ -172,7 +172,7 @@ func New(c Config) *Activities {
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, fleet: c.Fleet, starter: c.Starter, faults: c.Faults,
 		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
-		log: c.Logger, owner: c.Owner,
+		log: c.Logger, claimant: c.Claimant,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),
 		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),

@@ -24,12 +24,12 @@ const (
 // giveBack, which cancels the permit unless Done was called.
 func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook.Target) (decision admission.Decision, giveBack func()) {
 	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
-	request.Released, request.Retries, request.Probe = in.State == webhook.StateHeld, in.RunAttempts, in.Probe
+	request.Released, request.Retries, request.Forced = in.State == webhook.StateHeld, in.RunAttempts, in.Forced
 	decision = a.admission.Acquire(ctx, request)
 	if decision.Permit == nil {
 		return decision, nil
 	}
-	if !a.admission.Slow(in.EndpointID) {
+	if !a.admission.LikelySlow(in.EndpointID) {
 		return decision, decision.Permit.Cancel
 	}
 	if !a.slow.TryAcquire(in.TenantID) {

@@ -54,7 +54,7 @@ func TestEachPermitEnds(t *testing.T) {
 		})},
 		"sent by another process": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
 			t.Helper()
-			begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
+			begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Claimant: "another", For: time.Minute})
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		}},
@@ -162,7 +162,7 @@ func TestSlowReceivers(t *testing.T) {
 	pass := g.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Limits: admission.LimitsOf(&b.endpoint)}).Permit
 	require.NotNil(t, pass)
 	pass.Done(admission.Result{Latency: 5 * time.Second, Delivered: true, Answered: true})
-	require.True(t, g.Slow(b.endpoint.ID))
+	require.True(t, g.LikelySlow(b.endpoint.ID))
 
 	for range 2 {
 		begun := time.Now()

@@ -44,9 +44,9 @@ type AttemptInput struct {
 	// looked for before admission is asked.
 	Running bool `json:"running,omitempty"`
 
-	// Probe: a person has asked for the attempt. It is made although the circuit is open,
+	// Forced: a person has asked for the attempt. It is made although the circuit is open,
 	// unless another probe is running.
-	Probe bool `json:"probe,omitempty"`
+	Forced bool `json:"probe,omitempty"`
 
 	// Shared is the shared workflow that makes the attempt; "" means the delivery's own workflow.
 	Shared string `json:"shared,omitempty"`
@@ -114,7 +114,7 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 // waitFor is how long a workflow task waits for an attempt.
 func (a *Activities) waitFor(in AttemptInput) time.Duration {
 	wait := a.fastWait
-	if a.admission.Slow(in.EndpointID) {
+	if a.admission.LikelySlow(in.EndpointID) {
 		wait = min(slowWait, wait)
 	}
 	return wait + untilDue(in, a.now())

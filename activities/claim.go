@@ -98,7 +98,7 @@ func (in *AttemptInput) unhandled(status webhook.DeliveryStatus) webhook.Pending
 
 func (a *Activities) claim(in AttemptInput, timeout time.Duration) webhook.Claim {
 	return webhook.Claim{
-		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), Owner: a.owner, For: timeout + claimSlack,
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), Claimant: a.claimant, For: timeout + claimSlack,
 	}
 }
 

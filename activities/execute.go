@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -138,22 +137,4 @@ func holdReason(target *webhook.Target) string {
 	case webhook.EndpointActive:
 	}
 	return ""
-}
-
-// send makes the request, and ends the permit with its outcome. An error that is not caused by
-// the end of this process would meet every request to the endpoint.
-func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, content *webhook.Content, permit *admission.Permit,
-) (webhook.Attempt, error) {
-	about := message{in.EventID, in.DeliveryID, in.EventType, content.CreatedAt, in.Attempts + 1}
-	made, err := post(ctx, a.sender, a.now(), target, about, content.Payload)
-	if err != nil {
-		fault := &internalError{error: fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err), text: err.Error()}
-		if ctx.Err() == nil {
-			fault.scope = scopeEndpoint
-			a.log.WarnContext(ctx, "internal fault", "delivery", in.DeliveryID, "endpoint", in.EndpointID, "error", err)
-		}
-		return webhook.Attempt{}, fault
-	}
-	permit.Done(admission.ResultOf(made.Outcome, in.Attempts+1, made.Latency))
-	return made, nil
 }

@@ -23,7 +23,7 @@ const (
 type Faults interface {
 	// Faulted notes a fault, in words.
 	Faulted(id webhook.EndpointID, fault string)
-	// FaultOf returns what is known of an endpoint until it is probed again. It must be quick.
+	// FaultOf returns what is known of an endpoint until it is checked again. It must be quick.
 	FaultOf(id webhook.EndpointID) (fault string, known bool)
 }
 
@@ -116,8 +116,8 @@ func (o *outage) lastError(now time.Time) error {
 
 // handleFault decides what becomes of a delivery whose attempt met an internal fault. Past its
 // give-up time the delivery becomes a dead letter. If the fault affects all of the endpoint's
-// deliveries, the delivery is held until a probe of the endpoint succeeds: each costs a row, and
-// one probe serves all. Otherwise the workflow repeats the attempt.
+// deliveries, the delivery is held until a check of the endpoint succeeds: each costs a row, and
+// one check serves all. Otherwise the workflow repeats the attempt.
 func (a *Activities) handleFault(exec *execution, in AttemptInput, fault error) (AttemptResult, error) {
 	affected, text := describeFault(fault)
 	if affected == scopeEndpoint {
@@ -150,7 +150,7 @@ func (a *Activities) holdForFault(ctx context.Context, exec *execution, in Attem
 }
 
 // knownFault returns the fault that is known of the endpoint. A held delivery is attempted all the
-// same: it was released as a probe, or because a probe succeeded.
+// same: it was released to find out, or because a check succeeded.
 func (a *Activities) knownFault(in AttemptInput) (fault string, known bool) {
 	if in.State == webhook.StateHeld || in.NotBefore.After(a.now()) {
 		return "", false
@@ -178,15 +178,15 @@ func (a *Activities) recordFault(ctx context.Context, in AttemptInput, result *M
 	}
 }
 
-// Probe finds out whether everything that a request to an endpoint needs is there. Its error is in
+// CheckEndpoint finds out whether everything that a request to an endpoint needs is there. Its error is in
 // words for people. It is nil if the endpoint is gone: its deliveries find that out.
-func (a *Activities) Probe(ctx context.Context, id webhook.EndpointID) error {
+func (a *Activities) CheckEndpoint(ctx context.Context, id webhook.EndpointID) error {
 	target, err := a.targets.Target(ctx, id)
 	switch {
 	case webhook.CodeOf(err) == webhook.CodeNotFound:
 		return nil
 	case err != nil:
-		_, text := describeFault(a.internalFault(ctx, fmt.Sprintf("probe endpoint %s", id), err))
+		_, text := describeFault(a.internalFault(ctx, fmt.Sprintf("check endpoint %s", id), err))
 		return errors.New(text)
 	}
 	_, _, err = signed(message{}, target, nil, a.now(), "")

@@ -144,12 +144,12 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 
 			// And when the fault is over, it is delivered.
 			if c.lose {
-				require.Error(t, p.Probe(t.Context(), b.endpoint.ID))
+				require.Error(t, p.CheckEndpoint(t.Context(), b.endpoint.ID))
 				opens(t, b, p, key)
 			} else {
 				send = realSender(t)
 			}
-			require.NoError(t, p.Probe(t.Context(), b.endpoint.ID))
+			require.NoError(t, p.CheckEndpoint(t.Context(), b.endpoint.ID))
 			faults.forget(b.endpoint.ID)
 			own.Progress = result.Progress
 			result, err = p.attempt(own)

@@ -125,7 +125,7 @@ func TestHeldAtADeletedEndpoint(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateHeld, got.State)
-	require.NoError(t, p.Probe(t.Context(), b.endpoint.ID), "which lets it be released")
+	require.NoError(t, p.CheckEndpoint(t.Context(), b.endpoint.ID), "which lets it be released")
 	starts, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Len(t, starts, 1)

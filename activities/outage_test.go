@@ -23,7 +23,7 @@ func note(in activities.AttemptInput) webhook.Step {
 }
 
 // R3, R4: the store is away when the answer comes. The outcome is kept, and the
-// next try records it and sends nothing; also when the owner has recorded a step
+// next try records it and sends nothing; also when another workflow has recorded a step
 // of its own meanwhile.
 func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestRecordAwayBeforeTheRequest(t *testing.T) {
 	require.Equal(t, 1, b.Count())
 }
 
-// A step that the owner records while the request is under way does not make the
+// A step that a workflow records while the request is under way does not make the
 // request's outcome void.
 func TestStepBesideARequestUnderWay(t *testing.T) {
 	t.Parallel()
@@ -139,7 +139,7 @@ func TestEndBesideARequestUnderWayRules(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
 	end := note(in)
-	end.State, end.Reason, end.Owner = webhook.StateCancelled, webhook.ReasonCancelled, p.config.Owner
+	end.State, end.Reason, end.Claimant = webhook.StateCancelled, webhook.ReasonCancelled, p.config.Claimant
 	_, err = b.store.Deliveries.RecordStep(t.Context(), end)
 	require.NoError(t, err)
 	b.Release()
@@ -176,7 +176,7 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 	t.Run("not beside this one", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.process(t, func(c *activities.Config) { c.Owner = "another process" }) // the claim is of this process
+		p := b.process(t, func(c *activities.Config) { c.Claimant = "another process" }) // the claim is of this process
 		in := b.stored(t)
 		b.claimedElsewhere(t, in)
 		status, err := p.RecordStep(t.Context(), cancelled(in))

@@ -2,8 +2,10 @@ package activities
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/retry"
@@ -56,6 +58,24 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	}, nil
 }
 
+// send makes the request, and ends the permit with its outcome. An error that is not caused by
+// the end of this process would meet every request to the endpoint.
+func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, content *webhook.Content, permit *admission.Permit,
+) (webhook.Attempt, error) {
+	about := message{in.EventID, in.DeliveryID, in.EventType, content.CreatedAt, in.Attempts + 1}
+	made, err := post(ctx, a.sender, a.now(), target, about, content.Payload)
+	if err != nil {
+		fault := &internalError{error: fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err), text: err.Error()}
+		if ctx.Err() == nil {
+			fault.scope = scopeEndpoint
+			a.log.WarnContext(ctx, "internal fault", "delivery", in.DeliveryID, "endpoint", in.EndpointID, "error", err)
+		}
+		return webhook.Attempt{}, fault
+	}
+	permit.Done(admission.ResultOf(made.Outcome, in.Attempts+1, made.Latency))
+	return made, nil
+}
+
 // redactEchoes removes from a response the values of the endpoint's own header fields and of its
 // URL, which may be credentials, if the receiver repeats them. The sender has removed those of
 // the endpoint's auth.
@@ -65,7 +85,7 @@ func redactEchoes(r *egress.Response, url string, own [][2]string) {
 		return
 	}
 	echoes.RedactHeader(r.Header)
-	r.Body = echoes.RedactText(r.Body, r.Truncated || r.Answer.Fault != retry.FaultNone)
+	r.Body = echoes.RedactText(r.Body, r.Truncated || r.Answer.Failure != retry.FailureNone)
 	if len(r.Body) > maxBody {
 		r.Body, r.Truncated = r.Body[:maxBody], true
 	}

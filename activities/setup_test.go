@@ -126,11 +126,11 @@ func (a *asked) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult
 	return a.Deliveries.Claim(ctx, c)
 }
 
-func (a *asked) ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error) {
+func (a *asked) ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error) {
 	a.mu.Lock()
 	a.looks++
 	a.mu.Unlock()
-	return a.Deliveries.ClaimStatus(ctx, id, owner)
+	return a.Deliveries.ClaimStatus(ctx, id, claimant)
 }
 
 func (a *asked) count() int {
@@ -168,7 +168,7 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	p.tokens = starter.New(starter.Config{LocalWorker: true}) // never started: it only leaves the tokens
 	config := activities.Config{
 		Store: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
-		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Owner: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Claimant: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {
 		change(&config)

@@ -283,7 +283,7 @@ func (a *Activities) handOver(ctx context.Context, h DeliveryState) (err error) 
 // isNoDeadLetter reports that a dead letter was replayed or has ended while its hand-over was put off. A
 // workflow of it would stand in the way of the later run, whose workflow has the same id.
 func (a *Activities) isNoDeadLetter(ctx context.Context, h DeliveryState) (gone bool, err error) {
-	status, err := a.store.ClaimStatus(ctx, h.DeliveryID, a.owner)
+	status, err := a.store.ClaimStatus(ctx, h.DeliveryID, a.claimant)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
 		return true, nil
 	}

@@ -163,11 +163,11 @@ type slowPanics struct {
 	on webhook.EndpointID
 }
 
-func (g slowPanics) Slow(endpoint webhook.EndpointID) bool {
+func (g slowPanics) LikelySlow(endpoint webhook.EndpointID) bool {
 	if endpoint == g.on {
 		panic("canary-panic")
 	}
-	return g.Admission.Slow(endpoint)
+	return g.Admission.LikelySlow(endpoint)
 }
 
 type claimPanics struct {

@@ -48,7 +48,7 @@ func TestStopCutsOffDuringTheBody(t *testing.T) {
 					close(headRead)
 					<-ctx.Done()
 					return egress.Response{
-						Answer: retry.Answer{Status: 200, Fault: retry.FaultUnknown, ReceivedAt: time.Now()}, Err: "unknown: cancelled by the sender",
+						Answer: retry.Answer{Status: 200, Failure: retry.FailureUnknown, ReceivedAt: time.Now()}, Err: "unknown: cancelled by the sender",
 					}
 				})
 			})

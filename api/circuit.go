@@ -49,9 +49,9 @@ func (s *Server) closeCircuit(c call) error {
 		return err
 	}
 	if closed.Command.Command != webhook.CommandNone {
-		s.config.Starter.Signal(context.WithoutCancel(ctx), closed.Probe, closed.Command)
+		s.config.Starter.Signal(context.WithoutCancel(ctx), closed.Delivery, closed.Command)
 	}
-	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Probe.DeliveryID)})
+	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Delivery.DeliveryID)})
 }
 
 // mayProbe refuses to retry a delivery while another request probes the endpoint's circuit: the

@@ -307,7 +307,7 @@ func (m *memory) CloseCircuit(_ context.Context, by webhook.Actor, tenant string
 	closed := webhook.ClosedCircuit{Endpoint: *e, At: m.now()}
 	for _, d := range m.deliveries {
 		if d.EndpointID == id && d.State.Open() {
-			closed.Probe, closed.Command = d, webhook.PendingCommand{ID: 8, Command: webhook.CommandRetry}
+			closed.Delivery, closed.Command = d, webhook.PendingCommand{ID: 8, Command: webhook.CommandRetry}
 			break
 		}
 	}

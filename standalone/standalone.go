@@ -302,7 +302,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,
 		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace},
 		UIURL:    i.ui.URL(), WorkflowsKept: i.command.TemporalRetention,
-		MaxEventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(),
+		MaxEventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Process: i.processName(),
 		DataDir: i.ownDataDir(),
 	})
 	if err != nil {
@@ -323,9 +323,9 @@ func (i *instance) ownDataDir() string {
 	return ""
 }
 
-// owner is the process's name in claims. Only one instance at a time uses the private
+// processName is the process's name in claims. Only one instance at a time uses the private
 // database (see openDataDir), so it can take over the claims of its predecessor at once.
-func (i *instance) owner() string {
+func (i *instance) processName() string {
 	if i.private {
 		return "standalone"
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// a names the activities for the compiler; the worker has the real ones.
-var a *activities.Activities //nolint:gochecknoglobals // only its method values are used: type-checked references
+// acts is nil: only its methods are named, so that the compiler checks their types. The worker has the real ones.
+var acts *activities.Activities //nolint:gochecknoglobals // see above
 
 const (
 	attemptTimeout = 10 * time.Second // of a local activity; it returns after about 1 s
@@ -34,7 +34,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	request := activities.AttemptInput{
-		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Probe: in.Probe, Running: in.Running,
+		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Forced: in.Forced, Running: in.Running,
 		// Another workflow may have made the first attempt of a delivery that was handed over.
 		FirstTask: !in.HandedOver && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
 		Trace:     traceInRun(ctx, &in.DeliveryState),
@@ -44,7 +44,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 		summary += ", after an internal fault"
 	}
 	var result activities.AttemptResult
-	err := workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Attempt, request).Get(ctx, &result)
+	err := workflow.ExecuteLocalActivity(localOptions(ctx, summary), acts.Attempt, request).Get(ctx, &result)
 	elsewhere := in.Running && !result.ClaimedUntil.IsZero() // begun eagerly or by the shared workflow, in another process
 	if err != nil || !result.Running && !elsewhere {
 		return result, err
@@ -57,7 +57,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: longestPause},
 	})
 	result = activities.AttemptResult{}
-	err = workflow.ExecuteActivity(joined, a.Join, request).Get(ctx, &result)
+	err = workflow.ExecuteActivity(joined, acts.Join, request).Get(ctx, &result)
 	return result, err
 }
 

@@ -188,7 +188,7 @@ func (l *deadLetter) handle(ctx workflow.Context, command webhook.Command, signa
 		return
 	}
 	if why := l.refusal(command, signal); why != "" {
-		l.refused.add(ctx, signalName(command), why)
+		l.refused.add(ctx, SignalName(command), why)
 		return
 	}
 	switch command {

@@ -25,12 +25,17 @@ type DeliveryInput struct {
 	// up, so that the store and the dead letters show it, unless there is a command for it.
 	Terminated bool `json:"terminated,omitempty"`
 
-	// Probe: a person requested the next attempt. It is made although the endpoint's circuit is open,
+	// Forced: a person requested the next attempt. It is made although the endpoint's circuit is open,
 	// and its outcome decides whether the circuit closes.
-	Probe bool `json:"probe,omitempty"`
+	Forced bool `json:"probe,omitempty"`
 
 	// Refused are signals of earlier runs that were ignored.
 	Refused []Refusal `json:"refused,omitempty"`
+}
+
+// HandOverInput returns the input of the own workflow of a delivery that leaves a shared one.
+func HandOverInput(s DeliveryState) DeliveryInput {
+	return DeliveryInput{DeliveryState: s, HandedOver: true}
 }
 
 // DeliveryWorkflow carries one delivery: attempt, durable timer, attempt, by the endpoint's policy. It
@@ -174,7 +179,7 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	if first && d.State != webhook.StateDeadLettered {
 		d.replay, d.discard = nil, nil // they do not apply: this is not a dead letter
 	}
-	d.Probe = d.Probe && !result.ClaimedUntil.IsZero()
+	d.Forced = d.Forced && !result.ClaimedUntil.IsZero()
 	if d.State.Open() && !d.isHeld && d.Attempts == before && !d.waits(ctx) {
 		d.DueAt = workflow.Now(ctx).Add(clockSlack)
 	}

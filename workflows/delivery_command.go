@@ -21,7 +21,7 @@ func (d *delivery) receiveSignals(ctx workflow.Context) {
 // receive handles a signal, or remembers that it is ignored.
 func (d *delivery) receive(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
 	if why := d.refusal(command, signal); why != "" {
-		d.refused.add(ctx, signalName(command), why)
+		d.refused.add(ctx, SignalName(command), why)
 		return
 	}
 	d.handle(ctx, command, signal)
@@ -64,7 +64,7 @@ func (d *delivery) handle(ctx workflow.Context, command webhook.Command, signal 
 		d.keepCancel(signal.Reason)
 	case webhook.CommandRetry:
 		d.DueAt, d.NotBefore, d.isHeld = time.Time{}, time.Time{}, false
-		d.Probe, d.Terminated = true, false
+		d.Forced, d.Terminated = true, false
 		if d.State != webhook.StateHeld {
 			d.Reason = ""
 		}
@@ -119,5 +119,5 @@ func (d *delivery) reschedule(ctx workflow.Context, signal CommandSignal) {
 	}
 	d.waitUntil(at)
 	d.isHeld, d.Unconfirmed = false, true
-	d.Probe, d.Terminated = true, false
+	d.Forced, d.Terminated = true, false
 }

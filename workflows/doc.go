@@ -6,4 +6,26 @@
 // moment without a workflow. A held delivery has none: it is only a row.
 //
 // Inputs carry ids and progress, never payloads, URLs or secrets.
+//
+// # Rules
+//
+// Comments and tests name the rules that keep a delivery from being lost or sent twice. ADR 0005 has them in full.
+//
+//	R1   the outbox row goes with the first step or claim, not with the start
+//	R2   an attempt needs a fresh token or a claim, and every outcome is remembered
+//	R3   an activity that runs again finds the attempt under way, or its result
+//	R4   no workflow task waits longer than about 1 s for a receiver; Join waits for slow ones
+//	R5   a cancel never aborts a request, and delivered wins
+//	R6   a step applies only if its (run, sequence) is greater
+//	R7   a command is stored, then signalled; steps and claims return what is pending
+//	R8   the store says which workflow has a delivery
+//	R9   one bad row does not fail the others of a batch
+//	R10  the reconciler finds open deliveries that no workflow has
+//	R11  the order of stopping: nothing that is written to stops first
+//
+// # Changing a workflow
+//
+// Workflows live for up to 30 days, so that new code replays old histories. Keep the old way behind
+// workflow.GetVersion. Record a history of the new way under a new name, and leave those of released
+// versions as they are: see TestRecordedHistoriesReplay, and "Add a workflow change" in CONTRIBUTING.md.
 package workflows

@@ -14,7 +14,7 @@ import (
 func (f *fanout) receiveSignals(ctx workflow.Context) {
 	f.signals.receiveAll(true, func(command webhook.Command, signal CommandSignal) {
 		if why := f.refusal(command, signal); why != "" {
-			f.refused.add(ctx, signalName(command), why)
+			f.refused.add(ctx, SignalName(command), why)
 			return
 		}
 		f.handle(ctx, command, signal)

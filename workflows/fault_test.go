@@ -172,7 +172,7 @@ func TestSlowAttemptIsJoined(t *testing.T) {
 func (b *bundle) foreignClaim(t *testing.T, start webhook.Start, progress webhook.Progress) {
 	t.Helper()
 	begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
-		Ref: start.Ref, Progress: progress, WorkflowID: start.WorkflowID(), Owner: "another process", For: 35 * time.Second,
+		Ref: start.Ref, Progress: progress, WorkflowID: start.WorkflowID(), Claimant: "another process", For: 35 * time.Second,
 	})
 	require.NoError(t, err)
 	require.True(t, begun.Granted)

@@ -25,7 +25,7 @@ func elsewhere(t *testing.T, preset string) (*life, webhook.Progress) {
 // deliversElsewhere is the other process's record of its attempt.
 func (l *life) deliversElsewhere(progress webhook.Progress) func(environment) {
 	return func(environment) {
-		step := webhook.Step{Ref: l.start.Ref, Progress: progress, WorkflowID: l.start.WorkflowID(), Owner: "another process"}
+		step := webhook.Step{Ref: l.start.Ref, Progress: progress, WorkflowID: l.start.WorkflowID(), Claimant: "another process"}
 		step.Seq, step.State, step.Attempts, step.RunAttempts = progress.Seq+1, webhook.StateDelivered, 1, 1
 		step.Attempt = &webhook.Attempt{Number: 1, Run: 1, StartedAt: time.Now(), Outcome: retry.Outcome{Decision: retry.Delivered, Status: 200}}
 		_, err := l.b.store.Deliveries.RecordStep(context.Background(), step)

@@ -172,13 +172,13 @@ func (f *fallible) catchUp(ctx context.Context, id webhook.DeliveryID) error {
 	return err
 }
 
-func (f *fallible) ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error) {
+func (f *fallible) ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error) {
 	if ask := f.onLook.Load(); ask != nil {
 		if err := (*ask)(); err != nil {
 			return webhook.DeliveryStatus{}, err
 		}
 	}
-	return f.Deliveries.ClaimStatus(ctx, id, owner)
+	return f.Deliveries.ClaimStatus(ctx, id, claimant)
 }
 
 func (f *fallible) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {

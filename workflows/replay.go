@@ -199,7 +199,7 @@ func (r *replay) waitSummary() string {
 func (r *replay) release(ctx workflow.Context) {
 	now := workflow.Now(ctx)
 	batch := activities.Batch{ID: r.in.ReplayID, Seq: r.st.Seq + 1, Limit: due(r.in.Next, now, r.st.Rate)}
-	if r.store(ctx, "release", a.ReleaseReplay, batch) {
+	if r.store(ctx, "release", acts.ReleaseReplay, batch) {
 		r.in.Tick = now
 	}
 }
@@ -207,7 +207,7 @@ func (r *replay) release(ctx workflow.Context) {
 // count reads the store, and first outcomes with it.
 func (r *replay) count(ctx workflow.Context) {
 	first := !r.known
-	if !r.store(ctx, "count first outcomes", a.CountReplay, r.in.ReplayID) {
+	if !r.store(ctx, "count first outcomes", acts.CountReplay, r.in.ReplayID) {
 		return
 	}
 	now := workflow.Now(ctx)
@@ -258,7 +258,7 @@ func (r *replay) step(ctx workflow.Context) {
 		rate = step.Asked
 	}
 	r.apply(&step, r.in.ByHand.Action, r.in.ByHand.Reason, rate)
-	if !r.store(ctx, "change", a.RecordReplay, step) {
+	if !r.store(ctx, "change", acts.RecordReplay, step) {
 		return
 	}
 	if r.st.State.Open() && !carriedOut(&step, &r.st) {
@@ -303,7 +303,7 @@ func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStatus) bool {
 func (r *replay) complete(ctx workflow.Context) {
 	step := r.next()
 	step.State, step.Reason = webhook.ReplayCompleted, ""
-	r.store(ctx, "complete", a.RecordReplay, step)
+	r.store(ctx, "complete", acts.RecordReplay, step)
 }
 
 func (r *replay) next() webhook.ReplayStep {

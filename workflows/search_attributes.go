@@ -38,5 +38,74 @@ func SearchAttributes(ref webhook.Ref) temporal.SearchAttributes {
 	)
 }
 
-// StaticSummary is one line for the Web UI.
-func StaticSummary(ref webhook.Ref) string { return ref.EventType + " to " + ref.EndpointID.String() }
+// DeliverySummary is one line for the Web UI.
+func DeliverySummary(ref webhook.Ref) string { return ref.EventType + " to " + ref.EndpointID.String() }
+
+// DeadLetterAttributes are the search attributes of a workflow that begins as a dead letter.
+func DeadLetterAttributes(ref webhook.Ref) temporal.SearchAttributes {
+	return temporal.NewSearchAttributes(SearchAttributes(ref).Copy(),
+		temporal.NewSearchAttributeKeyKeyword(AttributeDeliveryState).ValueSet(webhook.StateDeadLettered.String()))
+}
+
+// MaxEventIDs is how many ids go into one search attribute, unless Temporal is configured
+// otherwise: it takes values of up to 2,048 bytes by default, which is 62.
+const MaxEventIDs = 60
+
+// EventIDBytes is what an id takes in a search attribute, with quotes and a comma.
+const EventIDBytes = 33
+
+// FanoutAttributes are a shared workflow's search attributes: the first maxEventIDs events, and what
+// all deliveries have in common.
+func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.SearchAttributes {
+	var (
+		first  = deliveries[0].Ref
+		events []string
+		seen   = make(map[webhook.EventID]bool, len(deliveries))
+		tenant = temporal.NewSearchAttributeKeyKeyword(AttributeTenantID).ValueSet(first.TenantID)
+	)
+	updates := []temporal.SearchAttributeUpdate{}
+	for i := range deliveries {
+		d := &deliveries[i]
+		if !seen[d.EventID] && len(events) < maxEventIDs {
+			seen[d.EventID] = true
+			events = append(events, d.EventID.String())
+		}
+	}
+	sameTenant, sameEndpoint, sameType := common(deliveries)
+	updates = append(updates, temporal.NewSearchAttributeKeyKeywordList(AttributeEventIDs).ValueSet(events))
+	if sameTenant {
+		updates = append(updates, tenant)
+	}
+	if sameEndpoint {
+		updates = append(updates, temporal.NewSearchAttributeKeyKeyword(AttributeEndpointID).ValueSet(first.EndpointID.String()))
+	}
+	if sameType {
+		updates = append(updates, temporal.NewSearchAttributeKeyKeyword(AttributeEventType).ValueSet(first.EventType))
+	}
+	return temporal.NewSearchAttributes(updates...)
+}
+
+// common reports what deliveries have in common.
+func common(deliveries []webhook.Start) (tenant, endpoint, eventType bool) {
+	tenant, endpoint, eventType = true, true, true
+	first := &deliveries[0]
+	for i := range deliveries {
+		tenant = tenant && deliveries[i].TenantID == first.TenantID
+		endpoint = endpoint && deliveries[i].EndpointID == first.EndpointID
+		eventType = eventType && deliveries[i].EventType == first.EventType
+	}
+	return tenant, endpoint, eventType
+}
+
+// FanoutSummary is one line for the Web UI: how many deliveries the workflow has, and what they have in common.
+func FanoutSummary(starts []webhook.Start) string {
+	text := deliveries(len(starts))
+	_, sameEndpoint, sameType := common(starts)
+	if sameType {
+		text += " of " + starts[0].EventType
+	}
+	if sameEndpoint {
+		text += " to " + starts[0].EndpointID.String()
+	}
+	return text
+}

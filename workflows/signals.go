@@ -66,8 +66,8 @@ func (s CommandSignal) isOfOther(id webhook.DeliveryID) bool {
 	return !s.DeliveryID.IsZero() && s.DeliveryID != id
 }
 
-// signalName is the name of a command's signal.
-func signalName(c webhook.Command) string {
+// SignalName is the name of a command's signal; "" for CommandNone.
+func SignalName(c webhook.Command) string {
 	switch c {
 	case webhook.CommandCancel:
 		return SignalCancel

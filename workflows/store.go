@@ -54,7 +54,7 @@ func storeOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.Del
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	var status webhook.DeliveryStatus
-	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), a.RecordStep, step).Get(ctx, &status)
+	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), acts.RecordStep, step).Get(ctx, &status)
 	return status, err
 }
 
@@ -63,7 +63,7 @@ func reopen(ctx workflow.Context, in activities.Reopening) (webhook.DeliveryStat
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	return persist(disconnected, "replay", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
-		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), a.Reopen, in).Get(ctx, &status)
+		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), acts.Reopen, in).Get(ctx, &status)
 		return status, err
 	})
 }
@@ -74,7 +74,7 @@ func keepFor(ctx workflow.Context) time.Duration {
 	defer stop()
 	for {
 		var kept time.Duration
-		if err := workflow.ExecuteLocalActivity(localOptions(disconnected, "retention"), a.KeepFor).Get(disconnected, &kept); err == nil {
+		if err := workflow.ExecuteLocalActivity(localOptions(disconnected, "retention"), acts.KeepFor).Get(disconnected, &kept); err == nil {
 			return kept
 		}
 		sleep(ctx, time.Second, "retention")

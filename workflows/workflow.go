@@ -6,9 +6,17 @@ import "github.com/everpost/everpost/internal/webhook"
 // itself.
 const reasonWorkflowCancelled = "the workflow was cancelled"
 
-// ReasonStuck is the reason Everpost gives when it terminates a workflow whose task fails again and
-// again. Its deliveries continue in other workflows: no person has terminated them.
-const ReasonStuck = "its workflow task fails again and again; Everpost goes on with its deliveries in another workflow"
+// The reasons Everpost gives when it terminates a workflow. Its deliveries continue in another one: no
+// person has terminated them.
+const (
+	ReasonStuck    = "its workflow task fails again and again; Everpost goes on with its deliveries in another workflow"
+	ReasonOutdated = "the delivery's state in PostgreSQL is another one; Everpost goes on with it in another workflow"
+)
+
+// TerminatedByEverpost reports that a workflow was terminated for one of these reasons.
+func TerminatedByEverpost(reason string) bool {
+	return reason == ReasonStuck || reason == ReasonOutdated
+}
 
 // QueryStatus asks a workflow where its delivery stands; the answer is a Status.
 const QueryStatus = "status"

@@ -49,7 +49,7 @@ func (e *endpoint) decide(now time.Duration, req *Request) (Decision, *waiter) {
 // decideBlocked answers a request while none is admitted, but for a probe.
 func (e *endpoint) decideBlocked(now, until time.Duration, reason string, req *Request) (Decision, *waiter) {
 	if reason == webhook.ReasonCircuitOpen {
-		if req.Probe {
+		if req.Forced {
 			e.endCooldown(now)
 		}
 		if e.probeDue(now) && e.host.mayTake(now, &e.turn) {

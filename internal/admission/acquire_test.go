@@ -667,7 +667,7 @@ func TestStallDefersNobody(t *testing.T) {
 					}()
 					synctest.Wait()
 				}
-				require.Equal(t, !c.waits, ctl.Slow(req.Endpoint), "where the next would have to come back")
+				require.Equal(t, !c.waits, ctl.LikelySlow(req.Endpoint), "where the next would have to come back")
 				require.Equal(t, c.waits, ctl.Health(req.Endpoint).DeferReason == "")
 				for _, permit := range sent {
 					permit.Done(delivered(stall))

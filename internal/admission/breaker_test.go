@@ -68,7 +68,7 @@ func TestOpensAtTheRightMoment(t *testing.T) {
 				require.Equal(t, time.Now(), h.Since)
 				require.Equal(t, time.Now().Add(30*time.Second), h.NextProbe)
 				require.Zero(t, h.Rate)
-				require.True(t, ctl.Slow(req.Endpoint))
+				require.True(t, ctl.LikelySlow(req.Endpoint))
 			})
 		})
 	}

@@ -13,7 +13,7 @@ import (
 // probing is a request that a person asked for.
 func probing(req Request) Request {
 	req = another(req)
-	req.Probe = true
+	req.Forced = true
 	return req
 }
 

@@ -37,9 +37,9 @@ func (c *Controller) UsualRate(id webhook.EndpointID) (rate float64) {
 	return rate
 }
 
-// Slow reports whether an attempt is likely to take long: the latency is above 1 s, it would be
+// LikelySlow reports whether an attempt is likely to take long: the latency is above 1 s, it would be
 // deferred, or the circuit is not closed.
-func (c *Controller) Slow(id webhook.EndpointID) (slow bool) {
+func (c *Controller) LikelySlow(id webhook.EndpointID) (slow bool) {
 	c.look(id, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
 		slow = e.unresponsive(now) || at > now+e.patience()

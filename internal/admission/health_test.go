@@ -21,7 +21,7 @@ func TestUnknownEndpoint(t *testing.T) {
 	require.InDelta(t, 10_000, rateOf(ctl, id, Limits{}), 0)
 	require.InDelta(t, 3, rateOf(ctl, id, Limits{Rate: 3}), 0)
 	require.Equal(t, unknownReserved, ctl.Releasable(id))
-	require.False(t, ctl.Slow(id))
+	require.False(t, ctl.LikelySlow(id))
 	require.Equal(t, Totals{}, ctl.Totals(), "looking does not make one")
 }
 
@@ -215,10 +215,10 @@ func TestSlowBeforeTheFirstTimeout(t *testing.T) {
 				for range 10 {
 					admit(t, ctl, another(req))
 				}
-				require.False(t, ctl.Slow(req.Endpoint))
+				require.False(t, ctl.LikelySlow(req.Endpoint))
 				require.Less(t, rateOf(ctl, req.Endpoint, req.Limits), 1000.0)
 				elapse(1500 * time.Millisecond)
-				require.True(t, ctl.Slow(req.Endpoint))
+				require.True(t, ctl.LikelySlow(req.Endpoint))
 				require.Greater(t, ctl.Health(req.Endpoint).Latency, time.Second)
 				require.Less(t, rateOf(ctl, req.Endpoint, req.Limits), 10.0)
 				decision := ctl.Acquire(t.Context(), req)
@@ -245,11 +245,11 @@ func TestSlowBeforeTheFirstTimeout(t *testing.T) {
 		results(t, ctl, req, 50, time.Millisecond, delivered(400*time.Millisecond))
 		admit(t, ctl, another(req))
 		elapse(3 * time.Second)
-		require.False(t, ctl.Slow(req.Endpoint))
+		require.False(t, ctl.LikelySlow(req.Endpoint))
 		for range 9 {
 			admit(t, ctl, another(req))
 		}
-		require.True(t, ctl.Slow(req.Endpoint))
+		require.True(t, ctl.LikelySlow(req.Endpoint))
 	})
 }
 
@@ -499,7 +499,7 @@ func TestStress(t *testing.T) {
 				req := another(endpoints[k])
 				decision := ctl.Acquire(t.Context(), req)
 				permit := decision.Permit
-				ctl.Slow(req.Endpoint)
+				ctl.LikelySlow(req.Endpoint)
 				if permit == nil {
 					if decision.Deferred() {
 						ctl.Forget(req.Endpoint, req.Delivery)

@@ -367,7 +367,7 @@ func TestHealthOfABusyHost(t *testing.T) {
 		first, second := admit(t, ctl, another(other)), admit(t, ctl, another(other))
 		elapse(20 * time.Second)
 		require.Equal(t, webhook.ReasonHost, ctl.Health(req.Endpoint).DeferReason)
-		require.True(t, ctl.Slow(req.Endpoint))
+		require.True(t, ctl.LikelySlow(req.Endpoint))
 		require.Less(t, rateOf(ctl, req.Endpoint, req.Limits), 2.0)
 		decision := ctl.Acquire(t.Context(), another(req))
 		require.True(t, decision.Deferred())

@@ -27,8 +27,8 @@ func TestResultOfEveryReason(t *testing.T) {
 		return map[signal]string{signalSuccess: success, signalFailure: failure, signalNone: nothing}[r.signal()]
 	}
 	seen := map[retry.Reason]bool{}
-	for _, fault := range retry.Faults() {
-		outcome := retry.Classify(retry.Answer{Fault: fault}, retry.Default())
+	for _, fault := range retry.Failures() {
+		outcome := retry.Classify(retry.Answer{Failure: fault}, retry.Default())
 		r := ResultOf(outcome, 3, time.Second)
 		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
 		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.BreakerFailure, TimedOut: late}, r)
@@ -102,7 +102,7 @@ func TestReceiverBlocks(t *testing.T) {
 				require.Equal(t, until, h.BlockedUntil)
 				require.Equal(t, c.reason, h.BlockReason)
 				require.Zero(t, rateOf(ctl, req.Endpoint, req.Limits))
-				require.True(t, ctl.Slow(req.Endpoint))
+				require.True(t, ctl.LikelySlow(req.Endpoint))
 
 				one := <-waiting // it has to ask again
 				require.True(t, one.Deferred())

@@ -14,7 +14,7 @@ type Request struct {
 	URL      string // of the endpoint, for the limit per host
 	Host     string // defaults to that of URL, see Controller.HostOf
 	Retries  int    // attempts made before; they lengthen an automatic timeout
-	Probe    bool   // a person asked for it: if the circuit is open and no probe is under way, it is the probe
+	Forced   bool   // a person asked for it: if the circuit is open and no probe is under way, it is the probe
 
 	// Since is from when on this controller admits the requests to the endpoint; zero if no other did before. The rate counts
 	// as if a request had been sent then.

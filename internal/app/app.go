@@ -61,10 +61,10 @@ type Options struct {
 	// DataDir is the data directory of a standalone installation with a PostgreSQL of its own; "" for others.
 	DataDir string
 
-	// Owner is the name under which this process claims attempts. A process takes over the
+	// Process is the name under which this process claims attempts. A process takes over the
 	// claims of an earlier one with the same name at once, so two must never run at a time.
 	// Defaults to a random name.
-	Owner string
+	Process string
 
 	// Clock is this process's clock, which may be off in tests. Defaults to time.Now.
 	Clock func() time.Time
@@ -136,8 +136,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := CheckDatabase(o.Config.DatabaseURL); err != nil {
 		return nil, err
 	}
-	if o.Owner == "" {
-		o.Owner = rand.Text()
+	if o.Process == "" {
+		o.Process = rand.Text()
 	}
 	keys, err := loadVault(o.Config.KEKs)
 	if err != nil {
@@ -279,14 +279,14 @@ func (a *App) makeStarter() {
 		a.monitor = monitor.New(monitor.Config{
 			Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
 			Starter: a.starter, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
-			Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
+			Process: a.options.Process, ShareEvery: a.options.shareHealthEvery,
 		})
 	}
 	var owners monitor.Owners
 	if a.fleet != nil {
 		owners = a.fleet
 	}
-	a.health = monitor.NewView(a.store.EndpointHealth, own, owners, a.options.Owner)
+	a.health = monitor.NewView(a.store.EndpointHealth, own, owners, a.options.Process)
 }
 
 // starterConfig is the starter's configuration. In a process that may not read the deliveries of
@@ -300,7 +300,7 @@ func (a *App) starterConfig() starter.Config {
 		Tracer: a.tracer, Now: a.store.Now, Converter: a.converter,
 	}
 	if a.overAll {
-		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
+		c.Outbox, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
 		c.HeldStore, c.Deletions = a.store.Held, a.store.Tenants
 	}
 	switch {

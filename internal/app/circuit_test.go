@@ -24,7 +24,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	o.Worker, o.API, o.Temporal = true, false, client.Options{HostPort: newFrontend(t).address}
 	var workers []*App
 	for _, name := range []string{"w1", "w2"} {
-		o.Owner = name
+		o.Process = name
 		workers = append(workers, process(t, o))
 	}
 	path := "http://" + alone.APIAddr() + "/v1/tenants/acme/endpoints/" + id + "/close-circuit"

@@ -235,8 +235,8 @@ func (c *diagnosis) backlog(ctx context.Context) Finding {
 		age = max(0, time.Since(oldest)).Round(time.Second)
 	}
 	count := strconv.FormatInt(n, 10)
-	if n > deliveries.MaxCounted {
-		count = "more than " + strconv.Itoa(deliveries.MaxCounted)
+	if n > deliveries.MaxCountedOverall {
+		count = "more than " + strconv.Itoa(deliveries.MaxCountedOverall)
 	}
 	if age > backlogWarning {
 		return warning(fmt.Sprintf("%s deliveries wait for their first attempt, the oldest for %s", count, age),

@@ -166,7 +166,7 @@ func TestExplanationsOfFirstAttempts(t *testing.T) {
 		_, got := r.explained(t, &step)
 		return got["code"] == "engine_away"
 	}, 30*time.Second, 10*time.Millisecond)
-	claim := webhook.Claim{Ref: step.Ref, Progress: step.Progress, WorkflowID: step.WorkflowID, Owner: "another process", For: time.Minute}
+	claim := webhook.Claim{Ref: step.Ref, Progress: step.Progress, WorkflowID: step.WorkflowID, Claimant: "another process", For: time.Minute}
 	claim.Seq = 0
 	granted, err := r.store.Deliveries.Claim(t.Context(), claim)
 	require.NoError(t, err)

@@ -78,9 +78,9 @@ func TestHealthIsShared(t *testing.T) {
 
 	temporal := newFrontend(t)
 	o := options(t, database)
-	o.Worker, o.Temporal, o.Owner = true, client.Options{HostPort: temporal.address}, "w1"
+	o.Worker, o.Temporal, o.Process = true, client.Options{HostPort: temporal.address}, "w1"
 	both := process(t, o)
-	o.API, o.Owner = false, "w2"
+	o.API, o.Process = false, "w2"
 	worker := process(t, o)
 
 	worker.fail(t, id, 2)
@@ -121,7 +121,7 @@ func TestAutoTimeoutIsShown(t *testing.T) {
 	alone := start(t, options(t, database))
 	o := options(t, database)
 	o.Config.AllowHTTP, o.Config.ExtraPorts.Any, o.Config.AllowedCIDRs = true, true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	o.Worker, o.Temporal, o.Owner = true, client.Options{HostPort: newFrontend(t).address}, "w1"
+	o.Worker, o.Temporal, o.Process = true, client.Options{HostPort: newFrontend(t).address}, "w1"
 	both := process(t, o)
 	receiver := receivertest.New(t)
 	id := endpoint(t, both, receiver.URL()+"/hook")

@@ -24,7 +24,7 @@ func TestTheAPIRunsOnALoginOfItsOwn(t *testing.T) {
 	status, _ = call(t, http.MethodGet, base+"/v1/audit", "")
 	require.Equal(t, http.StatusOK, status)
 	require.False(t, a.overAll)
-	require.Nil(t, a.starterConfig().Store, "it does not relay")
+	require.Nil(t, a.starterConfig().Outbox, "it does not relay")
 	a.maintain() // returns at once
 }
 

@@ -79,10 +79,10 @@ func TestClientCertificates(t *testing.T) {
 		c := setup(t, Config{RootCAs: ca.pool})
 		later := time.Now().Add(time.Hour)
 		send := func(endpoint string, version int64, certificate webhook.ClientCertificate) {
-			requireFault(t, c.Send(t.Context(), Request{
+			requireFailure(t, c.Send(t.Context(), Request{
 				EndpointID: endpoint, Version: version, URL: m.URL(), Certificate: certificate, Timeout: patience,
 				Auth: webhook.Auth{Kind: webhook.AuthBearer, Token: "beside"},
-			}), retry.FaultNone, 200)
+			}), retry.FailureNone, 200)
 		}
 		alice, bob, carol := ca.client(t, "alice", later), ca.client(t, "bob", later), ca.client(t, "carol", later)
 		send("ep_1", 1, alice)
@@ -97,7 +97,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// A client certificate that the receiver rejects is a TLS fault, like an invalid
+// A client certificate that the receiver rejects is a TLS failure, like an invalid
 // certificate of the receiver: the configuration may be corrected. No byte of the request
 // arrives.
 func TestRejectedClientCertificates(t *testing.T) {
@@ -124,7 +124,7 @@ func TestRejectedClientCertificates(t *testing.T) {
 				m := newMutual(t, ca, version)
 				request := Request{EndpointID: "ep_1", URL: m.URL(), Certificate: c.certificate, Timeout: patience}
 				r := setup(t, Config{RootCAs: ca.pool}).Send(t.Context(), request)
-				requireFault(t, r, retry.FaultTLS, 0)
+				requireFailure(t, r, retry.FailureTLS, 0)
 				require.Contains(t, r.Err, c.cause)
 				require.Zero(t, m.Count())
 				require.Empty(t, m.seen())
@@ -140,6 +140,6 @@ func TestClientCertificateIsSentOnRequestOnly(t *testing.T) {
 	config := ca.config(t, "127.0.0.1", time.Now().Add(time.Hour))
 	receiver := receivertest.NewWith(t, receivertest.Options{TLS: config})
 	certificate := ca.client(t, "alice", time.Now().Add(time.Hour))
-	requireFault(t, setup(t, Config{RootCAs: ca.pool}).Send(t.Context(), Request{URL: receiver.URL(), Certificate: certificate, Timeout: patience}),
-		retry.FaultNone, 200)
+	requireFailure(t, setup(t, Config{RootCAs: ca.pool}).Send(t.Context(), Request{URL: receiver.URL(), Certificate: certificate, Timeout: patience}),
+		retry.FailureNone, 200)
 }

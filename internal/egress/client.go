@@ -176,8 +176,8 @@ type Response struct {
 	Body      []byte
 	Truncated bool
 
-	// Err describes Answer.Fault as "<class>: <cause>", printable, 200 bytes at most,
-	// without any part of the URL. Empty when there is no fault.
+	// Err describes Answer.Failure as "<class>: <cause>", printable, 200 bytes at most,
+	// without any part of the URL. Empty when there is none.
 	Err string
 
 	// InternalFault reports that the request failed on this side (the context was cancelled, or
@@ -248,7 +248,7 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 	}
 	t, err := c.config.Guard.target(r.URL, c.config.Exempt.addrOf(r))
 	if err != nil {
-		return failure(ctx, phaseStart, err)
+		return failed(ctx, phaseStart, err)
 	}
 	t.endpoint = r.EndpointID
 	for again := false; ; again = true {
@@ -272,10 +272,10 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Request, authorization string) Response {
 	req, err := c.newRequest(t, r, authorization)
 	if err != nil {
-		return failure(ctx, phaseStart, err)
+		return failed(ctx, phaseStart, err)
 	}
 	if err := ctx.Err(); err != nil {
-		return failure(ctx, phaseStart, err)
+		return failed(ctx, phaseStart, err)
 	}
 
 	id := identity{endpoint: r.EndpointID, version: r.Version, scheme: t.url.Scheme, address: t.address, exempt: t.exempt}
@@ -289,13 +289,13 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 		// An older version of Everpost with fewer checks may have stored the certificate.
 		certificate, err := r.Certificate.Pair()
 		if err != nil {
-			return failure(ctx, phaseTLS, &faultError{fault: retry.FaultTLS, cause: "the client certificate " + err.Error()})
+			return failed(ctx, phaseTLS, &knownError{class: retry.FailureTLS, cause: "the client certificate " + err.Error()})
 		}
 		t.certificate = &certificate
 	}
 	fresh, at, err := c.dial(ctx, deadline, t)
 	if err != nil {
-		return failure(ctx, at, err)
+		return failed(ctx, at, err)
 	}
 	fresh.id = id
 	response, _ := c.exchange(ctx, deadline, fresh, req, r)
@@ -312,7 +312,7 @@ func withoutEcho(response *Response, authorization string) {
 	echoes := webhook.EchoesOfHeader([2]string{"Authorization", authorization})
 	echoes.RedactHeader(response.Header)
 	response.Header = storableHeader(response.Header) // it may be longer now
-	response.Body = echoes.RedactText(response.Body, response.Truncated || response.Answer.Fault != retry.FaultNone)
+	response.Body = echoes.RedactText(response.Body, response.Truncated || response.Answer.Failure != retry.FailureNone)
 	if len(response.Body) > MaxStoredBytes {
 		response.Body, response.Truncated = response.Body[:MaxStoredBytes], true
 	}

@@ -35,7 +35,7 @@ func TestNoEchoOfCredentials(t *testing.T) {
 		)
 		request := Request{EndpointID: "ep_1", URL: a.URL() + "/hook", Auth: auth, Timeout: patience}
 		r := a.client.Send(t.Context(), request)
-		requireFault(t, r, retry.FaultNone, 400)
+		requireFailure(t, r, retry.FailureNone, 400)
 		require.Equal(t, sent, a.authorizations()[a.Count()-1])
 		for _, secret := range []string{token, strings.ReplaceAll(token, "/", `\/`)} {
 			require.NotContains(t, string(r.Body), secret)
@@ -55,7 +55,7 @@ func TestNoEchoOfCredentials(t *testing.T) {
 		require.LessOrEqual(t, len(r.Body), MaxStoredBytes)
 		require.NotContains(t, string(r.Body), token[:8])
 		r = a.client.Send(t.Context(), request)
-		requireFault(t, r, retry.FaultUnexpectedEOF, 400)
+		requireFailure(t, r, retry.FailureUnexpectedEOF, 400)
 		require.Equal(t, "[redacted]", string(r.Body), "the receiver broke off")
 	}
 }

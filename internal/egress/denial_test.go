@@ -225,7 +225,7 @@ func TestOwnAddressesAtTheSocket(t *testing.T) {
 		require.Empty(t, e.at())
 		config.AllowedCIDRs = []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}
 		for _, r := range send() {
-			requireFault(t, r, retry.FaultNone, 200)
+			requireFailure(t, r, retry.FailureNone, 200)
 		}
 		e.sync(t)
 		require.Equal(t, map[netip.Addr]int{addr: 2}, e.at())

@@ -275,9 +275,9 @@ func TestSpellings(t *testing.T) {
 		for _, url := range []string{"http://" + host + ":" + e.port + "/", "http://" + host + "/", "https://" + host + ":" + e.port + "/"} {
 			r := c.Send(t.Context(), Request{URL: url, Timeout: patience})
 			// Go's resolver does not look up a name without letters.
-			require.Contains(t, []retry.Fault{retry.FaultDenied, retry.FaultDNSNotFound}, r.Answer.Fault, "%q: %s", url, r.Err)
+			require.Contains(t, []retry.Failure{retry.FailureDenied, retry.FailureDNSNotFound}, r.Answer.Failure, "%q: %s", url, r.Err)
 			require.False(t, r.InternalFault, "%q: %s", url, r.Err)
-			if r.Answer.Fault == retry.FaultDenied {
+			if r.Answer.Failure == retry.FailureDenied {
 				refused++
 			}
 		}

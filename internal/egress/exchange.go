@@ -24,7 +24,7 @@ const inlineBytes = 16 << 10
 // that has fewer bytes has nothing to act on.
 const smallestRequest = 64
 
-var errHeadersTooLarge = errors.New("headers above 32 KiB")
+var errTooLarge = errors.New("headers above 32 KiB")
 
 // exchange writes the request, reads the response, and keeps the connection or closes it.
 //
@@ -43,7 +43,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	cn.used = true
 	if err := cn.SetDeadline(deadline); err != nil {
 		cn.discard()
-		return failure(ctx, phaseHeaders, err), x.reused
+		return failed(ctx, phaseHeaders, err), x.reused
 	}
 	// Any past time works as the deadline; one long past needs no timer.
 	stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
@@ -67,7 +67,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	x.in.left = maxBodyWireBytes
 	whole, err := readBody(head, &response)
 	if err != nil {
-		response = withFault(ctx, response, phaseBody, err)
+		response = withFailure(ctx, response, phaseBody, err)
 	}
 
 	now := time.Now()
@@ -108,7 +108,7 @@ func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, unt
 	if writeErr != nil && silent && !isTimeout(err) {
 		err = writeErr // the cause; what was read is its consequence
 	}
-	return failure(ctx, phaseHeaders, err), false
+	return failed(ctx, phaseHeaders, err), false
 }
 
 // answered is the response for a head, without the header fields.
@@ -172,7 +172,7 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if l.left <= 0 {
-		l.err = errHeadersTooLarge
+		l.err = errTooLarge
 		return 0, l.err
 	}
 	n, err := l.conn.Read(p[:min(len(p), l.left)])

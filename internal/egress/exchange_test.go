@@ -35,7 +35,7 @@ func TestRequestAsReceived(t *testing.T) {
 		},
 		Body: body,
 	})
-	requireFault(t, r, retry.FaultNone, 200)
+	requireFailure(t, r, retry.FailureNone, 200)
 	require.Positive(t, r.Latency)
 
 	got := receiver.Requests()[0]
@@ -51,9 +51,9 @@ func TestRequestAsReceived(t *testing.T) {
 		"Content-Length":    {strconv.Itoa(len(body))},
 	}, got.Header)
 
-	requireFault(t, c.Send(t.Context(), Request{
+	requireFailure(t, c.Send(t.Context(), Request{
 		URL: receiver.URL(), Header: [][2]string{{"user-agent", "mine"}, {"content-type", "text/plain"}},
-	}), retry.FaultNone, 200)
+	}), retry.FailureNone, 200)
 	got = receiver.Requests()[1]
 	require.Equal(t, "/", got.Path)
 	require.Equal(t, []string{"mine"}, got.Header["User-Agent"])
@@ -67,7 +67,7 @@ func TestStoredResponse(t *testing.T) {
 	r := c.Send(t.Context(), Request{URL: "http://" + answering(t, "HTTP/1.1 429 Slow down\r\n"+
 		"Retry-After: 17\r\nDate: Fri, 07 Nov 2014 23:37:00 GMT\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 1700000000\r\n"+
 		"RateLimit: \"default\";r=50;t=30\r\nSet-Cookie: session=s3cr3t\r\nX-Other: a\r\nX-Other: b\r\nContent-Length: 4\r\n\r\nbusy")})
-	requireFault(t, r, retry.FaultNone, 429)
+	requireFailure(t, r, retry.FailureNone, 429)
 	r.Answer.ReceivedAt = time.Time{}
 	require.Equal(t, retry.Answer{
 		Status: 429, RetryAfter: "17", Date: "Fri, 07 Nov 2014 23:37:00 GMT",
@@ -94,7 +94,7 @@ func TestStoredHeadersAreBounded(t *testing.T) {
 	}
 	answer.WriteString("Retry-After: 9\r\n\r\n")
 	r := setup(t, Config{}).Send(t.Context(), Request{URL: "http://" + answering(t, answer.String())})
-	requireFault(t, r, retry.FaultNone, 200)
+	requireFailure(t, r, retry.FailureNone, 200)
 	size := 0
 	for name, values := range r.Header {
 		size += fieldSize(name, values)
@@ -108,12 +108,12 @@ func TestStoredHeadersAreBounded(t *testing.T) {
 
 func TestHeaderLimitIsExact(t *testing.T) {
 	t.Parallel()
-	for excess, fault := range map[int]retry.Fault{0: retry.FaultNone, 1: retry.FaultProtocol} {
+	for excess, failure := range map[int]retry.Failure{0: retry.FailureNone, 1: retry.FailureProtocol} {
 		start, end := "HTTP/1.1 200 OK\r\nX: ", "\r\nContent-Length: 9000\r\n\r\n"
 		filler := strings.Repeat("v", MaxHeaderBytes-len(start)-len(end)+excess)
 		r := setup(t, Config{}).Send(t.Context(), Request{URL: "http://" + answering(t, start+filler+end+strings.Repeat("b", 9000))})
-		require.Equal(t, fault, r.Answer.Fault, r.Err)
-		if fault == retry.FaultNone {
+		require.Equal(t, failure, r.Answer.Failure, r.Err)
+		if failure == retry.FailureNone {
 			require.Len(t, r.Body, 9000)
 		} else {
 			require.Equal(t, "protocol_error: headers above 32 KiB", r.Err)
@@ -150,7 +150,7 @@ func TestBodyLimits(t *testing.T) {
 						}
 					}
 				})})
-				requireFault(t, r, retry.FaultNone, 200)
+				requireFailure(t, r, retry.FailureNone, 200)
 				require.Len(t, r.Body, min(size, MaxStoredBytes))
 				require.Equal(t, size > MaxStoredBytes, r.Truncated)
 				require.Equal(t, stay && size < MaxBodyBytes, c.pool.len() == 1)
@@ -171,7 +171,7 @@ func TestGzipBombStaysSmall(t *testing.T) {
 		Header: [][2]string{{"Accept-Encoding", "gzip"}},
 		URL:    "http://" + answering(t, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: "+strconv.Itoa(bomb.Len())+"\r\n\r\n"+bomb.String()),
 	})
-	requireFault(t, r, retry.FaultNone, 200)
+	requireFailure(t, r, retry.FailureNone, 200)
 	require.Equal(t, bomb.Bytes(), r.Body, "as it was sent")
 }
 
@@ -196,7 +196,7 @@ func TestAnswerBeforeTheRequestIsRead(t *testing.T) {
 			<-t.Context().Done()
 		}),
 	})
-	requireFault(t, r, retry.FaultNone, 413)
+	requireFailure(t, r, retry.FailureNone, 413)
 	require.Equal(t, "no", string(r.Body))
 	require.Zero(t, c.pool.len())
 }
@@ -207,7 +207,7 @@ func TestLargeBodyArrivesWhole(t *testing.T) {
 	c := setup(t, Config{})
 	body := bytes.Repeat([]byte("0123456789abcdef"), 16<<10) // 256 KiB
 	for range 3 {
-		requireFault(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: receiver.URL(), Body: body}), retry.FaultNone, 200)
+		requireFailure(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: receiver.URL(), Body: body}), retry.FailureNone, 200)
 	}
 	for _, request := range receiver.Requests() {
 		require.True(t, bytes.Equal(body, request.Body))
@@ -219,14 +219,14 @@ func TestExemptedReceiver(t *testing.T) {
 	receiver := receivertest.New(t)
 	demo := Request{EndpointID: "ep_demo", TenantID: "demo", URL: receiver.URL() + "/demo"}
 	c := setup(t, Config{Guard: NewGuard(GuardConfig{}), Exempt: Exemption{TenantID: demo.TenantID, URL: demo.URL, Addr: receiver.Addr()}})
-	requireFault(t, c.Send(t.Context(), demo), retry.FaultNone, 200)
+	requireFailure(t, c.Send(t.Context(), demo), retry.FailureNone, 200)
 
 	other := Request{EndpointID: "ep_other", TenantID: "other", URL: demo.URL}
-	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
+	requireFailure(t, c.Send(t.Context(), other), retry.FailureDenied, 0)
 	other.EndpointID = "ep_demo" // not even over the open connection
-	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
+	requireFailure(t, c.Send(t.Context(), other), retry.FailureDenied, 0)
 	demo.URL = receiver.URL() + "/elsewhere"
-	requireFault(t, c.Send(t.Context(), demo), retry.FaultDenied, 0)
+	requireFailure(t, c.Send(t.Context(), demo), retry.FailureDenied, 0)
 	require.Equal(t, 1, receiver.Count())
 }
 
@@ -259,7 +259,7 @@ func TestKeptConnectionClosedBetweenRequests(t *testing.T) {
 	})
 	c := setup(t, Config{})
 	for range 5 {
-		requireFault(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: url}), retry.FaultNone, 200)
+		requireFailure(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: url}), retry.FailureNone, 200)
 		<-closed
 	}
 	require.EqualValues(t, 5, requests.Load())
@@ -289,7 +289,7 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 			})
 			c := setup(t, Config{RootCAs: ca.pool})
 			request := Request{EndpointID: "ep_1", URL: url, Body: []byte("{}")}
-			requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+			requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
 			kept := takeAny(t, c, "ep_1")
 			require.True(t, kept.noPendingData(true))
 			close(closeNow)
@@ -309,15 +309,15 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 func TestAtMostOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		end   func(*net.TCPConn)
-		fault retry.Fault
+		end     func(*net.TCPConn)
+		failure retry.Failure
 	}{
-		"closed":            {func(conn *net.TCPConn) { _ = conn.Close() }, retry.FaultUnexpectedEOF},
-		"half closed":       {func(conn *net.TCPConn) { _ = conn.CloseWrite(); hold(conn) }, retry.FaultUnexpectedEOF},
-		"reset":             {func(conn *net.TCPConn) { _ = conn.SetLinger(0) }, retry.FaultConnectionReset},
-		"hang":              {func(conn *net.TCPConn) { hold(conn) }, retry.FaultTimeoutHeaders},
-		"408 and closed":    {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 408 Idle\r\nConnection: close\r\n\r\n") }, retry.FaultNone},
-		"part of an answer": {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 2") }, retry.FaultUnexpectedEOF},
+		"closed":            {func(conn *net.TCPConn) { _ = conn.Close() }, retry.FailureUnexpectedEOF},
+		"half closed":       {func(conn *net.TCPConn) { _ = conn.CloseWrite(); hold(conn) }, retry.FailureUnexpectedEOF},
+		"reset":             {func(conn *net.TCPConn) { _ = conn.SetLinger(0) }, retry.FailureConnectionReset},
+		"hang":              {func(conn *net.TCPConn) { hold(conn) }, retry.FailureTimeoutHeaders},
+		"408 and closed":    {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 408 Idle\r\nConnection: close\r\n\r\n") }, retry.FailureNone},
+		"part of an answer": {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 2") }, retry.FailureUnexpectedEOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -330,7 +330,7 @@ func TestAtMostOnce(t *testing.T) {
 				return false
 			})
 			timeout := 5 * time.Second
-			if c.fault == retry.FaultTimeoutHeaders {
+			if c.failure == retry.FailureTimeoutHeaders {
 				timeout = short
 			}
 			client := setup(t, Config{})
@@ -338,10 +338,10 @@ func TestAtMostOnce(t *testing.T) {
 				EndpointID: "ep_1", URL: url, Body: []byte("{}"), Timeout: timeout,
 				Header: [][2]string{{"Idempotency-Key", "1"}, {"X-Idempotency-Key", "1"}},
 			}
-			requireFault(t, client.Send(t.Context(), request), retry.FaultNone, 200)
+			requireFailure(t, client.Send(t.Context(), request), retry.FailureNone, 200)
 			require.Equal(t, 1, client.pool.len())
 			r := client.Send(t.Context(), request)
-			require.Equal(t, c.fault, r.Answer.Fault, r.Err)
+			require.Equal(t, c.failure, r.Answer.Failure, r.Err)
 			require.EqualValues(t, 2, requests.Load(), "not a third time")
 			require.Zero(t, client.pool.len())
 		})
@@ -354,7 +354,7 @@ func TestFreshConnectionIsNotTriedTwice(t *testing.T) {
 	var connections atomic.Int32
 	url := "http://" + rawServer(t, func(*net.TCPConn, int) { connections.Add(1) })
 	r := setup(t, Config{}).Send(t.Context(), Request{EndpointID: "ep_1", URL: url})
-	require.Contains(t, []retry.Fault{retry.FaultUnexpectedEOF, retry.FaultConnectionReset}, r.Answer.Fault)
+	require.Contains(t, []retry.Failure{retry.FailureUnexpectedEOF, retry.FailureConnectionReset}, r.Answer.Failure)
 	require.EqualValues(t, 1, connections.Load())
 }
 
@@ -380,7 +380,7 @@ func TestFreshConnectionThatDiesAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{})
 	require.False(t, untouched)
-	require.Equal(t, retry.FaultConnectionReset, r.Answer.Fault, r.Err)
+	require.Equal(t, retry.FailureConnectionReset, r.Answer.Failure, r.Err)
 }
 
 func takeAny(t *testing.T, c *Client, endpoint string) *conn {

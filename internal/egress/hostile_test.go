@@ -259,7 +259,7 @@ func TestEachHostileClass(t *testing.T) { //nolint:paralleltest // it looks at t
 			r := h.attempt(t, c, "ep_1", h.url(t, ca), body, timeout)
 			require.Empty(t, h.wrong(r))
 			if h.err != "" {
-				require.Zero(t, c.pool.len(), "no connection is kept after a fault")
+				require.Zero(t, c.pool.len(), "no connection is kept after a failure")
 			}
 			require.Eventually(t, func() bool { return running("egress.(*Client)") == 0 }, 5*time.Second, time.Millisecond, "a goroutine is left")
 		})

@@ -244,7 +244,7 @@ func TestLargeAnswersAreRead(t *testing.T) {
 				for range 3 {
 					r := c.Send(t.Context(), Request{EndpointID: "ep_1", URL: scheme + "://" + address, Timeout: patience})
 					require.Empty(t, r.Err)
-					require.Equal(t, retry.FaultNone, r.Answer.Fault)
+					require.Equal(t, retry.FailureNone, r.Answer.Failure)
 					require.Equal(t, r.Answer.Status == 200, r.Truncated)
 				}
 				_, another := connections.Load(2)
@@ -267,7 +267,7 @@ func TestNothingIsLeftAfterALongHead(t *testing.T) {
 				_, _ = io.WriteString(conn, answer)
 				hold(conn)
 			}))
-			requireFault(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: "http://" + address, Timeout: patience}), retry.FaultNone, 200)
+			requireFailure(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: "http://" + address, Timeout: patience}), retry.FailureNone, 200)
 			require.Equal(t, extra == "", c.pool.len() == 1, size)
 		}
 	}

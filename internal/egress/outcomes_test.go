@@ -21,7 +21,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// judged is the result of a request over a real connection: the fault that egress reports
+// judged is the result of a request over a real connection: the failure that egress reports
 // and the outcome that the classifier derives from it.
 type judged struct {
 	send func(t *testing.T) Response
@@ -194,7 +194,7 @@ func outcomes() map[string]judged {
 		"no time left": {late, unhealthy("timeout_total"), "timeout_total"},
 
 		// A status that was read decides, whatever happens to the rest of the response: a
-		// receiver that sent 2xx has accepted the event. The error still names the fault.
+		// receiver that sent 2xx has accepted the event. The error still names the failure.
 		"2xx, body never ends":    {hanging(ok + "Content-Length: 9\r\n\r\nabc"), delivered(200), "timeout_body"},
 		"2xx, body cut off":       {replying(ok + "Content-Length: 9\r\n\r\nabc"), delivered(200), "unexpected_eof"},
 		"2xx, chunks are broken":  {replying(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), delivered(200), "protocol_error"},
@@ -250,7 +250,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 // TestOutcomesAreComplete: the table above contains every reason that an attempt can have,
-// and every fault.
+// and every failure.
 func TestOutcomesAreComplete(t *testing.T) {
 	t.Parallel()
 	reasons, faults := map[retry.Reason]bool{}, map[string]bool{}
@@ -265,8 +265,8 @@ func TestOutcomesAreComplete(t *testing.T) {
 			require.True(t, reasons[reason], "no connection leads to %s", reason)
 		}
 	}
-	for _, fault := range retry.Faults() {
-		require.True(t, faults[string(fault)], "no connection leads to %s", fault)
+	for _, failure := range retry.Failures() {
+		require.True(t, faults[string(failure)], "no connection leads to %s", failure)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestConnectionsAreKeptPerEndpoint(t *testing.T) {
 	receiver := receivertest.New(t)
 	c := setup(t, Config{})
 	send := func(endpoint string, version int64, path string) {
-		requireFault(t, c.Send(t.Context(), Request{EndpointID: endpoint, Version: version, URL: receiver.URL() + path}), retry.FaultNone, 200)
+		requireFailure(t, c.Send(t.Context(), Request{EndpointID: endpoint, Version: version, URL: receiver.URL() + path}), retry.FailureNone, 200)
 	}
 	send("ep_1", 1, "/a")
 	send("ep_1", 1, "/a")
@@ -147,7 +147,7 @@ func TestKeepAliveHint(t *testing.T) {
 	receiver := receivertest.New(t)
 	receiver.Default(receivertest.Step{Header: map[string]string{"Keep-Alive": "timeout=1"}})
 	c := setup(t, Config{})
-	requireFault(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: receiver.URL()}), retry.FaultNone, 200)
+	requireFailure(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: receiver.URL()}), retry.FailureNone, 200)
 	require.Zero(t, c.pool.len())
 }
 
@@ -156,11 +156,11 @@ func TestClose(t *testing.T) {
 	receiver := receivertest.New(t)
 	c := setup(t, Config{})
 	request := Request{EndpointID: "ep_1", URL: receiver.URL()}
-	requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+	requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
 	require.Equal(t, 1, c.pool.len())
 	c.Close()
 	require.Zero(t, c.pool.len())
-	requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+	requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
 	require.Zero(t, c.pool.len(), "nothing is kept after Close")
 	c.Close()
 }

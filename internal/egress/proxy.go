@@ -38,7 +38,7 @@ func (c *Client) tunnel(ctx context.Context, t target) (*net.TCPConn, error) {
 		if tcp, err = c.tunnelTo(ctx, addr, len(addrs)-i); err == nil {
 			return tcp, nil
 		}
-		if failedHere(err) || ctx.Err() != nil {
+		if isOwn(err) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -88,7 +88,7 @@ func (c *Client) tunnelTo(ctx context.Context, addr netip.AddrPort, shares int) 
 		if exhausted(err) {
 			return nil, fmt.Errorf("dial: %w", err)
 		}
-		return nil, &faultError{fault: retry.FaultUnknown, cause: "the egress proxy cannot be reached"}
+		return nil, &knownError{own: true, class: retry.FailureUnknown, cause: "the egress proxy cannot be reached"}
 	}
 	tcp, err := asTCPConn(plain)
 	if err != nil {
@@ -126,13 +126,13 @@ func (c *Client) askProxy(tcp *net.TCPConn, addr netip.AddrPort) error {
 	case status >= 200 && status <= 299 && br.Buffered() == 0:
 		return nil
 	case status >= 200 && status <= 299: // over plain http a receiver may send before it has a request
-		return &faultError{fault: retry.FaultProtocol, cause: "an answer before the request"}
+		return &knownError{class: retry.FailureProtocol, cause: "an answer before the request"}
 	case status == http.StatusGatewayTimeout:
-		return &faultError{fault: retry.FaultTimeoutDial, cause: "the egress proxy could not connect in time"}
+		return &knownError{class: retry.FailureTimeoutDial, cause: "the egress proxy could not connect in time"}
 	case status == http.StatusForbidden, status >= 500 && status <= 599:
-		return &faultError{fault: retry.FaultConnectRefused, cause: "the egress proxy answered " + strconv.Itoa(status)}
+		return &knownError{class: retry.FailureConnectRefused, cause: "the egress proxy answered " + strconv.Itoa(status)}
 	default: // mostly 407
-		return &faultError{fault: retry.FaultUnknown, cause: "the egress proxy answered " + strconv.Itoa(status)}
+		return &knownError{own: true, class: retry.FailureUnknown, cause: "the egress proxy answered " + strconv.Itoa(status)}
 	}
 }
 
@@ -140,5 +140,5 @@ func proxyReadError(err error) error {
 	if isTimeout(err) {
 		return fmt.Errorf("wait for the egress proxy: %w", err)
 	}
-	return &faultError{fault: retry.FaultUnknown, cause: "the egress proxy gave no answer"}
+	return &knownError{own: true, class: retry.FailureUnknown, cause: "the egress proxy gave no answer"}
 }

@@ -99,7 +99,7 @@ func TestThroughTheProxy(t *testing.T) {
 	})})
 	request := Request{EndpointID: "ep_1", URL: "http://receiver.example.:8080/hook", Body: []byte("{}"), Timeout: patience}
 	for range 2 {
-		requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+		requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
 	}
 	require.Equal(t, []string{"93.184.215.14:8080"}, p.requests(), "one tunnel, to the address that was checked")
 	require.Equal(t, "Basic b3V0OnMzY3IzdA==", p.connects[0].Header.Get("Proxy-Authorization"))
@@ -115,14 +115,14 @@ func TestThroughTheProxy(t *testing.T) {
 func TestTLSThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	for host, fault := range map[string]retry.Fault{"receiver.example": retry.FaultNone, "other.example": retry.FaultTLS} {
+	for host, failure := range map[string]retry.Failure{"receiver.example": retry.FailureNone, "other.example": retry.FailureTLS} {
 		receiver := receivertest.NewWith(t, receivertest.Options{TLS: ca.config(t, host, time.Now().Add(time.Hour))})
 		p := proxyTo(t, receiver.Addr().String(), always(""))
 		c := setup(t, Config{Guard: strictly(), Proxy: p.url, RootCAs: ca.pool, Resolver: resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) {
 			return []netip.Addr{netip.MustParseAddr("93.184.215.14")}, 0
 		})})
 		r := c.Send(t.Context(), Request{URL: "https://receiver.example/", Timeout: patience})
-		require.Equal(t, fault, r.Answer.Fault, r.Err)
+		require.Equal(t, failure, r.Answer.Failure, r.Err)
 		require.Equal(t, []string{"93.184.215.14:443"}, p.requests())
 	}
 }
@@ -140,7 +140,7 @@ func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 			if host == nameOf(i) {
 				require.Equal(t, "dns_not_found: no such host", r.Err, "%s as %s", addr, host)
 			} else {
-				requireFault(t, r, retry.FaultDenied, 0)
+				requireFailure(t, r, retry.FailureDenied, 0)
 			}
 		}
 	}
@@ -152,9 +152,9 @@ func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("169.254.169.254")}, 0
 	})})
-	for _, fault := range []retry.Fault{retry.FaultConnectRefused, retry.FaultDNSNotFound} {
+	for _, failure := range []retry.Failure{retry.FailureConnectRefused, retry.FailureDNSNotFound} {
 		r := rebinding.Send(t.Context(), Request{URL: "https://receiver.example./", Timeout: patience})
-		require.Equal(t, fault, r.Answer.Fault, r.Err)
+		require.Equal(t, failure, r.Answer.Failure, r.Err)
 	}
 	require.Equal(t, []string{"93.184.215.14:443"}, p.requests())
 }
@@ -215,14 +215,14 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 		first    string
 		then     string
 		connects int
-		fault    retry.Fault
+		failure  retry.Failure
 		ours     bool
 	}{
-		"down, then up": {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FaultNone, false},
-		"hang, then up": {"hang", "", 2, retry.FaultNone, false},
-		"all down":      {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", maxTunnels, retry.FaultConnectRefused, false},
-		"407":           {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FaultUnknown, true},
-		"407 after 503": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FaultUnknown, true},
+		"down, then up": {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FailureNone, false},
+		"hang, then up": {"hang", "", 2, retry.FailureNone, false},
+		"all down":      {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", maxTunnels, retry.FailureConnectRefused, false},
+		"407":           {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FailureUnknown, true},
+		"407 after 503": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FailureUnknown, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +239,7 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 			}
 			r := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: names(t)}).
 				Send(t.Context(), Request{URL: "http://receiver.example.:8080/", Timeout: timeout})
-			require.Equal(t, c.fault, r.Answer.Fault, r.Err)
+			require.Equal(t, c.failure, r.Answer.Failure, r.Err)
 			require.Equal(t, c.ours, r.InternalFault)
 			require.Len(t, p.requests(), c.connects)
 		})
@@ -250,15 +250,15 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 func TestRequestsThatBypassTheProxy(t *testing.T) {
 	t.Parallel()
 	p := proxyTo(t, "", always("hang"))
-	for code, fault := range map[dnsmessage.RCode]retry.Fault{
-		dnsmessage.RCodeNameError: retry.FaultDNSNotFound, dnsmessage.RCodeServerFailure: retry.FaultDNSTemporary,
+	for code, failure := range map[dnsmessage.RCode]retry.Failure{
+		dnsmessage.RCodeNameError: retry.FailureDNSNotFound, dnsmessage.RCodeServerFailure: retry.FailureDNSTemporary,
 	} {
 		c := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, code })})
-		requireFault(t, c.Send(t.Context(), Request{URL: "https://receiver.example./", Timeout: patience}), fault, 0)
+		requireFailure(t, c.Send(t.Context(), Request{URL: "https://receiver.example./", Timeout: patience}), failure, 0)
 	}
 	receiver := receivertest.New(t)
 	c := setup(t, Config{Guard: strictly(), Proxy: p.url, Exempt: Exemption{URL: receiver.URL(), Addr: receiver.Addr()}})
-	requireFault(t, c.Send(t.Context(), Request{URL: receiver.URL(), Timeout: patience}), retry.FaultNone, 200)
+	requireFailure(t, c.Send(t.Context(), Request{URL: receiver.URL(), Timeout: patience}), retry.FailureNone, 200)
 	require.Empty(t, p.requests())
 }
 

@@ -22,7 +22,7 @@ func hinted(t *testing.T, status int, fields string) retry.Outcome {
 	t.Helper()
 	answer := fmt.Sprintf("HTTP/1.1 %d Hinted\r\nDate: %s\r\n%sContent-Length: 0\r\n\r\n", status, receiversNow, fields)
 	r := setup(t, Config{}).Send(t.Context(), Request{URL: "http://" + answering(t, answer)})
-	requireFault(t, r, retry.FaultNone, status)
+	requireFailure(t, r, retry.FailureNone, status)
 	return retry.Classify(r.Answer, retry.Default())
 }
 

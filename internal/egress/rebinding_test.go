@@ -32,19 +32,19 @@ func ok(conn net.Conn) {
 // to a private address, and the request goes to the public one if there is one.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
-	const reached, refused = retry.FaultNone, retry.FaultDNSNotFound
+	const reached, refused = retry.FailureNone, retry.FailureDNSNotFound
 	for name, c := range map[string]struct {
 		answers [][]netip.Addr // by request; the last one stays
-		want    []retry.Fault
+		want    []retry.Failure
 	}{
-		"public, then private":          {[][]netip.Addr{{public}, {private[0]}}, []retry.Fault{reached, refused, refused}},
-		"public, then IPv6 loopback":    {[][]netip.Addr{{public}, {private[2]}}, []retry.Fault{reached, refused}},
-		"private, then public":          {[][]netip.Addr{{private[0]}, {public}}, []retry.Fault{refused, reached}},
-		"back and forth":                {[][]netip.Addr{{public}, {private[0]}, {public}, {private[1]}}, []retry.Fault{reached, refused, reached, refused}},
-		"mixed, public first":           {[][]netip.Addr{{public, private[0]}}, []retry.Fault{reached, reached}},
-		"mixed, public last":            {[][]netip.Addr{{private[0], private[1], public}}, []retry.Fault{reached, reached}},
-		"mixed families":                {[][]netip.Addr{{private[2], public}}, []retry.Fault{reached, reached}},
-		"private only, several of them": {[][]netip.Addr{private}, []retry.Fault{refused}},
+		"public, then private":          {[][]netip.Addr{{public}, {private[0]}}, []retry.Failure{reached, refused, refused}},
+		"public, then IPv6 loopback":    {[][]netip.Addr{{public}, {private[2]}}, []retry.Failure{reached, refused}},
+		"private, then public":          {[][]netip.Addr{{private[0]}, {public}}, []retry.Failure{refused, reached}},
+		"back and forth":                {[][]netip.Addr{{public}, {private[0]}, {public}, {private[1]}}, []retry.Failure{reached, refused, reached, refused}},
+		"mixed, public first":           {[][]netip.Addr{{public, private[0]}}, []retry.Failure{reached, reached}},
+		"mixed, public last":            {[][]netip.Addr{{private[0], private[1], public}}, []retry.Failure{reached, reached}},
+		"mixed families":                {[][]netip.Addr{{private[2], public}}, []retry.Failure{reached, reached}},
+		"private only, several of them": {[][]netip.Addr{private}, []retry.Failure{refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +57,7 @@ func TestRebinding(t *testing.T) {
 			for i, want := range c.want {
 				request.Store(int32(i))
 				r := client.Send(t.Context(), Request{EndpointID: "ep_1", URL: "http://receiver.example.:" + e.port, Timeout: patience})
-				require.Equal(t, want, r.Answer.Fault, "request %d: %s", i, r.Err)
+				require.Equal(t, want, r.Answer.Failure, "request %d: %s", i, r.Err)
 				if want == reached {
 					connects++
 				}
@@ -92,7 +92,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	requests := 0
 	for _, code := range []int{200, 201, 300, 301, 302, 303, 304, 305, 306, 307, 308, 399, 401, 407, 421, 503} {
 		status.Store(int32(code))
-		requireFault(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + e.port + "/", Timeout: patience}), retry.FaultNone, code)
+		requireFailure(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + e.port + "/", Timeout: patience}), retry.FailureNone, code)
 		requests++
 	}
 	e.sync(t)
@@ -115,7 +115,7 @@ func TestPortsAtTheSocket(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "receiver.example."} {
 		request := Request{URL: "http://" + host + ":" + e.port, Timeout: patience}
 		require.Equal(t, "denied_address: "+portRefused(e.port), shut.Send(t.Context(), request).Err)
-		requireFault(t, open.Send(t.Context(), request), retry.FaultNone, 200)
+		requireFailure(t, open.Send(t.Context(), request), retry.FailureNone, 200)
 	}
 	e.sync(t)
 	require.Equal(t, map[netip.Addr]int{public: 2}, e.at())
@@ -129,7 +129,7 @@ func TestEnvironmentsProxiesAreIgnored(t *testing.T) { //nolint:paralleltest // 
 		t.Setenv(name, "http://127.0.0.2:"+e.port)
 	}
 	c := setup(t, Config{})
-	requireFault(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + e.port, Timeout: patience}), retry.FaultNone, 200)
+	requireFailure(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + e.port, Timeout: patience}), retry.FailureNone, 200)
 	e.sync(t)
 	require.Equal(t, map[netip.Addr]int{public: 1}, e.at())
 }

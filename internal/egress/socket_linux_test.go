@@ -79,7 +79,7 @@ func corpusAtTheSocket(t *testing.T) {
 	strict := NewGuard(GuardConfig{AllowHTTP: true})
 	for i, r := range sendAll(strict, denied, 0) {
 		if i%4 < 2 {
-			requireFault(t, r, retry.FaultDenied, 0)
+			requireFailure(t, r, retry.FailureDenied, 0)
 		} else {
 			require.Equal(t, "dns_not_found: no such host", r.Err, denied[i/4])
 		}
@@ -87,7 +87,7 @@ func corpusAtTheSocket(t *testing.T) {
 	requireNoConnections(t, secure, plain)
 
 	for i, r := range sendAll(strict, allowed, len(denied)) {
-		require.NotEqual(t, retry.FaultDenied, r.Answer.Fault, "%s: %s", allowed[i/4], r.Err)
+		require.NotEqual(t, retry.FailureDenied, r.Answer.Failure, "%s: %s", allowed[i/4], r.Err)
 	}
 	for _, e := range []*probe{secure, plain} {
 		e.sync(t)
@@ -115,7 +115,7 @@ func corpusAtTheSocket(t *testing.T) {
 }
 
 // withoutIPv6: a receiver that has only IPv6 counts as unreachable on a machine without
-// IPv6. It is not an own fault, which would be retried without a limit.
+// IPv6. It is not an own failure, which would be retried without a limit.
 func withoutIPv6(t *testing.T, guard *Guard) {
 	t.Helper()
 	for _, command := range []string{"-6 route del local ::/0 dev lo", "-6 addr flush dev lo", "-6 route add default dev lo"} {
@@ -130,7 +130,7 @@ func withoutIPv6(t *testing.T, guard *Guard) {
 		r := c.Send(t.Context(), Request{URL: "https://" + host + "/", Timeout: patience})
 		require.False(t, r.InternalFault, r.Err)
 		require.Equal(t, "connect_refused: cannot assign requested address", r.Err)
-		require.Equal(t, retry.FaultConnectRefused, r.Answer.Fault)
+		require.Equal(t, retry.FailureConnectRefused, r.Answer.Failure)
 	}
 }
 

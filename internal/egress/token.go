@@ -75,15 +75,15 @@ func (c *Client) authorization(ctx context.Context, deadline time.Time, r *Reque
 // unauthorized is the response to a request that is not sent because its authorization
 // failed.
 func unauthorized(ctx context.Context, err error) Response {
-	r := failure(ctx, phaseStart, err)
-	if refusal, ok := errors.AsType[*faultError](err); ok {
+	r := failed(ctx, phaseStart, err)
+	if refusal, ok := errors.AsType[*knownError](err); ok {
 		r.Answer.RetryAfter, r.Answer.Date = refusal.retryAfter, refusal.date
 	}
 	return r
 }
 
 // fetchToken requests a token, under the same guard and bounds as a request to a receiver.
-// It also returns the style of the last request. The error is a *faultError, a
+// It also returns the style of the last request. The error is a *knownError, a
 // *DeniedError, or the context's.
 func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request, style authStyle) (*token, authStyle, error) {
 	auth := &r.Auth
@@ -109,11 +109,11 @@ func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request,
 	}
 	header := got.Type() + " " + got.AccessToken
 	if len(header) > maxTokenBytes {
-		return nil, style, &faultError{fault: retry.FaultTokenRefused, cause: "the token server gave a token above 4 KiB"}
+		return nil, style, &knownError{class: retry.FailureTokenRefused, cause: "the token server gave a token above 4 KiB"}
 	}
 	for _, b := range []byte(header) {
 		if b < ' ' || b > '~' {
-			return nil, style, &faultError{fault: retry.FaultTokenRefused, cause: "the token server gave a token that is not printable"}
+			return nil, style, &knownError{class: retry.FailureTokenRefused, cause: "the token server gave a token that is not printable"}
 		}
 	}
 	until := now.Add(defaultTokenLife)
@@ -139,7 +139,7 @@ func tokenFailure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask the token server: %w", ctx.Err())
 	}
-	if refusal, ok := errors.AsType[*faultError](err); ok {
+	if refusal, ok := errors.AsType[*knownError](err); ok {
 		return refusal
 	}
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
@@ -147,11 +147,11 @@ func tokenFailure(ctx context.Context, err error) error {
 	}
 	answered, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {
-		return &faultError{fault: retry.FaultTokenRefused, cause: "the token server's answer holds no token"}
+		return &knownError{class: retry.FailureTokenRefused, cause: "the token server's answer holds no token"}
 	}
 	status, header := answered.Response.StatusCode, answered.Response.Header
-	e := &faultError{
-		fault: retry.FaultTokenRefused, cause: "the token server answered " + strconv.Itoa(status),
+	e := &knownError{
+		class: retry.FailureTokenRefused, cause: "the token server answered " + strconv.Itoa(status),
 		retryAfter: shortHeader(header, "Retry-After"), date: shortHeader(header, "Date"),
 	}
 	// Error codes of RFC 6749, section 5.2, and two that some servers use. Any other code
@@ -164,7 +164,7 @@ func tokenFailure(ctx context.Context, err error) error {
 	}
 	refused := status >= 200 && status <= 499 && status != http.StatusRequestTimeout && status != http.StatusTooEarly && status != http.StatusTooManyRequests
 	if !refused || answered.ErrorCode == "server_error" || answered.ErrorCode == "temporarily_unavailable" {
-		e.fault = retry.FaultTokenUnavailable
+		e.class = retry.FailureTokenUnavailable
 	}
 	return e
 }
@@ -200,14 +200,14 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := t.client.send(req.Context(), t.deadline, &request)
 	switch {
 	case r.InternalFault:
-		return nil, &faultError{fault: retry.FaultUnknown, cause: r.Err}
-	case r.Answer.Fault == retry.FaultDenied:
+		return nil, &knownError{own: true, class: retry.FailureUnknown, cause: r.Err}
+	case r.Answer.Failure == retry.FailureDenied:
 		_, reason, _ := strings.Cut(r.Err, ": ")
 		return nil, denied(reason)
-	case r.Answer.Fault != retry.FaultNone:
-		return nil, &faultError{fault: retry.FaultTokenUnavailable, cause: "the token server: " + r.Err}
+	case r.Answer.Failure != retry.FailureNone:
+		return nil, &knownError{class: retry.FailureTokenUnavailable, cause: "the token server: " + r.Err}
 	case r.Truncated:
-		return nil, &faultError{fault: retry.FaultTokenRefused, cause: "the token server's answer is too long"}
+		return nil, &knownError{class: retry.FailureTokenRefused, cause: "the token server's answer is too long"}
 	}
 	return &http.Response{
 		Status: strconv.Itoa(r.Answer.Status), StatusCode: r.Answer.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -82,7 +82,7 @@ func TestBasicAndBearer(t *testing.T) {
 		r := a.client.Send(t.Context(), Request{
 			URL: a.URL(), Header: [][2]string{{"authorization", "of the endpoint's own"}}, Auth: auth, Timeout: patience,
 		})
-		requireFault(t, r, retry.FaultNone, 200)
+		requireFailure(t, r, retry.FailureNone, 200)
 	}
 	require.Equal(t, []string{
 		"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Basic " + base64.StdEncoding.EncodeToString([]byte("a:b:c")), "Bearer mF_9.B5f-4.1JqM",
@@ -95,7 +95,7 @@ func TestClientCredentials(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
 	a.tokens.Script("/token", tokenStep("t1", 3600), tokenStep("t2", 3600), tokenStep("t3", 3600))
-	send := func(request Request) { requireFault(t, a.client.Send(t.Context(), request), retry.FaultNone, 200) }
+	send := func(request Request) { requireFailure(t, a.client.Send(t.Context(), request), retry.FailureNone, 200) }
 	one := a.request("ep_1")
 	send(one)
 	send(one)
@@ -132,7 +132,7 @@ func TestCredentialsInTheBody(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
 	a.tokens.Script("/token", receivertest.Step{Status: 401, Body: `{"error":"invalid_client"}`})
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
 	form, err := url.ParseQuery(string(a.tokens.Requests()[1].Body))
 	require.NoError(t, err)
 	require.Equal(t, "s3cr3t%word", form.Get("client_secret"))
@@ -140,19 +140,19 @@ func TestCredentialsInTheBody(t *testing.T) {
 
 	// The style is remembered for the renewal.
 	a.state("ep_1").token.until = time.Now()
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
 	require.Equal(t, 3, a.tokens.Count())
 
 	// It is also remembered after the receiver rejected the token and after a failure of
 	// the token server.
 	a.Script("/hook", receivertest.Step{Status: 401})
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
 	require.Equal(t, 4, a.tokens.Count())
 	a.state("ep_1").token.until = time.Now()
 	a.tokens.Script("/token", receivertest.Step{Status: 503})
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureTokenUnavailable, 0)
 	a.state("ep_1").pause = time.Now()
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
 	require.Equal(t, 6, a.tokens.Count())
 	for _, req := range a.tokens.Requests()[1:] {
 		require.Empty(t, req.Header.Get("Authorization"))
@@ -222,11 +222,11 @@ func TestTokensAreRenewedInTime(t *testing.T) {
 		a := setupAuth(t)
 		a.tokens.Default(tokenStep("t", life))
 		start := time.Now()
-		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+		requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
 		got := a.state("ep_1").token
 		require.WithinRange(t, got.until, start.Add(kept-time.Second), time.Now().Add(kept), "%d", life)
 		got.until = time.Now()
-		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+		requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
 		require.Equal(t, 2, a.tokens.Count())
 	}
 }
@@ -240,18 +240,18 @@ func TestRejectedToken(t *testing.T) {
 	no := receivertest.Step{Status: 401}
 	a.Script("/hook", receivertest.Step{}, no, receivertest.Step{Status: 204}, no, no, receivertest.Step{}, no)
 	for _, want := range []int{200, 204, 401} {
-		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, want)
+		requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, want)
 	}
 	require.Equal(t, []string{"Bearer t1", "Bearer t1", "Bearer t2", "Bearer t2", "Bearer t3"}, a.authorizations())
 	require.Nil(t, a.state("ep_1").token, "the new one was not wanted either")
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureTokenUnavailable, 0)
 	a.state("ep_1").pause = time.Now()
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
 	require.Equal(t, "Bearer t0", a.authorizations()[5])
 
 	// A 401 followed by a failed token request is not an outcome of the event.
 	a.tokens.Default(receivertest.Step{Status: 503})
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureTokenUnavailable, 0)
 	require.Equal(t, 7, a.Count())
 	for _, r := range a.Requests() {
 		require.Equal(t, "evt_1", r.WebhookID())
@@ -261,12 +261,12 @@ func TestRejectedToken(t *testing.T) {
 	basic := a.request("ep_2")
 	basic.Auth = webhook.Auth{Kind: webhook.AuthBasic, Username: "u", Password: "p"}
 	a.Script("/hook", no)
-	requireFault(t, a.client.Send(t.Context(), basic), retry.FaultNone, 401)
+	requireFailure(t, a.client.Send(t.Context(), basic), retry.FailureNone, 401)
 	require.Equal(t, 8, a.Count())
 	// So is a 401 to a token that was fetched for this request.
 	a.tokens.Default(tokenStep("t4", 3600))
 	a.Script("/hook", no)
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_3")), retry.FaultNone, 401)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_3")), retry.FailureNone, 401)
 	require.Equal(t, 9, a.Count())
 }
 

@@ -31,7 +31,7 @@ type tokenState struct {
 	style   authStyle
 	token   *token // nil for none
 
-	failure   *faultError // the latest, nil after a success
+	failure   *knownError // the latest, nil after a success
 	failures  int         // in a row
 	pause     time.Time   // no token request before then
 	requested time.Time   // end of the pause that the server asked for, zero if none
@@ -89,7 +89,7 @@ func (t *tokens) get(ctx context.Context, deadline time.Time, r *Request, ask fe
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return nil, false, fmt.Errorf("wait for a token: %w", ctx.Err())
 			}
-			return nil, false, &faultError{fault: retry.FaultTokenUnavailable, cause: "the token server gave no token in time"}
+			return nil, false, &knownError{class: retry.FailureTokenUnavailable, cause: "the token server gave no token in time"}
 		}
 		// A fetch that failed because its own request was cancelled says nothing about the
 		// server.
@@ -132,8 +132,8 @@ func (t *tokens) finish(endpoint string, f *fetch, now time.Time) {
 		t.byEndpoint.Put(endpoint, &tokenState{version: f.version, style: f.style, token: f.token}, now)
 		return
 	}
-	failure, ok := errors.AsType[*faultError](f.err)
-	if !ok || failure.fault == retry.FaultUnknown { // failed on this side
+	failure, ok := errors.AsType[*knownError](f.err)
+	if !ok || failure.own {
 		return
 	}
 	next := &tokenState{version: f.version, style: oauth2.AuthStyleInHeader, failure: failure, failures: 1}
@@ -155,7 +155,7 @@ func (s *tokenState) setPause(now time.Time) {
 }
 
 // requestedPause is how long the token server asks clients to wait; 0 when it does not.
-func (e *faultError) requestedPause(now time.Time) time.Duration {
+func (e *knownError) requestedPause(now time.Time) time.Duration {
 	answer := retry.Answer{Status: 503, RetryAfter: e.retryAfter, Date: e.date, ReceivedAt: now}
 	return retry.Classify(answer, retry.Default()).RetryAfter
 }
@@ -163,9 +163,9 @@ func (e *faultError) requestedPause(now time.Time) time.Duration {
 // pausedError is the failure for a request that comes during the pause. Its Retry-After is
 // what remains of the pause: the request used up an attempt without a token request, so the
 // next attempt must not come before one is allowed.
-func (s *tokenState) pausedError(now time.Time) *faultError {
+func (s *tokenState) pausedError(now time.Time) *knownError {
 	left := max(s.pause.Sub(now), s.requested.Sub(now))
-	return &faultError{fault: s.failure.fault, cause: s.failure.cause, retryAfter: strconv.FormatInt(int64(left/time.Second)+1, 10)}
+	return &knownError{class: s.failure.class, cause: s.failure.cause, retryAfter: strconv.FormatInt(int64(left/time.Second)+1, 10)}
 }
 
 // drop removes a token that the receiver rejected and keeps the style.

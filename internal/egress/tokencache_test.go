@@ -52,7 +52,7 @@ func TestPauseAfterTokenFailure(t *testing.T) {
 	for i, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second} {
 		before := time.Now()
 		first := send(a.request("ep_1"))
-		requireFault(t, first, retry.FaultTokenUnavailable, 0)
+		requireFailure(t, first, retry.FailureTokenUnavailable, 0)
 		require.WithinRange(t, a.state("ep_1").pause, before.Add(pause), time.Now().Add(pause), "%d", i)
 		require.Equal(t, i+1, a.tokens.Count())
 		again := send(a.request("ep_1"))
@@ -63,29 +63,29 @@ func TestPauseAfterTokenFailure(t *testing.T) {
 		require.InDelta(t, pause.Seconds(), left.Seconds(), 2, "nor does the next attempt come in vain")
 		a.state("ep_1").pause = time.Now()
 	}
-	requireFault(t, send(a.request("ep_2")), retry.FaultTokenUnavailable, 0)
+	requireFailure(t, send(a.request("ep_2")), retry.FailureTokenUnavailable, 0)
 	require.Equal(t, 6, a.tokens.Count(), "each endpoint for itself")
-	requireFault(t, send(a.request("")), retry.FaultTokenUnavailable, 0)
-	requireFault(t, send(a.request("")), retry.FaultTokenUnavailable, 0)
+	requireFailure(t, send(a.request("")), retry.FailureTokenUnavailable, 0)
+	requireFailure(t, send(a.request("")), retry.FailureTokenUnavailable, 0)
 	require.Equal(t, 8, a.tokens.Count())
 
 	// The configuration was wrong and is corrected.
 	a.tokens.Script("/token", receivertest.Step{Status: 400, Body: `{"error":"invalid_scope"}`}, receivertest.Step{Status: 403})
 	refused := a.request("ep_3")
 	for range 3 { // two token requests, one in each style
-		requireFault(t, send(refused), retry.FaultTokenRefused, 0)
+		requireFailure(t, send(refused), retry.FailureTokenRefused, 0)
 	}
 	require.Equal(t, 10, a.tokens.Count())
 	a.tokens.Default(tokenStep("t", 3600))
 	refused.Version++
-	requireFault(t, send(refused), retry.FaultNone, 200)
+	requireFailure(t, send(refused), retry.FailureNone, 200)
 	require.Equal(t, 1, a.Count())
 	// A success resets the count of failures.
 	a.state("ep_1").pause = time.Now()
-	requireFault(t, send(a.request("ep_1")), retry.FaultNone, 200)
+	requireFailure(t, send(a.request("ep_1")), retry.FailureNone, 200)
 	a.state("ep_1").token.until = time.Now()
 	a.tokens.Default(receivertest.Step{Status: 503})
-	requireFault(t, send(a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	requireFailure(t, send(a.request("ep_1")), retry.FailureTokenUnavailable, 0)
 	require.LessOrEqual(t, time.Until(a.state("ep_1").pause), minTokenPause)
 }
 
@@ -99,7 +99,7 @@ func TestTokenServersRetryAfter(t *testing.T) {
 		a := setupAuth(t)
 		a.tokens.Default(receivertest.Step{Status: 429, Header: map[string]string{"Retry-After": said}})
 		before := time.Now()
-		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+		requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureTokenUnavailable, 0)
 		known := a.state("ep_1")
 		require.WithinRange(t, known.pause, before.Add(pause), time.Now().Add(pause), said)
 		if known.requested.IsZero() {
@@ -130,7 +130,7 @@ func TestOwnFailuresAreNotRemembered(t *testing.T) {
 	cancel()
 	require.True(t, (<-ended).InternalFault)
 	a.tokens.Release()
-	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, http.StatusOK)
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, http.StatusOK)
 
 	// No descriptor is free, or the proxy is unreachable.
 	fetches := 0
@@ -138,7 +138,7 @@ func TestOwnFailuresAreNotRemembered(t *testing.T) {
 		_, _, err := a.client.tokens.get(t.Context(), time.Now().Add(patience), &Request{EndpointID: "ep_2"},
 			func(style authStyle) (*token, authStyle, error) {
 				fetches++
-				return nil, style, &faultError{fault: retry.FaultUnknown, cause: "ours"}
+				return nil, style, &knownError{own: true, class: retry.FailureUnknown, cause: "ours"}
 			})
 		require.EqualError(t, err, "ours")
 	}

@@ -154,7 +154,7 @@ func unsolicited(t *testing.T, version uint16, proxied bool, now, later []string
 	close(next)
 	<-said
 	r = c.Send(t.Context(), request)
-	requireFault(t, r, retry.FaultNone, 200)
+	requireFailure(t, r, retry.FailureNone, 200)
 	require.Equal(t, "honest", string(r.Body))
 	require.EqualValues(t, 2, requests.Load())
 	require.EqualValues(t, 2, connections.Load(), "which connection the second request came over")
@@ -195,7 +195,7 @@ func TestKeptOverTLS(t *testing.T) {
 				c, url := proxiedClient(t, ca, receiver.Addr().String(), proxied, version != 0)
 				for i := range 20 {
 					r := c.Send(t.Context(), Request{EndpointID: "ep_1", URL: url, Body: []byte("{}"), Timeout: patience})
-					requireFault(t, r, retry.FaultNone, 200)
+					requireFailure(t, r, retry.FailureNone, 200)
 					if i == 10 {
 						kept := connOf(c.pool.oldest.Front())
 						for range 100 {
@@ -351,12 +351,12 @@ func betweenRequests(t *testing.T, now, later func(*testing.T, *tlsRecords) stri
 	})
 	c := setup(t, Config{RootCAs: ca.pool})
 	request := Request{EndpointID: "ep_1", URL: url, Timeout: patience}
-	requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+	requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
 	close(next)
 	<-said
 	for range 2 {
 		r := c.Send(t.Context(), request)
-		requireFault(t, r, retry.FaultNone, 200)
+		requireFailure(t, r, retry.FailureNone, 200)
 		require.Equal(t, "honest", string(r.Body))
 	}
 	require.EqualValues(t, 3, requests.Load())

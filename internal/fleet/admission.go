@@ -82,10 +82,10 @@ func (f *Fleet) Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
 	}
 }
 
-// Slow is that of admission.Controller, as far as this process knows.
-func (f *Fleet) Slow(id webhook.EndpointID) bool {
+// LikelySlow is that of admission.Controller, as far as this process knows.
+func (f *Fleet) LikelySlow(id webhook.EndpointID) bool {
 	if _, own := f.owner(id); own {
-		return f.controller.Slow(id)
+		return f.controller.LikelySlow(id)
 	}
 	return f.forecast(id).Slow
 }

@@ -225,5 +225,5 @@ func (s *service) Health(args *HealthArgs, reply *HealthReply) error {
 // ownForecast is the forecast of an endpoint in a lane of this process.
 func (f *Fleet) ownForecast(id webhook.EndpointID) Forecast {
 	known := f.controller.Forecast(id)
-	return Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy, Slow: f.controller.Slow(id)}
+	return Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy, Slow: f.controller.LikelySlow(id)}
 }

@@ -79,14 +79,14 @@ type waiting[T any] struct {
 	item T
 	done chan error // buffered: a caller that left does not hold up the flush
 
-	left atomic.Bool // set by the first of the two: the settlement, or the caller's leaving
-	late func()      // called when the item is settled after its caller left; may be nil
+	decided atomic.Bool // set by what comes first: the settlement, or the caller's leaving
+	late    func()      // called when the item is settled after its caller left; may be nil
 }
 
 // settle returns the result to the caller, or calls late if the caller has left.
 func (w *waiting[T]) settle(err error) {
 	w.done <- err
-	if w.left.Swap(true) && w.late != nil {
+	if w.decided.Swap(true) && w.late != nil {
 		w.late()
 	}
 }
@@ -153,7 +153,7 @@ func (w *Writer[T]) DoUntilSettled(ctx context.Context, item T, late func()) (le
 			return false, w.config.Translate(ErrStopped)
 		}
 	case <-ctx.Done():
-		settled := waits.left.Swap(true)
+		settled := waits.decided.Swap(true)
 		return !settled, w.config.Translate(ctx.Err())
 	}
 }
@@ -206,7 +206,7 @@ func (w *Writer[T]) gather(batch []*waiting[T]) []*waiting[T] {
 		if !ok {
 			break
 		}
-		if next.left.Load() {
+		if next.decided.Load() {
 			next.settle(errLeft)
 			continue
 		}

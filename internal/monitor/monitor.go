@@ -74,8 +74,8 @@ type Config struct {
 	Logger    *slog.Logger
 	Now       func() time.Time // the database's clock
 
-	// Owner is the name under which this process shares what it sees.
-	Owner string
+	// Process is the name under which this process shares what it sees.
+	Process string
 	// ShareEvery is how often it does so. Defaults to 3 s.
 	ShareEvery time.Duration
 }

@@ -23,7 +23,7 @@ const (
 // Shared is what the processes tell each other.
 type Shared interface {
 	// WriteObservations replaces what the process of this name sees. Other processes believe it for 30 s.
-	WriteObservations(ctx context.Context, owner string, seen map[webhook.EndpointID]webhook.Observation) error
+	WriteObservations(ctx context.Context, process string, seen map[webhook.EndpointID]webhook.Observation) error
 	// CircuitClosings are those of the endpoints whose circuit a person has closed, and when.
 	CircuitClosings(ctx context.Context, of []webhook.EndpointID) (map[webhook.EndpointID]time.Time, error)
 }
@@ -34,7 +34,7 @@ type sharing struct {
 	store     Shared
 	admission Admission
 	log       *slog.Logger
-	owner     string
+	process   string
 	every     time.Duration
 
 	published bool // there is something to withdraw; only used by publish, and by withdraw after it
@@ -42,7 +42,7 @@ type sharing struct {
 
 func newSharing(c Config) *sharing {
 	return &sharing{
-		store: c.Shared, admission: c.Admission, log: c.Logger, owner: c.Owner, every: cmp.Or(c.ShareEvery, defaultShareEvery),
+		store: c.Shared, admission: c.Admission, log: c.Logger, process: c.Process, every: cmp.Or(c.ShareEvery, defaultShareEvery),
 		published: true, // an earlier process of this name may have published something
 	}
 }
@@ -82,7 +82,7 @@ func (s *sharing) withdraw(ctx context.Context) {
 func (s *sharing) write(ctx context.Context, seen map[webhook.EndpointID]webhook.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
-	return s.store.WriteObservations(ctx, s.owner, seen)
+	return s.store.WriteObservations(ctx, s.process, seen)
 }
 
 // unhealthy is what the admission sees of unhealthy endpoints. When there are too many, those that are sent nothing come

@@ -28,22 +28,22 @@ type View struct {
 	store     Healths
 	admission Admission // nil in a process that does not send
 	owners    Owners    // nil in a process that asks no other one
-	owner     string
+	process   string
 }
 
-// NewView makes a View. admission is nil in a process that does not send, and owners in one that asks no other process; owner is
-// Config.Owner.
-func NewView(store Healths, admission Admission, owners Owners, owner string) *View {
+// NewView makes a View. admission is nil in a process that does not send, and owners in one that asks no other process; process is
+// Config.Process.
+func NewView(store Healths, admission Admission, owners Owners, process string) *View {
 	v := &View{store: store, admission: admission, owners: owners}
 	if admission != nil {
-		v.owner = owner
+		v.process = process
 	}
 	return v
 }
 
 // Health is how an endpoint is doing, and what waits for it.
 func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Health, error) {
-	h, seen, err := v.store.Health(ctx, tenantID, id, v.owner)
+	h, seen, err := v.store.Health(ctx, tenantID, id, v.process)
 	if err != nil {
 		return webhook.Health{}, err
 	}
@@ -58,7 +58,7 @@ func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointI
 
 // Observed is what the sending processes observe of endpoints. Those of which nothing is known are left out.
 func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error) {
-	seen, err := v.store.ObservationsOf(ctx, tenantID, ids, v.owner)
+	seen, err := v.store.ObservationsOf(ctx, tenantID, ids, v.process)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.Endp
 
 // Circuit is the circuit of an endpoint.
 func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Observation, error) {
-	seen, err := v.store.Observations(ctx, tenantID, id, v.owner)
+	seen, err := v.store.Observations(ctx, tenantID, id, v.process)
 	if err != nil {
 		return webhook.Observation{}, err
 	}

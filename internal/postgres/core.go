@@ -51,11 +51,11 @@ const (
 // Core is what all stores of a DB share: the pools, each with the role that its work needs,
 // the database's clock, and the notifications of changes between processes.
 type Core struct {
-	pool   *pgxpool.Pool // for tenants and operators
-	Work   *pgxpool.Pool // for a worker
-	Intake *pgxpool.Pool // of the group commit of events
-	Writer *pgxpool.Pool // of the group commits of steps and claims
-	login  *pgxpool.Pool // with the login's own rights; opens no connection by itself
+	pool       *pgxpool.Pool // for tenants and operators
+	WorkPool   *pgxpool.Pool // for a worker
+	IntakePool *pgxpool.Pool // of the group commit of events
+	StepPool   *pgxpool.Pool // of the group commits of steps and claims
+	login      *pgxpool.Pool // with the login's own rights; opens no connection by itself
 
 	Log     *slog.Logger
 	clock   *clock
@@ -109,9 +109,9 @@ func (s *Core) openPools(ctx context.Context, c Config) error {
 		config *pgxpool.Config
 	}{
 		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
-		{&s.Work, takeRole(work, RoleWorker)},
-		{&s.Intake, takeRole(writerConfig(config, 1), RoleIngest)},
-		{&s.Writer, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
+		{&s.WorkPool, takeRole(work, RoleWorker)},
+		{&s.IntakePool, takeRole(writerConfig(config, 1), RoleIngest)},
+		{&s.StepPool, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
 		{&s.login, config},
 	} {
 		if *p.pool, err = pgxpool.NewWithConfig(ctx, p.config); err != nil {
@@ -137,7 +137,7 @@ func (s *Core) ClosePools() {
 }
 
 func (s *Core) pools() []*pgxpool.Pool {
-	return []*pgxpool.Pool{s.Intake, s.Writer, s.Work, s.pool, s.login}
+	return []*pgxpool.Pool{s.IntakePool, s.StepPool, s.WorkPool, s.pool, s.login}
 }
 
 // resetPools makes every later call begin with a connection that is opened after this moment.

@@ -50,7 +50,7 @@ func StatisticsTables() []Partitioned {
 
 // MakePartitions makes the partitions of the days around now, in the worker's role.
 func (s *Core) MakePartitions(ctx context.Context, now time.Time) error {
-	return ensurePartitions(ctx, s.Work, s.Log, now)
+	return ensurePartitions(ctx, s.WorkPool, s.Log, now)
 }
 
 func ensurePartitions(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, now time.Time) error {

@@ -63,7 +63,7 @@ func (s *Core) OfTenantOrOperator(tenantID string) Caller {
 }
 
 // AsWorker reads and writes the deliveries of all tenants.
-func (s *Core) AsWorker() Caller { return Caller{pool: s.Work} }
+func (s *Core) AsWorker() Caller { return Caller{pool: s.WorkPool} }
 
 // May reports whether the login may take a role. A login with RoleAPI also has RoleOperator
 // and RoleIngest, one with RoleWorker has RoleIngest.

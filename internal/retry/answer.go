@@ -8,13 +8,13 @@ package retry
 import "time"
 
 // Answer is the result of one request, reduced to what Classify needs. Status is 0 if no
-// status line was read. A status takes precedence over Fault.
+// status line was read. A status takes precedence over Failure.
 type Answer struct {
-	Fault      Fault
+	Failure    Failure
 	Status     int       // as received, not normalised; may be outside 100 to 999
 	RetryAfter string    // the raw Retry-After field; "" if absent
 	Date       string    // the raw Date field; "" if absent
-	ReceivedAt time.Time // local time when the response or the fault arrived
+	ReceivedAt time.Time // local time when the response or the failure arrived
 
 	// Raw rate-limit fields; "" if absent.
 	RateLimitRemaining string // X-RateLimit-Remaining, or the IETF drafts' RateLimit-Remaining

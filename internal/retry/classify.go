@@ -48,8 +48,8 @@ type Outcome struct {
 func Classify(answer Answer, policy Policy) Outcome {
 	policy = policy.orDefault()
 	var outcome Outcome
-	if answer.Fault != FaultNone && answer.Status <= 0 {
-		outcome = classifyFault(answer.Fault)
+	if answer.Failure != FailureNone && answer.Status <= 0 {
+		outcome = classifyFailure(answer.Failure)
 	} else {
 		outcome = override(classifyStatus(answer.Status), policy)
 	}
@@ -119,24 +119,24 @@ func overridable(status int) bool {
 	return NormalStatus(status) != 0 && (status < 200 || status > 399)
 }
 
-// classifyFault classifies a request without a status; docs/retries.md has the table.
-func classifyFault(fault Fault) Outcome {
-	outcome := Outcome{Decision: Retry, Reason: Reason(fault)}
+// classifyFailure classifies a request without a status; docs/retries.md has the table.
+func classifyFailure(failure Failure) Outcome {
+	outcome := Outcome{Decision: Retry, Reason: Reason(failure)}
 
-	switch fault {
-	case FaultDNSNotFound, FaultTLS,
+	switch failure {
+	case FailureDNSNotFound, FailureTLS,
 		// Names and certificates are usually repaired within hours, so they count as an outage.
-		FaultConnectRefused, FaultConnectionReset, FaultUnexpectedEOF, FaultProtocol,
-		FaultTimeoutDial, FaultTimeoutTLS, FaultTimeoutHeaders, FaultTimeoutBody, FaultTimeoutTotal:
+		FailureConnectRefused, FailureConnectionReset, FailureUnexpectedEOF, FailureProtocol,
+		FailureTimeoutDial, FailureTimeoutTLS, FailureTimeoutHeaders, FailureTimeoutBody, FailureTimeoutTotal:
 		outcome.BreakerFailure = true
-	case FaultDenied:
+	case FailureDenied:
 		outcome.Decision = Permanent
-	case FaultTokenRefused:
+	case FailureTokenRefused:
 		// The credentials are wrong, or not valid yet. The receiver got no request.
 		outcome.Ambiguous = true
-	case FaultDNSTemporary, FaultTokenUnavailable:
+	case FailureDNSTemporary, FailureTokenUnavailable:
 		// The resolver or the token server failed, not the receiver.
-	case FaultNone, FaultUnknown:
+	case FailureNone, FailureUnknown:
 		outcome.Reason = ReasonUnknown
 	default:
 		outcome.Reason = ReasonUnknown

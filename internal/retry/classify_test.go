@@ -62,40 +62,40 @@ func TestClassifyEveryFault(t *testing.T) {
 		reason                    retry.Reason
 		ambiguous, breakerFailure bool
 	}
-	table := map[retry.Fault]row{
-		retry.FaultDNSNotFound:      {retry.Retry, "dns_not_found", false, true},
-		retry.FaultDNSTemporary:     {retry.Retry, "dns_temporary", false, false},
-		retry.FaultDenied:           {retry.Permanent, "denied_address", false, false},
-		retry.FaultConnectRefused:   {retry.Retry, "connect_refused", false, true},
-		retry.FaultConnectionReset:  {retry.Retry, "connection_reset", false, true},
-		retry.FaultUnexpectedEOF:    {retry.Retry, "unexpected_eof", false, true},
-		retry.FaultProtocol:         {retry.Retry, "protocol_error", false, true},
-		retry.FaultTLS:              {retry.Retry, "tls_invalid", false, true},
-		retry.FaultTimeoutDial:      {retry.Retry, "timeout_dial", false, true},
-		retry.FaultTimeoutTLS:       {retry.Retry, "timeout_tls", false, true},
-		retry.FaultTimeoutHeaders:   {retry.Retry, "timeout_headers", false, true},
-		retry.FaultTimeoutBody:      {retry.Retry, "timeout_body", false, true},
-		retry.FaultTimeoutTotal:     {retry.Retry, "timeout_total", false, true},
-		retry.FaultTokenRefused:     {retry.Retry, "token_refused", true, false},
-		retry.FaultTokenUnavailable: {retry.Retry, "token_unavailable", false, false},
-		retry.FaultUnknown:          {retry.Retry, "unknown", false, false},
-		"of a later release":        {retry.Retry, "unknown", false, false},
+	table := map[retry.Failure]row{
+		retry.FailureDNSNotFound:      {retry.Retry, "dns_not_found", false, true},
+		retry.FailureDNSTemporary:     {retry.Retry, "dns_temporary", false, false},
+		retry.FailureDenied:           {retry.Permanent, "denied_address", false, false},
+		retry.FailureConnectRefused:   {retry.Retry, "connect_refused", false, true},
+		retry.FailureConnectionReset:  {retry.Retry, "connection_reset", false, true},
+		retry.FailureUnexpectedEOF:    {retry.Retry, "unexpected_eof", false, true},
+		retry.FailureProtocol:         {retry.Retry, "protocol_error", false, true},
+		retry.FailureTLS:              {retry.Retry, "tls_invalid", false, true},
+		retry.FailureTimeoutDial:      {retry.Retry, "timeout_dial", false, true},
+		retry.FailureTimeoutTLS:       {retry.Retry, "timeout_tls", false, true},
+		retry.FailureTimeoutHeaders:   {retry.Retry, "timeout_headers", false, true},
+		retry.FailureTimeoutBody:      {retry.Retry, "timeout_body", false, true},
+		retry.FailureTimeoutTotal:     {retry.Retry, "timeout_total", false, true},
+		retry.FailureTokenRefused:     {retry.Retry, "token_refused", true, false},
+		retry.FailureTokenUnavailable: {retry.Retry, "token_unavailable", false, false},
+		retry.FailureUnknown:          {retry.Retry, "unknown", false, false},
+		"of a later release":          {retry.Retry, "unknown", false, false},
 	}
-	for _, fault := range append(retry.Faults(), "of a later release") {
-		want, known := table[fault]
-		require.True(t, known, "fault %s is not in the table", fault)
+	for _, failure := range append(retry.Failures(), "of a later release") {
+		want, known := table[failure]
+		require.True(t, known, "failure %s is not in the table", failure)
 
-		got := retry.Classify(retry.Answer{Fault: fault, ReceivedAt: received()}, retry.Default())
+		got := retry.Classify(retry.Answer{Failure: failure, ReceivedAt: received()}, retry.Default())
 		require.Equal(t, retry.Outcome{
 			Decision: want.decision, Reason: want.reason, Ambiguous: want.ambiguous, BreakerFailure: want.breakerFailure,
-		}, got, fault)
+		}, got, failure)
 		require.Contains(t, retry.Reasons(), got.Reason)
 
-		// A status takes precedence over a fault.
+		// A status takes precedence over a failure.
 		for _, status := range []int{204, 301, 404, 410, 503} {
 			whole := retry.Classify(retry.Answer{Status: status, ReceivedAt: received()}, retry.Default())
-			broken := retry.Classify(retry.Answer{Status: status, Fault: fault, ReceivedAt: received()}, retry.Default())
-			require.Equal(t, whole, broken, "%s after %d", fault, status)
+			broken := retry.Classify(retry.Answer{Status: status, Failure: failure, ReceivedAt: received()}, retry.Default())
+			require.Equal(t, whole, broken, "%s after %d", failure, status)
 		}
 	}
 }
@@ -121,8 +121,8 @@ func TestWithoutAmbiguousDelays(t *testing.T) {
 	for status := range 1001 {
 		hold(retry.Answer{Status: status})
 	}
-	for _, fault := range append(retry.Faults(), retry.FaultNone) {
-		hold(retry.Answer{Fault: fault})
+	for _, failure := range append(retry.Failures(), retry.FailureNone) {
+		hold(retry.Answer{Failure: failure})
 	}
 	require.Equal(t, 2, changed, "404 and token_refused")
 
@@ -148,8 +148,8 @@ func TestStandardWebhooksRetriesWhatMayBeRetried(t *testing.T) {
 		}
 	}
 	require.True(t, retry.Classify(retry.Answer{Status: 410}, policy).DisableEndpoint)
-	for _, fault := range append(retry.Faults(), retry.FaultNone) {
-		require.Equal(t, retry.Classify(retry.Answer{Fault: fault}, retry.Default()), retry.Classify(retry.Answer{Fault: fault}, policy))
+	for _, failure := range append(retry.Failures(), retry.FailureNone) {
+		require.Equal(t, retry.Classify(retry.Answer{Failure: failure}, retry.Default()), retry.Classify(retry.Answer{Failure: failure}, policy))
 	}
 }
 
@@ -261,7 +261,7 @@ func TestOutcomeSurvivesJSON(t *testing.T) {
 		{},
 		retry.Classify(retry.Answer{Status: 410}, retry.Default()),
 		retry.Classify(retry.Answer{Status: 429, RetryAfter: "99999999999999999999"}, retry.Default()),
-		retry.Classify(retry.Answer{Fault: retry.FaultTLS}, retry.Default()),
+		retry.Classify(retry.Answer{Failure: retry.FailureTLS}, retry.Default()),
 	} {
 		text, err := json.Marshal(want)
 		require.NoError(t, err)

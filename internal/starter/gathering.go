@@ -22,12 +22,10 @@ const (
 	longestStartPause = 5 * time.Minute
 )
 
-// After a successful eager request the workflow only serves display. So its start can wait: one
-// workflow is started for all deliveries that were delivered within gatherTime,
-// up to maxPerWorkflow. A delivery that is alone gets its own at once. What a process loses when it dies
-// is in the store.
-
-// gathering is a workflow that is still to be started.
+// gathering is a shared workflow that is still to be started, for deliveries that eager requests have
+// delivered. Their workflow only serves display, so that its start can wait: one workflow is started for
+// all that were delivered within gatherTime, up to maxPerWorkflow. A delivery that is alone gets its own
+// at once. What a process loses when it dies is in the store.
 type gathering struct {
 	id       string
 	members  []webhook.Start // whose attempts are recorded

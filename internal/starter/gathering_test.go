@@ -18,7 +18,7 @@ func eager(t *testing.T, c Config) (d *Starter, f *frontend, record *outbox, sen
 	t.Helper()
 	f, c.Client = newFrontend(t)
 	record = &outbox{}
-	c.LocalWorker, c.Store = true, record
+	c.LocalWorker, c.Outbox = true, record
 	d = setup(t, c)
 	var starts []activities.EagerStart
 	d.uses(requests{eager: func(_ activities.AttemptInput, start activities.EagerStart) bool {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
-
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
@@ -30,9 +28,7 @@ func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) erro
 	}
 	defer s.handOvers.Release(h.TenantID, 1)
 	failpoint.Hit("hand-over-before")
-	options := s.ownOptions(h.Ref)
-	// The delivery may have had its own workflow before, which held it and has ended.
-	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+	options := s.ownOptions(h.Ref, startAgain) // it may have had its own workflow before, which held it and has ended
 	var err error
 	if h.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)

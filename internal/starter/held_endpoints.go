@@ -13,9 +13,9 @@ const (
 	holdDelay = 5 * time.Second
 	// releaseDelay is how long a released delivery may take until admission counts it.
 	releaseDelay = 3 * time.Second
-	// firstProbe is how long after an internal fault its endpoint is probed. The pause doubles up to
-	// lastProbe.
-	firstProbe, lastProbe = time.Second, time.Minute
+	// firstCheck is how long after an internal fault its endpoint is checked. The pause doubles up to
+	// lastCheck.
+	firstCheck, lastCheck = time.Second, time.Minute
 	// maxFaulty bounds the endpoints whose faults are remembered. The store knows the others.
 	maxFaulty = 20_000
 )
@@ -37,11 +37,11 @@ type heldEndpoint struct {
 // fault is an internal fault that keeps an endpoint from being sent to.
 type fault struct {
 	what    string        // for users; "" if it was read from the store
-	active  bool          // deliveries are held until a probe succeeds
+	active  bool          // deliveries are held until a check succeeds
 	changed time.Time     // when it was met, or something was released, last
-	pause   time.Duration // before the next probe
-	probeAt time.Time
-	ramp    int // how many may be released at a time; 0: a probe comes first
+	pause   time.Duration // before the next check
+	checkAt time.Time
+	ramp    int // how many may be released at a time; 0: a check comes first
 }
 
 // note notes that an endpoint has held deliveries, at the given time or, if that is zero, in the store.
@@ -74,10 +74,10 @@ func (h *heldEndpoints) faulted(id webhook.EndpointID, what string, now time.Tim
 	}
 	e.fault.what = what
 	e.fault.activate(now)
-	return e.fault.pause == firstProbe
+	return e.fault.pause == firstCheck
 }
 
-// faultOf returns the fault of an endpoint until a probe succeeds.
+// faultOf returns the fault of an endpoint until a check succeeds.
 func (h *heldEndpoints) faultOf(id webhook.EndpointID) (what string, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,12 +95,12 @@ func (h *heldEndpoints) isFaulty(id webhook.EndpointID) bool {
 	return e != nil && e.fault != nil
 }
 
-// probeNow has the next probe of an endpoint made at once.
-func (h *heldEndpoints) probeNow(id webhook.EndpointID) {
+// checkSoon has the next check of an endpoint made at once.
+func (h *heldEndpoints) checkSoon(id webhook.EndpointID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.byID[id]; e != nil && e.fault != nil {
-		e.fault.pause, e.fault.probeAt = 0, time.Time{}
+		e.fault.pause, e.fault.checkAt = 0, time.Time{}
 	}
 }
 
@@ -109,15 +109,15 @@ func (h *heldEndpoints) due(now time.Time) (ids []webhook.EndpointID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, e := range h.byID {
-		if e.fault == nil || !e.fault.probeAt.After(now) {
+		if e.fault == nil || !e.fault.checkAt.After(now) {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// allowed returns how many of an endpoint may be released now, and whether a probe comes first.
-func (h *heldEndpoints) allowed(id webhook.EndpointID) (limit int, probe bool) {
+// allowed returns how many of an endpoint may be released now, and whether a check comes first.
+func (h *heldEndpoints) allowed(id webhook.EndpointID) (limit int, check bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch e := h.byID[id]; {
@@ -141,8 +141,8 @@ func (h *heldEndpoints) underWay(id webhook.EndpointID, now time.Time) int {
 	return e.released
 }
 
-// probeFailed notes that a probe met a fault.
-func (h *heldEndpoints) probeFailed(id webhook.EndpointID, err error, now time.Time) {
+// checkFailed notes that a check met a fault.
+func (h *heldEndpoints) checkFailed(id webhook.EndpointID, err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.byID[id]; e != nil && e.fault != nil {
@@ -151,8 +151,8 @@ func (h *heldEndpoints) probeFailed(id webhook.EndpointID, err error, now time.T
 	}
 }
 
-// probeSucceeded notes that a probe met no fault, and that nothing could be released.
-func (h *heldEndpoints) probeSucceeded(id webhook.EndpointID, now time.Time) {
+// checkSucceeded notes that a check met no fault, and that nothing could be released.
+func (h *heldEndpoints) checkSucceeded(id webhook.EndpointID, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.byID[id]; e != nil && e.fault != nil {
@@ -214,8 +214,8 @@ func (h *heldEndpoints) addFault(e *heldEndpoint) {
 	h.faulty++
 }
 
-// activate puts the next probe off.
+// activate puts the next check off.
 func (f *fault) activate(now time.Time) {
-	f.pause = min(max(2*f.pause, firstProbe), lastProbe)
-	f.active, f.changed, f.probeAt, f.ramp = true, now, now.Add(f.pause), 0
+	f.pause = min(max(2*f.pause, firstCheck), lastCheck)
+	f.active, f.changed, f.checkAt, f.ramp = true, now, now.Add(f.pause), 0
 }

@@ -198,7 +198,7 @@ func TestAReleaseThatIsRefusedIsRelayed(t *testing.T) {
 	d := setup(t, Config{Client: c})
 	_, all := heldFor(1)
 	start := all[0]
-	start.Relayed, start.RelayedTo = 2, start.WorkflowID()
+	start.Relayed, start.AssignedTo = 2, start.WorkflowID()
 	f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
 	f.failing(alreadyStarted())
 	d.startRelayed([]webhook.Start{start})

@@ -15,12 +15,12 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// brokenEndpoint is a store of deliveries that an internal fault has held, with a probe of the endpoint.
+// brokenEndpoint is a store of deliveries that an internal fault has held, with a check of the endpoint.
 type brokenEndpoint struct {
 	heldStore
 
 	fault  error
-	probes []time.Time
+	checks []time.Time
 	way    sync.Mutex
 }
 
@@ -30,10 +30,10 @@ func holding(endpoint webhook.EndpointID, held []webhook.Start) *brokenEndpoint 
 	}}
 }
 
-func (b *brokenEndpoint) probe(context.Context, webhook.EndpointID) error {
+func (b *brokenEndpoint) check(context.Context, webhook.EndpointID) error {
 	b.way.Lock()
 	defer b.way.Unlock()
-	b.probes = append(b.probes, time.Now())
+	b.checks = append(b.checks, time.Now())
 	return b.fault
 }
 
@@ -43,13 +43,13 @@ func (b *brokenEndpoint) is(err error) {
 	b.fault = err
 }
 
-func (b *brokenEndpoint) probed() []time.Time {
+func (b *brokenEndpoint) checked() []time.Time {
 	b.way.Lock()
 	defer b.way.Unlock()
-	return b.probes
+	return b.checks
 }
 
-// An endpoint with an internal fault is probed after 1 s, then after twice as long each time, up to a minute. When the fault has ended, its
+// An endpoint with an internal fault is checked after 1 s, then after twice as long each time, up to a minute. When the fault has ended, its
 // held deliveries are released: one first, then more and more.
 func TestFaultyEndpointIsProbed(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		b.is(errors.New("its key is lost"))
 		f, c := newFrontend(t)
 		d := setup(t, Config{Client: c, HeldStore: b, Admission: admissionStub{releasable: upTo(25)}})
-		d.uses(requests{probe: b.probe})
+		d.uses(requests{check: b.check})
 		_, known := d.FaultOf(endpoint)
 		require.False(t, known)
 		initialProgress := time.Now()
@@ -71,11 +71,11 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		what, known := d.FaultOf(endpoint)
 		require.True(t, known)
 		require.Equal(t, "its key is lost", what)
-		probes := b.probed()
-		require.InDelta(t, 25, len(probes), 3, "one a minute")
-		require.LessOrEqual(t, probes[0].Sub(initialProgress), 3*time.Second)
-		for i := range probes[1:] {
-			require.LessOrEqual(t, probes[i+1].Sub(probes[i]), lastProbe+releaseEvery)
+		checks := b.checked()
+		require.InDelta(t, 25, len(checks), 3, "one a minute")
+		require.LessOrEqual(t, checks[0].Sub(initialProgress), 3*time.Second)
+		for i := range checks[1:] {
+			require.LessOrEqual(t, checks[i+1].Sub(checks[i]), lastCheck+releaseEvery)
 		}
 		require.Empty(t, f.started())
 
@@ -104,14 +104,14 @@ func TestFaultyEndpointWithoutRoom(t *testing.T) {
 		f, c := newFrontend(t)
 		var room atomic.Int64
 		d := setup(t, Config{Client: c, HeldStore: b, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}})
-		d.uses(requests{probe: b.probe})
+		d.uses(requests{check: b.check})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.release)
 		defer d.Stop()
 		<-time.After(10 * time.Second)
 		_, known := d.FaultOf(endpoint)
 		require.False(t, known)
-		require.Len(t, b.probed(), 1)
+		require.Len(t, b.checked(), 1)
 		require.Empty(t, f.started())
 		room.Store(25)
 		<-time.After(time.Minute)
@@ -137,7 +137,7 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 		b := holding(endpoint, held)
 		_, c := newFrontend(t)
 		d := setup(t, Config{Client: c, HeldStore: b, Admission: admissionStub{releasable: upTo(100)}})
-		d.uses(requests{probe: b.probe})
+		d.uses(requests{check: b.check})
 		b.onLook = func() { // the released delivery meets the fault a moment later
 			time.AfterFunc(100*time.Millisecond, func() { d.Faulted(endpoint, "the proxy is away") })
 		}
@@ -155,7 +155,7 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 	})
 }
 
-// A change of the endpoint ends the wait for the next probe. A process that does not probe remembers no faulty endpoints, and their number
+// A change of the endpoint ends the wait for the next check. A process that does not check remembers no faulty endpoints, and their number
 // is bounded.
 func TestFaultyEndpointIsForgotten(t *testing.T) {
 	t.Parallel()
@@ -168,7 +168,7 @@ func TestFaultyEndpointIsForgotten(t *testing.T) {
 
 		b := &brokenEndpoint{fault: errors.New("its key is lost")}
 		d = setup(t, Config{HeldStore: b, Admission: admissionStub{releasable: upTo(25)}})
-		d.uses(requests{probe: b.probe})
+		d.uses(requests{check: b.check})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.release)
 		<-time.After(10*time.Minute + 30*time.Second)

@@ -16,24 +16,19 @@ const (
 	relayBatch = 200
 )
 
-// Store is what the relay reads.
-type Store interface {
-	Outbox
-	// TakeCommands takes commands that no step has answered for a while.
-	TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error)
-}
-
-// Outbox has the deliveries whose workflows are still to be started.
+// Outbox has the deliveries whose workflows are still to be started, and the commands that are still to be signalled.
 type Outbox interface {
 	// TakeStarts takes deliveries that were stored a while ago: those without a first write, and those
 	// whose first write kept the outbox row (Start.Recorded). It does not return them again for a while.
 	TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error)
-	// DeleteStarts deletes the rows of deliveries that are recorded and whose workflow has been started.
-	DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) error
+	// DeleteRecorded deletes the rows of deliveries that are recorded and whose workflow has been started.
+	DeleteRecorded(ctx context.Context, ids []webhook.DeliveryID) error
 	// AssignWorkflow notes the workflow that is started for deliveries that TakeStarts returned.
 	AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error
 	// ReturnStarts undoes TakeStarts for deliveries that could not be started.
 	ReturnStarts(ctx context.Context, starts []webhook.Start) error
+	// TakeCommands takes commands that no step has answered for a while.
+	TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error)
 }
 
 // relay starts what was not started, because a process died, Temporal was down or the queue was too
@@ -59,7 +54,7 @@ func (s *Starter) relayOnce() bool {
 	if s.temporalDown.Load() {
 		return false
 	}
-	starts, err := readBatch(s, s.store.TakeStarts)
+	starts, err := readBatch(s, s.outbox.TakeStarts)
 	if err != nil {
 		return false
 	}
@@ -69,7 +64,7 @@ func (s *Starter) relayOnce() bool {
 	if len(late) > 0 {
 		s.log.Info("starting deliveries that were not started before", "count", len(late))
 	}
-	// Before anything else can fail: the store does not return them again for a while.
+	// Before anything else can fail: the outbox does not return them again for a while.
 	s.startRelayed(starts)
 	if len(starts) > 0 && s.isDown(s.life) {
 		s.returnStarts(starts)
@@ -77,7 +72,7 @@ func (s *Starter) relayOnce() bool {
 	if s.temporalDown.Load() {
 		return false
 	}
-	commands, err := readBatch(s, s.store.TakeCommands)
+	commands, err := readBatch(s, s.outbox.TakeCommands)
 	if err != nil {
 		return false
 	}
@@ -93,7 +88,7 @@ func (s *Starter) relayOnce() bool {
 func (s *Starter) returnStarts(starts []webhook.Start) {
 	ctx, cancel := context.WithTimeout(s.life, readTimeout)
 	defer cancel()
-	if err := s.store.ReturnStarts(ctx, starts); err != nil && !s.stopping() {
+	if err := s.outbox.ReturnStarts(ctx, starts); err != nil && !s.stopping() {
 		s.log.Warn("deliveries that could not be started cannot be returned to the outbox; they are taken again later", "count", len(starts), "error", err)
 	}
 }
@@ -106,12 +101,12 @@ func (s *Starter) startRelayed(starts []webhook.Start) {
 	assigned := map[string][]webhook.Start{}
 	for _, start := range starts {
 		switch {
-		case start.RelayedTo == "" || s.needsOwnWorkflow(&start):
+		case start.AssignedTo == "" || s.needsOwnWorkflow(&start):
 			unassigned = append(unassigned, start)
-		case start.Resume != nil && start.RelayedTo == start.WorkflowID():
+		case start.Resume != nil && start.AssignedTo == start.WorkflowID():
 			single = append(single, start) // a workflow that runs may not know that it is released: startDelivery looks
 		default:
-			assigned[start.RelayedTo] = append(assigned[start.RelayedTo], start)
+			assigned[start.AssignedTo] = append(assigned[start.AssignedTo], start)
 		}
 	}
 	var mu sync.Mutex
@@ -162,7 +157,7 @@ func (s *Starter) assignWorkflow(ctx context.Context, id string, group []webhook
 	if len(relayed) == 0 {
 		return true
 	}
-	err := s.store.AssignWorkflow(ctx, id, relayed)
+	err := s.outbox.AssignWorkflow(ctx, id, relayed)
 	if err != nil && !s.stopping() {
 		s.log.WarnContext(ctx, "deliveries of the outbox could not be assigned to a workflow yet", "count", len(group), "error", err)
 	}

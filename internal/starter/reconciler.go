@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
-
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -229,8 +227,7 @@ func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	if !held {
 		s.log.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
 	}
-	options := s.ownOptions(delivery.Ref)
-	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one before has ended
+	options := s.ownOptions(delivery.Ref, startAgain)
 	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, LastOutcome: delivery.LastOutcome, Unconfirmed: true}
 	traced, end := s.traceStart(options.ID, []webhook.Start{{Ref: delivery.Ref}})
 	defer func() { end(err) }()

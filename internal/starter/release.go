@@ -44,18 +44,18 @@ func (s *Starter) NoteHeld(endpoint webhook.EndpointID) {
 }
 
 // EndpointChanged says that an endpoint was changed, and may have become active: held deliveries are
-// looked for at once, for a few seconds, and a probe does not wait.
+// looked for at once, for a few seconds, and a check does not wait.
 func (s *Starter) EndpointChanged(endpoint webhook.EndpointID) {
 	if s.releases() {
 		s.heldEndpoints.note(endpoint, time.Now(), false)
-		s.heldEndpoints.probeNow(endpoint)
+		s.heldEndpoints.checkSoon(endpoint)
 	}
 }
 
 // Faulted implements activities.Faults.
 func (s *Starter) Faulted(endpoint webhook.EndpointID, what string) {
 	if s.releases() && s.heldEndpoints.faulted(endpoint, what, time.Now()) {
-		s.log.Warn("an internal fault prevents requests to an endpoint; its deliveries are held until a probe succeeds", "endpoint", endpoint, "error", what)
+		s.log.Warn("an internal fault prevents requests to an endpoint; its deliveries are held until a check succeeds", "endpoint", endpoint, "error", what)
 	}
 }
 
@@ -114,16 +114,16 @@ func (s *Starter) findHeld() bool {
 	return false
 }
 
-// releaseOf releases some of an endpoint's held deliveries. After an internal fault it probes first:
+// releaseOf releases some of an endpoint's held deliveries. After an internal fault it checks first:
 // what a request needs, and then one delivery, because there are faults that only a request meets.
-// Then twice as many go each time. If admission permits none now, a successful probe ends the
+// Then twice as many go each time. If admission permits none now, a successful check ends the
 // fault, so that new deliveries are not held.
 func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	now := time.Now()
-	limit, probe := s.heldEndpoints.allowed(endpoint)
-	if probe {
-		if err := s.probeEndpoint(endpoint); err != nil {
-			s.heldEndpoints.probeFailed(endpoint, err, now)
+	limit, check := s.heldEndpoints.allowed(endpoint)
+	if check {
+		if err := s.checkEndpoint(endpoint); err != nil {
+			s.heldEndpoints.checkFailed(endpoint, err, now)
 			return
 		}
 	}
@@ -133,8 +133,8 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	case !s.admission.Admits(endpoint):
 		s.heldEndpoints.released(endpoint, 0, false, now) // no longer of interest here
 		return
-	case probe:
-		s.heldEndpoints.probeSucceeded(endpoint, now)
+	case check:
+		s.heldEndpoints.checkSucceeded(endpoint, now)
 		return
 	default:
 		return
@@ -157,15 +157,15 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	}
 }
 
-// probeEndpoint finds out whether all that a request to an endpoint needs is there.
-func (s *Starter) probeEndpoint(endpoint webhook.EndpointID) error {
+// checkEndpoint finds out whether all that a request to an endpoint needs is there.
+func (s *Starter) checkEndpoint(endpoint webhook.EndpointID) error {
 	requests := s.requests.Load()
 	if requests == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(s.life, readTimeout)
 	defer cancel()
-	return (*requests).Probe(ctx, endpoint)
+	return (*requests).CheckEndpoint(ctx, endpoint)
 }
 
 // releaseExpired starts held deliveries that are to be given up.

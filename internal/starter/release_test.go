@@ -313,7 +313,7 @@ func TestReleaseFromTheStore(t *testing.T) {
 	}
 	room := 3
 	d := setup(t, Config{
-		Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, HeldStore: store.Held,
+		Client: c, Outbox: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, HeldStore: store.Held,
 	})
 	pause := func(state webhook.EndpointState) {
 		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))

@@ -68,21 +68,13 @@ func (s *Starter) signalRun(ctx context.Context, delivery *webhook.Delivery) err
 
 // sendSignal signals a command for a run of a delivery to a workflow; without a command it does nothing.
 func (s *Starter) sendSignal(ctx context.Context, id string, of webhook.Ref, run int, c webhook.PendingCommand) error {
-	name := ""
 	switch c.Command {
-	case webhook.CommandCancel:
-		name = workflows.SignalCancel
-	case webhook.CommandRetry:
-		name = workflows.SignalRetryNow
-	case webhook.CommandReschedule:
-		name = workflows.SignalReschedule
-	case webhook.CommandReplay: // by hand; it opens the next run, whichever that is
-		name, run = workflows.SignalReplay, 0
-	case webhook.CommandDiscard:
-		name = workflows.SignalDiscard
 	case webhook.CommandNone:
 		return nil
+	case webhook.CommandReplay: // by hand; it opens the next run, whichever that is
+		run = 0
+	case webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule, webhook.CommandDiscard:
 	}
 	signal := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, Run: run, At: c.At, DeliveryID: of.DeliveryID}
-	return s.client.SignalWorkflow(ctx, id, "", name, signal) //nolint:wrapcheck // classifyResult handles it
+	return s.client.SignalWorkflow(ctx, id, "", workflows.SignalName(c.Command), signal) //nolint:wrapcheck // classifyResult handles it
 }

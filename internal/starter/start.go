@@ -39,7 +39,7 @@ func (s *Starter) start(batch []webhook.Start) {
 		switch {
 		case s.needsOwnWorkflow(&start):
 			own = append(own, start)
-		case s.admission != nil && s.admission.Slow(start.EndpointID):
+		case s.admission != nil && s.admission.LikelySlow(start.EndpointID):
 			slow = append(slow, start)
 		default:
 			shared = append(shared, start)
@@ -74,7 +74,7 @@ func (s *Starter) startEach(all []webhook.Start) {
 // deleteOutboxRows deletes the outbox rows of deliveries that were recorded before their workflows
 // were started. It does so in the background, one batch at a time; the relay deletes what is left.
 func (s *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
-	if len(ids) == 0 || s.store == nil {
+	if len(ids) == 0 || s.outbox == nil {
 		return
 	}
 	s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
 		defer func() { <-s.deleting }()
 		ctx, cancel := context.WithTimeout(s.life, readTimeout)
 		defer cancel()
-		if err := s.store.DeleteStarts(ctx, ids); err != nil && !s.stopping() {
+		if err := s.outbox.DeleteRecorded(ctx, ids); err != nil && !s.stopping() {
 			s.log.Warn("rows of started deliveries cannot be deleted from the outbox; the relay will do it", "count", len(ids), "error", err)
 		}
 	})
@@ -129,7 +129,7 @@ func (s *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
 func (s *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) (err error) {
 	group, end := s.traceStart(id, group)
 	defer func() { end(err) }()
-	options := s.startOptions(id)
+	options := s.startOptions(id, startOnce)
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, s.maxEventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
 	_, err = s.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
@@ -138,7 +138,11 @@ func (s *Starter) startFanout(ctx context.Context, id string, group []webhook.St
 
 // startDelivery starts the delivery's own workflow, unless it was started before.
 func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err error) {
-	options := s.ownOptions(start.Ref)
+	reuse := startOnce
+	if start.Run > 1 || start.Resume != nil { // it may have had a workflow before
+		reuse = startAgain
+	}
+	options := s.ownOptions(start.Ref, reuse)
 	traced, end := s.traceStart(options.ID, []webhook.Start{start})
 	defer func() { end(err) }()
 	input := workflows.DeliveryInput{
@@ -146,9 +150,8 @@ func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err e
 	}
 	switch {
 	case start.Resume != nil:
-		// It may have had a workflow before, in an earlier run, or until it was held. If that has not
-		// ended yet, the start is refused, and the relay repeats it.
-		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+		// If the workflow of an earlier run, or the one that held it, has not ended yet, the start is
+		// refused, and the relay repeats it.
 		input.Progress, input.HandedOver = *start.Resume, true
 		if err := s.terminateIfIdle(ctx, &start); err != nil {
 			return err
@@ -165,7 +168,6 @@ func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err e
 	default:
 		// A later run: the workflow of its dead letter may run under the same id, and continues as the
 		// delivery when it is signalled.
-		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		options.EnableEagerStart = false
 		if err := s.terminateIfIdle(ctx, &start); err != nil {
 			return err
@@ -193,7 +195,7 @@ func (s *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) err
 // terminateOutdated ends a workflow that waits for something else than its delivery does in the store.
 func (s *Starter) terminateOutdated(ctx context.Context, found *workflow) error {
 	s.log.WarnContext(ctx, "a workflow is not where its delivery is; it is ended, and another one is started", "workflow", found.id, "run", found.run)
-	return s.terminate(ctx, found)
+	return s.terminate(ctx, found, workflows.ReasonOutdated)
 }
 
 // initialProgress is the progress of a run that has no write yet.
@@ -202,19 +204,25 @@ func initialProgress(start webhook.Start) webhook.Progress {
 }
 
 // ownOptions are the options of a delivery's own workflow.
-func (s *Starter) ownOptions(ref webhook.Ref) client.StartWorkflowOptions {
-	options := s.startOptions(ref.WorkflowID())
+func (s *Starter) ownOptions(ref webhook.Ref, reuse enumspb.WorkflowIdReusePolicy) client.StartWorkflowOptions {
+	options := s.startOptions(ref.WorkflowID(), reuse)
 	options.TypedSearchAttributes = workflows.SearchAttributes(ref)
-	options.StaticSummary = workflows.StaticSummary(ref)
+	options.StaticSummary = workflows.DeliverySummary(ref)
 	return options
 }
 
-// startOptions are the options of every start. There is at most one workflow of an id, running or
-// closed.
-func (s *Starter) startOptions(id string) client.StartWorkflowOptions {
+const (
+	// startOnce refuses the start if there is a workflow of the id, running or closed.
+	startOnce = enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
+	// startAgain refuses it only if one is running: the one before has ended, and may not start what follows.
+	startAgain = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+)
+
+// startOptions are the options of every start.
+func (s *Starter) startOptions(id string, reuse enumspb.WorkflowIdReusePolicy) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
 		ID: id, TaskQueue: workflows.TaskQueue,
-		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIDReusePolicy:                    reuse,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		EnableEagerStart:                         s.localWorker,
 	}

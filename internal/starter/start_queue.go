@@ -28,7 +28,7 @@ const (
 //
 // While Temporal is not available, and after Stop, Reserve does not wait, because nothing is queued
 // then. If the queue is full and Temporal is suspected not to be available, Reserve waits for the
-// probe's verdict.
+// check's verdict.
 func (s *Starter) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
 	if s.temporalDown.Load() || s.stopping() {
 		return func() {}, nil

@@ -3,8 +3,8 @@
 // the outbox.
 //
 // No call to Temporal has to succeed. The relay repeats a start or a signal that was not made, was
-// not answered, or was lost with the process. A repeated start has the same workflow id, and there
-// is at most one workflow of an id.
+// not answered, or was lost with the process. A repeated start has the same workflow id, and only one
+// workflow of an id can run.
 //
 // The files, in the order in which a delivery passes through them:
 //
@@ -51,9 +51,8 @@ type Config struct {
 	// Converter is the client's; defaults to the SDK's default.
 	Converter converter.DataConverter
 
-	// Store is the outbox. Without it nothing is relayed: in a process that may not read all
-	// tenants' deliveries. The same holds for Replays, Overdue and HeldStore.
-	Store   Store
+	// Without Outbox nothing is relayed: in a process that may not read all tenants' deliveries. The same holds for Replays, Overdue and HeldStore.
+	Outbox  Outbox
 	Replays Replays
 	// Overdue is read by the reconciler, every ReconcileEvery, which defaults to 5 min.
 	Overdue        Overdue
@@ -94,9 +93,9 @@ type Requests interface {
 	// SendEagerly sends the first request of a delivery before its workflow is started, if it can be
 	// sent at once. It must not block.
 	SendEagerly(in activities.AttemptInput, start activities.EagerStart) bool
-	// Probe finds out whether requests to an endpoint are possible again after an internal fault. Its
+	// CheckEndpoint finds out whether requests to an endpoint are possible again after an internal fault. Its
 	// error is shown to users.
-	Probe(ctx context.Context, id webhook.EndpointID) error
+	CheckEndpoint(ctx context.Context, id webhook.EndpointID) error
 }
 
 // Forwarder forwards new deliveries to the processes that admit the requests to their endpoints: *fleet.Fleet.
@@ -117,7 +116,7 @@ type Starter struct {
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
 	// Each may be nil; its loop then does not run.
-	store     Store
+	outbox    Outbox
 	replays   Replays
 	overdue   Overdue
 	heldStore HeldStore
@@ -142,9 +141,9 @@ type Starter struct {
 
 	temporalDown   atomic.Bool   // Temporal cannot be written to; deliveries stay in the outbox
 	temporalDownAt atomic.Int64  // since when, in microseconds of Unix time
-	probeNow       chan struct{} // wakes the probe
+	checkNow       chan struct{} // wakes the check
 	suspicionMu    sync.Mutex
-	suspicion      chan struct{} // closed by the probe's verdict; nil while nothing is suspected
+	suspicion      chan struct{} // closed by the check's verdict; nil while nothing is suspected
 
 	stopped chan struct{}
 	life    context.Context //nolint:containedctx // of calls that outlive their callers; ended by Stop
@@ -166,7 +165,7 @@ func New(c Config) *Starter {
 	s := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, converter: c.Converter,
 		tracer: c.Tracer, admission: c.Admission, forwarder: c.Forwarder,
-		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore, deletions: c.Deletions,
+		outbox: c.Outbox, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore, deletions: c.Deletions,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),
 		reconcileEvery: cmp.Or(c.ReconcileEvery, defaultReconcileEvery), keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour),
@@ -180,7 +179,7 @@ func New(c Config) *Starter {
 		handOvers:  fair.NewCapped(maxHandOvers, maxHandOvers),
 		async:      make(chan struct{}, maxAsync),
 		deleting:   make(chan struct{}, 1),
-		probeNow:   make(chan struct{}, 1),
+		checkNow:   make(chan struct{}, 1),
 		stopped:    make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -199,8 +198,8 @@ func (s *Starter) Start(requests Requests) {
 		needed bool
 		run    func()
 	}{
-		{true, s.probe},
-		{s.store != nil, s.relay},
+		{true, s.checkTemporal},
+		{s.outbox != nil, s.relay},
 		{s.overdue != nil, s.reconcile},
 		{s.admission != nil, s.startUnhealthy},
 		{s.releases(), s.release},
@@ -232,7 +231,7 @@ func (s *Starter) stopping() bool {
 	}
 }
 
-// Healthy reports whether Temporal was available when it was last probed.
+// Healthy reports whether Temporal was available when it was last checked.
 func (s *Starter) Healthy() bool { return !s.temporalDown.Load() }
 
 // TemporalDownSince is since when Temporal has not been available; zero if it is.

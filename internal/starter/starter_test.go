@@ -39,7 +39,7 @@ type outbox struct {
 // requests is the worker of this process.
 type requests struct {
 	eager func(activities.AttemptInput, activities.EagerStart) bool
-	probe func(context.Context, webhook.EndpointID) error
+	check func(context.Context, webhook.EndpointID) error
 }
 
 // uses gives the starter what a worker can do, as Start does.
@@ -49,7 +49,9 @@ func (r requests) SendEagerly(in activities.AttemptInput, start activities.Eager
 	return r.eager != nil && r.eager(in, start)
 }
 
-func (r requests) Probe(ctx context.Context, id webhook.EndpointID) error { return r.probe(ctx, id) }
+func (r requests) CheckEndpoint(ctx context.Context, id webhook.EndpointID) error {
+	return r.check(ctx, id)
+}
 
 func (o *outbox) AssignWorkflow(_ context.Context, id string, all []webhook.DeliveryID) error {
 	o.mu.Lock()
@@ -66,7 +68,7 @@ func (o *outbox) AssignWorkflow(_ context.Context, id string, all []webhook.Deli
 	return nil
 }
 
-func (o *outbox) DeleteStarts(_ context.Context, ids []webhook.DeliveryID) error {
+func (o *outbox) DeleteRecorded(_ context.Context, ids []webhook.DeliveryID) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = append(o.ended, ids...)
@@ -138,8 +140,8 @@ func silentPort(t *testing.T) string {
 func setup(t *testing.T, c Config) *Starter {
 	t.Helper()
 	c.Logger = slog.New(slog.DiscardHandler)
-	if c.Store == nil {
-		c.Store = &outbox{}
+	if c.Outbox == nil {
+		c.Outbox = &outbox{}
 	}
 	return New(c)
 }
@@ -238,14 +240,14 @@ func TestQueueTime(t *testing.T) {
 	d.Stop()
 }
 
-// The probe notices that Temporal is down. Then nothing is queued, Reserve does not wait, and the outbox is not read.
+// The check notices that Temporal is down. Then nothing is queued, Reserve does not wait, and the outbox is not read.
 func TestTemporalDown(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
 	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 3})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Store: store.Outbox, QueueLength: 1, LocalWorker: true})
+	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Outbox: store.Outbox, QueueLength: 1, LocalWorker: true})
 	require.True(t, d.Healthy())
 	d.Start(nil)
 	defer d.Stop()
@@ -279,7 +281,7 @@ func leaveBehind(t *testing.T, store *stores.DB) error {
 	return err
 }
 
-// What an error of a call says about Temporal. At most it makes the probe begin at once.
+// What an error of a call says about Temporal. At most it makes the check begin at once.
 func TestNote(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -301,7 +303,7 @@ func TestNote(t *testing.T) {
 		}
 		require.True(t, d.Healthy(), name)
 		require.Equal(t, c.doubt, d.suspected() != nil, name)
-		require.Equal(t, c.doubt, len(d.probeNow) == 1, name)
+		require.Equal(t, c.doubt, len(d.checkNow) == 1, name)
 	}
 }
 
@@ -310,10 +312,10 @@ func TestRelayStartsWhatItTook(t *testing.T) {
 	t.Parallel()
 	starts := accepted(3).Deliveries
 	d := setup(t, Config{
-		Client: temporalAt(t, closedPort(t)), Store: &outbox{starts: starts, commands: errors.New("not readable")}, StartLoops: 1,
+		Client: temporalAt(t, closedPort(t)), Outbox: &outbox{starts: starts, commands: errors.New("not readable")}, StartLoops: 1,
 	})
 	require.False(t, d.relayOnce())
-	require.True(t, !d.Healthy() || len(d.probeNow) == 1, "a start was tried")
+	require.True(t, !d.Healthy() || len(d.checkNow) == 1, "a start was tried")
 }
 
 // R11: Stop does not wait for a Temporal that does not answer, and nothing begins after it.

@@ -85,7 +85,7 @@ func TestStopTakesNothingMore(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, c := newFrontend(t)
 			record := &looked{outbox: outbox{starts: accepted(1).Deliveries}}
-			d := setup(t, Config{Client: c, Store: record})
+			d := setup(t, Config{Client: c, Outbox: record})
 			open := f.shut()
 			d.workers.Go(d.relay)
 			pass(2 * relayEvery) // it is time to look again

@@ -17,25 +17,25 @@ import (
 )
 
 // Temporal is down when nothing can be written to it. Its health check says nothing of its history
-// shards and its database. While nothing is suspected, the probe makes health checks only. A call that
-// is late or fails raises a suspicion. Then, and as long as Temporal is down, the probe starts a
+// shards and its database. While nothing is suspected, the check makes health checks only. A call that
+// is late or fails raises a suspicion. Then, and as long as Temporal is down, the check starts a
 // workflow that does nothing, and the result of that start is the verdict.
 
 const (
-	// probeEvery is how often Temporal is probed. The timeout is generous: a busy Temporal is not down.
-	probeEvery   = time.Second
-	probeTimeout = 3 * time.Second
+	// checkEvery is how often Temporal is checked. The timeout is generous: a busy Temporal is not down.
+	checkEvery   = time.Second
+	checkTimeout = 3 * time.Second
 	// suspectAfter is how long a call may go without an answer. It is shorter than Reserve waits, so
-	// that no request is refused before the probe has begun.
+	// that no request is refused before the check has begun.
 	suspectAfter = 3 * reserveTimeout / 4
-	// verdictTimeout is how long isDown waits: for the probe under way and the next one.
-	verdictTimeout = 2 * probeTimeout
-	// A start that fails at once is tried probeTries times, probePause apart. A single shard may just
+	// verdictTimeout is how long isDown waits: for the check under way and the next one.
+	verdictTimeout = 2 * checkTimeout
+	// A start that fails at once is tried checkTries times, checkPause apart. A single shard may just
 	// be moving to another host.
-	probeTries = 3
-	probePause = 100 * time.Millisecond
-	// probeLife is the timeout of a probe's workflow that no worker takes.
-	probeLife = 10 * time.Second
+	checkTries = 3
+	checkPause = 100 * time.Millisecond
+	// checkLife is the timeout of a check's workflow that no worker takes.
+	checkLife = 10 * time.Second
 )
 
 // classifyResult decides what the result of a call says of Temporal. A call that failed only raises a
@@ -97,7 +97,7 @@ func (s *Starter) markUp() {
 	}
 }
 
-// suspect has the probe find out at once whether Temporal can be written to.
+// suspect has the check find out at once whether Temporal can be written to.
 func (s *Starter) suspect() {
 	s.suspicionMu.Lock()
 	defer s.suspicionMu.Unlock()
@@ -105,7 +105,7 @@ func (s *Starter) suspect() {
 		s.suspicion = make(chan struct{})
 	}
 	select {
-	case s.probeNow <- struct{}{}:
+	case s.checkNow <- struct{}{}:
 	default:
 	}
 }
@@ -117,12 +117,12 @@ func (s *Starter) suspected() <-chan struct{} {
 	return s.suspicion
 }
 
-// settle ends the suspicion with which a probe began. One that was raised since then is left to the
-// next probe, unless Temporal is down.
+// settle ends the suspicion with which a check began. One that was raised since then is left to the
+// next check, unless Temporal is down.
 func (s *Starter) settle() {
 	s.suspicionMu.Lock()
 	defer s.suspicionMu.Unlock()
-	if s.suspicion != nil && (s.temporalDown.Load() || len(s.probeNow) == 0) {
+	if s.suspicion != nil && (s.temporalDown.Load() || len(s.checkNow) == 0) {
 		close(s.suspicion)
 		s.suspicion = nil
 	}
@@ -145,10 +145,10 @@ func (s *Starter) isDown(ctx context.Context) bool {
 	return s.temporalDown.Load()
 }
 
-// probe finds out again and again whether Temporal is down. A start would find out, too, but only
+// checkTemporal finds out again and again whether Temporal is down. A start would find out, too, but only
 // after its timeout, while the queue grows.
-func (s *Starter) probe() {
-	tick := time.NewTicker(probeEvery)
+func (s *Starter) checkTemporal() {
+	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	var wrote time.Time
 	for {
@@ -172,14 +172,14 @@ func (s *Starter) probe() {
 		select {
 		case <-s.stopped:
 			return
-		case <-s.probeNow:
+		case <-s.checkNow:
 		case <-tick.C:
 		}
 	}
 }
 
 func (s *Starter) checkHealth() error {
-	ctx, cancel := context.WithTimeout(s.life, probeTimeout)
+	ctx, cancel := context.WithTimeout(s.life, checkTimeout)
 	defer cancel()
 	_, err := s.client.CheckHealth(ctx, &client.CheckHealthRequest{})
 	return err //nolint:wrapcheck // markDown logs it
@@ -188,20 +188,20 @@ func (s *Starter) checkHealth() error {
 // tryWrite starts a workflow that does nothing. Each has a new id, and so any shard. If no worker takes
 // it, it ends by its timeout. tryWrite does not use the SDK's retries, which hide the answers.
 func (s *Starter) tryWrite() (err error) {
-	ctx, cancel := context.WithTimeout(s.life, probeTimeout)
+	ctx, cancel := context.WithTimeout(s.life, checkTimeout)
 	defer cancel()
-	for range probeTries {
+	for range checkTries {
 		id := "probe/" + rand.Text()
 		_, err = s.client.WorkflowService().StartWorkflowExecution(ctx, &workflowservice.StartWorkflowExecutionRequest{
 			Namespace: s.namespace, WorkflowId: id, RequestId: id, WorkflowType: &commonpb.WorkflowType{Name: workflows.ProbeName},
 			TaskQueue:                &taskqueuepb.TaskQueue{Name: workflows.TaskQueue},
-			WorkflowExecutionTimeout: durationpb.New(probeLife),
+			WorkflowExecutionTimeout: durationpb.New(checkLife),
 		})
 		if !isUnavailable(err) {
 			return err //nolint:wrapcheck // markDown logs it
 		}
 		select {
-		case <-time.After(probePause):
+		case <-time.After(checkPause):
 		case <-ctx.Done():
 			return err //nolint:wrapcheck // as above
 		}

@@ -92,13 +92,13 @@ func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 				}
 				callers.Wait()
 				require.False(t, d.Healthy())
-				require.Less(t, time.Since(initialProgress), suspectAfter+reserveTimeout+probeTimeout)
+				require.Less(t, time.Since(initialProgress), suspectAfter+reserveTimeout+checkTimeout)
 				letPass(time.Minute)
 				require.False(t, d.Healthy(), "a health check says nothing")
 				require.Zero(t, d.Waiting(), "all is left to the relay")
 
 				f.canWrite()
-				letPass(probeEvery + probeTimeout)
+				letPass(checkEvery + checkTimeout)
 				require.True(t, d.Healthy())
 				require.Nil(t, d.suspected())
 				before := len(f.started())
@@ -131,14 +131,14 @@ func TestBusyTemporalIsNotDown(t *testing.T) {
 		require.True(t, d.Healthy())
 		_, err := d.Reserve(t.Context(), "acme", 1)
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
-		probes := 0
+		checks := 0
 		for _, in := range f.started() {
 			if isProbe(in) {
-				probes++
+				checks++
 			}
 		}
-		require.Positive(t, probes)
-		require.LessOrEqual(t, probes, 2)
+		require.Positive(t, checks)
+		require.LessOrEqual(t, checks, 2)
 		f.canWrite()
 	})
 }
@@ -153,7 +153,7 @@ func TestExceededLimitIsNoVerdict(t *testing.T) {
 		defer d.Stop()
 		f.cannotWrite(serviceerror.NewResourceExhausted(0, "x"))
 		d.suspect()
-		letPass(probeTimeout + time.Second)
+		letPass(checkTimeout + time.Second)
 		require.True(t, d.Healthy())
 		require.Zero(t, d.TemporalDownSince())
 		d.markDown(context.DeadlineExceeded)
@@ -161,7 +161,7 @@ func TestExceededLimitIsNoVerdict(t *testing.T) {
 		require.False(t, d.Healthy())
 		require.Equal(t, time.Minute, time.Since(d.TemporalDownSince()), "the first failure counts, not the last")
 		f.canWrite()
-		letPass(probeTimeout + time.Second)
+		letPass(checkTimeout + time.Second)
 		require.True(t, d.Healthy())
 	})
 }
@@ -177,8 +177,8 @@ func TestReturnedStartsKeepTheirTime(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(store.Close)
 			f, c := newFrontend(t)
-			d := setup(t, Config{Client: c, Store: store.Outbox})
-			d.workers.Go(d.probe)
+			d := setup(t, Config{Client: c, Outbox: store.Outbox})
+			d.workers.Go(d.checkTemporal)
 			defer d.Stop()
 			for range 3 {
 				require.NoError(t, leaveBehind(t, store))
@@ -230,8 +230,8 @@ func TestFailedStartIsRelayedLater(t *testing.T) {
 	t.Cleanup(store.Close)
 	f, c := newFrontend(t)
 	f.quick = isProbe
-	d := setup(t, Config{Client: c, Store: store.Outbox})
-	d.workers.Go(d.probe)
+	d := setup(t, Config{Client: c, Outbox: store.Outbox})
+	d.workers.Go(d.checkTemporal)
 	defer d.Stop()
 	require.NoError(t, leaveBehind(t, store))
 	f.cannotWrite(nil)

@@ -13,8 +13,8 @@ const unhealthyWait = time.Second
 
 // AdmissionForecast is what the starter uses of an admission.Controller.
 type AdmissionForecast interface {
-	// Slow reports whether an attempt is likely to take long or to be deferred.
-	Slow(id webhook.EndpointID) bool
+	// LikelySlow reports whether an attempt is likely to take long or to be deferred.
+	LikelySlow(id webhook.EndpointID) bool
 	// Forecast predicts the admission of a new delivery.
 	Forecast(id webhook.EndpointID) admission.Forecast
 	// Admits reports whether this process admits the requests to an endpoint. If not, another process does, and releases its

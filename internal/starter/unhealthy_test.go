@@ -20,8 +20,8 @@ type admissionStub struct {
 	releasable      func(webhook.EndpointID) int
 }
 
-func (a admissionStub) Slow(id webhook.EndpointID) bool { return a.slow[id] }
-func (admissionStub) Admits(webhook.EndpointID) bool    { return true }
+func (a admissionStub) LikelySlow(id webhook.EndpointID) bool { return a.slow[id] }
+func (admissionStub) Admits(webhook.EndpointID) bool          { return true }
 
 func (a admissionStub) Releasable(id webhook.EndpointID) int { return a.releasable(id) }
 

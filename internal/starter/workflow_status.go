@@ -23,7 +23,7 @@ type workflowStatus uint8
 const (
 	statusNone       workflowStatus = iota // there is no workflow of the id
 	statusRunning                          // it runs, and is not stuck
-	statusClosed                           // it has ended, or Everpost has ended it because it was stuck
+	statusClosed                           // it has ended, or Everpost has terminated it
 	statusTerminated                       // a person has terminated it
 )
 
@@ -62,7 +62,7 @@ func (s *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 		found.status, found.stuck = statusClosed, true
 		s.log.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
 			"workflow", found.id, "run", found.run, "tries", task.GetAttempt())
-		return found, s.terminate(ctx, found)
+		return found, s.terminate(ctx, found, workflows.ReasonStuck)
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		found.status, err = s.statusOfTerminated(ctx, found)
 		return found, err
@@ -74,8 +74,8 @@ func (s *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 
 // terminate ends the run that was found. The reason tells it from one that a person has terminated,
 // even if this process dies before it starts another workflow.
-func (s *Starter) terminate(ctx context.Context, found *workflow) error {
-	err := s.client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
+func (s *Starter) terminate(ctx context.Context, found *workflow, reason string) error {
+	err := s.client.TerminateWorkflow(ctx, found.id, found.run, reason)
 	if isGone(err) { // it has ended meanwhile
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s *Starter) statusOfTerminated(ctx context.Context, found *workflow) (work
 		return statusTerminated, nil
 	case err != nil:
 		return statusTerminated, err //nolint:wrapcheck // classifyResult handles it
-	case last.GetWorkflowExecutionTerminatedEventAttributes().GetReason() == workflows.ReasonStuck:
+	case workflows.TerminatedByEverpost(last.GetWorkflowExecutionTerminatedEventAttributes().GetReason()):
 		return statusClosed, nil
 	}
 	return statusTerminated, nil

@@ -262,7 +262,7 @@ func TestRelayInspectsConcurrently(t *testing.T) {
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
 	starts := accepted(concurrentLookups).Deliveries
 	for i := range starts {
-		starts[i].RelayedTo, starts[i].Relayed = "fanout/"+starts[i].WorkflowID(), 1
+		starts[i].AssignedTo, starts[i].Relayed = "fanout/"+starts[i].WorkflowID(), 1
 	}
 	initialProgress := time.Now()
 	d.startRelayed(starts)
@@ -347,7 +347,7 @@ func TestRelayKeepsAssignedWorkflows(t *testing.T) {
 		o.starts = slices.Clone(all)
 		for i := range o.starts {
 			o.starts[i].Relayed++
-			o.starts[i].RelayedTo = o.placed[o.starts[i].DeliveryID]
+			o.starts[i].AssignedTo = o.placed[o.starts[i].DeliveryID]
 		}
 		all = slices.Clone(o.starts)
 		d.relayOnce()

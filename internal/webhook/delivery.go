@@ -81,7 +81,7 @@ type Step struct {
 	Progress
 
 	WorkflowID  string
-	Owner       string   // the writing process; "" if the process holds no claim
+	Claimant    string   // the writing process; "" if the process holds no claim
 	LastError   string   // an internal failure; "" for none
 	CommandDone int64    // the highest command id that is acknowledged
 	Attempt     *Attempt // the attempt of this step; nil for none
@@ -104,7 +104,7 @@ type Claim struct {
 	Progress // of the claimant; the claim is refused if the stored progress is later
 
 	WorkflowID string
-	Owner      string        // the claiming process
+	Claimant   string        // the claiming process
 	For        time.Duration // how long the claim is valid
 	KeepOutbox bool          // see Step.KeepOutbox
 }

@@ -83,10 +83,10 @@ type Start struct {
 	ReceivedAt time.Time // when this process began to store it, of its own clock; zero if another process did
 	NotBefore  time.Time // deliver_at; zero: immediately
 	GiveUpAt   time.Time
-	Relayed    int       // how often the relay has claimed it
-	RelayAt    time.Time // relay_at of the outbox row before this claim
-	// RelayedTo is the workflow to which the relay assigned it before; "" for none.
-	RelayedTo string
+	Relayed    int       // how often the relay has taken it
+	RelayAt    time.Time // relay_at of the outbox row before it was taken
+	// AssignedTo is the workflow to which the relay assigned it before; "" for none.
+	AssignedTo string
 
 	// Resume is the progress of a delivery that is released from a hold; nil for a new run.
 	Resume *Progress

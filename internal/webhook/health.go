@@ -28,8 +28,8 @@ type CircuitChange struct {
 type ClosedCircuit struct {
 	Endpoint Endpoint
 	At       time.Time      // of the database's clock
-	Probe    Delivery       // the oldest waiting delivery
-	Command  PendingCommand // asks for an immediate attempt of Probe; zero if no delivery waits
+	Delivery Delivery       // the oldest that waits; it becomes the probe
+	Command  PendingCommand // asks for an immediate attempt of it; zero if no delivery waits
 }
 
 // severity orders the states from the best to the worst.
@@ -53,7 +53,7 @@ const (
 const SlowLatency = time.Second
 
 // Observation is the health of an endpoint as one sending process observes it, or as several do
-// (Together). Processes of different releases share its JSON form: add fields, but never
+// (Aggregate). Processes of different releases share its JSON form: add fields, but never
 // change the meaning of one.
 type Observation struct {
 	Circuit   CircuitState `json:"circuit"`
@@ -167,7 +167,7 @@ func (s *Observation) addCircuit(o *Observation) {
 	}
 }
 
-// MaxCounted is the number of an endpoint's deliveries up to which the store counts.
+// MaxCounted is the number up to which the store counts deliveries of an endpoint, and dead letters of a tenant.
 const MaxCounted = 10_000
 
 // MaxAhead is the number of an endpoint's deliveries up to which those before a waiting one are counted.

@@ -8,7 +8,7 @@ type Limits struct {
 	RequestsPerSecond float64 `json:"requests_per_second,omitempty"` // with all of the tenant's keys, in each API process
 	Burst             int     `json:"burst,omitempty"`               // requests that may arrive at once
 	Endpoints         int     `json:"endpoints,omitempty"`           // without deleted ones
-	PendingDeliveries int     `json:"pending_deliveries,omitempty"`  // deliveries that are open, approximately: see internal/postgres/quota.go
+	PendingDeliveries int     `json:"pending_deliveries,omitempty"`  // deliveries that are open, approximately: see internal/postgres/tenants/limits.go
 	EndpointsPerEvent int     `json:"endpoints_per_event,omitempty"`
 }
 

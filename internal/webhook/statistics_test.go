@@ -30,18 +30,18 @@ func TestEveryStatusAndFaultHasAClass(t *testing.T) {
 		}
 		require.Equal(t, want, ClassOf(&o), status)
 	}
-	classes := map[retry.Fault]OutcomeClass{
-		retry.FaultDNSNotFound: ClassDNS, retry.FaultDNSTemporary: ClassDNS, retry.FaultTLS: ClassTLS,
-		retry.FaultConnectRefused: ClassConnection, retry.FaultConnectionReset: ClassConnection, retry.FaultUnexpectedEOF: ClassConnection,
-		retry.FaultProtocol:    ClassConnection,
-		retry.FaultTimeoutDial: ClassTimeout, retry.FaultTimeoutTLS: ClassTimeout, retry.FaultTimeoutHeaders: ClassTimeout,
-		retry.FaultTimeoutBody: ClassTimeout, retry.FaultTimeoutTotal: ClassTimeout,
-		retry.FaultDenied: ClassOther, retry.FaultTokenRefused: ClassOther, retry.FaultTokenUnavailable: ClassOther, retry.FaultUnknown: ClassOther,
+	classes := map[retry.Failure]OutcomeClass{
+		retry.FailureDNSNotFound: ClassDNS, retry.FailureDNSTemporary: ClassDNS, retry.FailureTLS: ClassTLS,
+		retry.FailureConnectRefused: ClassConnection, retry.FailureConnectionReset: ClassConnection, retry.FailureUnexpectedEOF: ClassConnection,
+		retry.FailureProtocol:    ClassConnection,
+		retry.FailureTimeoutDial: ClassTimeout, retry.FailureTimeoutTLS: ClassTimeout, retry.FailureTimeoutHeaders: ClassTimeout,
+		retry.FailureTimeoutBody: ClassTimeout, retry.FailureTimeoutTotal: ClassTimeout,
+		retry.FailureDenied: ClassOther, retry.FailureTokenRefused: ClassOther, retry.FailureTokenUnavailable: ClassOther, retry.FailureUnknown: ClassOther,
 	}
-	for _, fault := range retry.Faults() {
+	for _, fault := range retry.Failures() {
 		want, known := classes[fault]
 		require.True(t, known, fault)
-		o := retry.Classify(retry.Answer{Fault: fault}, retry.Default())
+		o := retry.Classify(retry.Answer{Failure: fault}, retry.Default())
 		require.Equal(t, want, ClassOf(&o), fault)
 	}
 	names := map[string]bool{}
@@ -55,7 +55,7 @@ func TestEveryStatusAndFaultHasAClass(t *testing.T) {
 func attemptOf(number, status int, latency time.Duration) *Attempt {
 	answer := retry.Answer{Status: status}
 	if status == 0 {
-		answer.Fault = retry.FaultConnectRefused
+		answer.Failure = retry.FailureConnectRefused
 	}
 	return &Attempt{Number: number, Latency: latency, Outcome: retry.Classify(answer, retry.Default())}
 }

@@ -23,7 +23,7 @@ type claiming struct {
 
 // repeats reports whether c repeats the other claim, which would be granted in a flush of its own, too.
 func (c *claiming) repeats(other *claiming) bool {
-	return c.Claim.Owner == other.Claim.Owner && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
+	return c.Claim.Claimant == other.Claim.Claimant && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
 }
 
 // storedPayload is the stored content of an event; without Bytes once they were removed.
@@ -74,7 +74,7 @@ var claimRows = postgres.RowsOf[*webhook.Claim]{
 	postgres.Each("attempts int", func(c *webhook.Claim) int { return c.Attempts }),
 	postgres.Each("give_up timestamptz", func(c *webhook.Claim) time.Time { return c.GiveUpAt }),
 	postgres.Each("workflow text", func(c *webhook.Claim) string { return c.WorkflowID }),
-	postgres.Each("owner uuid", func(c *webhook.Claim) [16]byte { return ownerOf(c.Owner) }),
+	postgres.Each("owner uuid", func(c *webhook.Claim) [16]byte { return claimantID(c.Claimant) }),
 	postgres.Each("span bigint", func(c *webhook.Claim) int64 { return c.For.Microseconds() }),
 }
 
@@ -105,15 +105,15 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	}
 	batch.Queue(claimAttempt, append(claimRows.Args(claims), kept)...).
 		Query(func(rows pgx.Rows) error { return readStatuses(rows, granted) })
-	statuses, owned := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
+	statuses, claimed := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
 	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, ids).
 		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
-	batch.Queue(selectOwned, ids).
-		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
+	batch.Queue(selectClaimed, ids).
+		Query(func(rows pgx.Rows) error { return readClaimed(rows, claimed) })
 	payloads := map[webhook.EventID]storedPayload{}
 	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
-	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
+	if err := s.core.StepPool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	for _, it := range items {
@@ -122,16 +122,16 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 		it.Granted = ok && it.repeats(first[id])
 		it.Status = statuses[id]
 		if !it.Granted {
-			it.Status.ClaimedUntil = owned[id]
+			it.Status.ClaimedUntil = claimed[id]
 		}
 		it.Payload = payloads[it.Claim.EventID]
 	}
 	return nil
 }
 
-const selectOwned = `select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`
+const selectClaimed = `select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`
 
-func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
+func readClaimed(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
 	var (
 		id    [16]byte
 		until time.Time
@@ -143,23 +143,23 @@ func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
 	return err
 }
 
-// ClaimStatus is the stored status of a delivery, with ClaimedUntil while another process than the owner has
+// ClaimStatus is the stored status of a delivery, with ClaimedUntil while another process than the claimant has
 // a claim on it. CodeNotFound before its first step or claim.
-func (s *Deliveries) ClaimStatus(ctx context.Context, id webhook.DeliveryID, owner string) (webhook.DeliveryStatus, error) {
-	owned := map[webhook.DeliveryID]time.Time{}
+func (s *Deliveries) ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error) {
+	claimed := map[webhook.DeliveryID]time.Time{}
 	err := s.core.AsWorker().WithConn(ctx, "read a claim", func(ctx context.Context, conn postgres.Querier) error {
-		rows, err := conn.Query(ctx, selectOwned+` and owner <> $2`, [][16]byte{id}, ownerOf(owner))
+		rows, err := conn.Query(ctx, selectClaimed+` and owner <> $2`, [][16]byte{id}, claimantID(claimant))
 		if err != nil {
 			return err
 		}
-		return readOwned(rows, owned)
+		return readClaimed(rows, claimed)
 	})
 	if err != nil {
 		return webhook.DeliveryStatus{}, err
 	}
 	// After the claim: if that has ended meanwhile, the status is the one after it.
 	status, err := s.DeliveryStatus(ctx, id)
-	status.ClaimedUntil = owned[id]
+	status.ClaimedUntil = claimed[id]
 	return status, err
 }
 
@@ -180,5 +180,5 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 	return err
 }
 
-// ownerOf returns the stored form of a process's name.
-func ownerOf(name string) [16]byte { return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)) }
+// claimantID returns the stored form of a process's name.
+func claimantID(name string) [16]byte { return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)) }

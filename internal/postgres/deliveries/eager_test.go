@@ -57,9 +57,9 @@ func TestOutboxRowIsKeptUntilTheStart(t *testing.T) {
 			}
 			require.Equal(t, map[webhook.DeliveryID]bool{start.DeliveryID: true, other.DeliveryID: false}, recorded)
 
-			require.NoError(t, b.DeleteStarts(t.Context(), []webhook.DeliveryID{start.DeliveryID, other.DeliveryID}))
+			require.NoError(t, b.DeleteRecorded(t.Context(), []webhook.DeliveryID{start.DeliveryID, other.DeliveryID}))
 			require.Equal(t, 1, b.Count(t, "outbox"), "nothing is recorded of the other")
-			require.NoError(t, b.DeleteStarts(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
+			require.NoError(t, b.DeleteRecorded(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
 		})
 	}
 }
@@ -112,6 +112,6 @@ func TestReplaysOutboxRowIsNotTheStarts(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Pool().Exec(t.Context(), `update outbox set run = 2`)
 	require.NoError(t, err)
-	require.NoError(t, b.DeleteStarts(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
+	require.NoError(t, b.DeleteRecorded(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
 	require.Equal(t, 1, b.Count(t, "outbox"))
 }

@@ -44,14 +44,14 @@ func TestPlaced(t *testing.T) {
 		require.Len(t, starts, 1)
 		return starts[0]
 	}
-	require.Empty(t, take().RelayedTo)
+	require.Empty(t, take().AssignedTo)
 	require.NoError(t, b.AssignWorkflow(t.Context(), "fanout/it", []webhook.DeliveryID{start.DeliveryID}))
-	require.Equal(t, "fanout/it", take().RelayedTo)
+	require.Equal(t, "fanout/it", take().AssignedTo)
 	_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateDelivered))
 	require.NoError(t, err)
 	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
-	require.Empty(t, take().RelayedTo)
+	require.Empty(t, take().AssignedTo)
 }
 
 // A shared workflow takes over what the record says another carries, and nothing else.
@@ -107,7 +107,7 @@ func TestAHoldGivesUpTheOwnClaim(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, begun.Granted)
 		step := storetest.StepOf(start, 1, webhook.StateHeld)
-		step.Reason, step.Owner, step.WorkflowID = reason, "me", storetest.Nobody
+		step.Reason, step.Claimant, step.WorkflowID = reason, "me", storetest.Nobody
 		status, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateHeld, status.State)

@@ -100,7 +100,7 @@ func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, er
 	for i := range starts {
 		ids[i] = starts[i].DeliveryID
 	}
-	gone, err := s.deleteProgressed(ctx, ids)
+	gone, err := s.deleteNeedless(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +139,9 @@ func (s *Outbox) AssignWorkflow(ctx context.Context, workflowID string, ids []we
 	})
 }
 
-// DeleteStarts deletes the outbox rows of deliveries in their first run that have an attempt or a
+// DeleteRecorded deletes the outbox rows of deliveries in their first run that have an attempt or a
 // claim in the store and whose workflow has been started.
-func (s *Outbox) DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) error {
+func (s *Outbox) DeleteRecorded(ctx context.Context, ids []webhook.DeliveryID) error {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
@@ -155,11 +155,11 @@ func (s *Outbox) DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) err
 	})
 }
 
-// deleteProgressed deletes the outbox rows of deliveries that need no start, and returns these
+// deleteNeedless deletes the outbox rows of deliveries that need no start, and returns these
 // deliveries. A release has inserted their rows while a step was being written that did not see them.
 // Such a delivery was held, so it has at least two steps. A single step may be that of an eager request,
 // whose workflow may not have been started.
-func (s *Outbox) deleteProgressed(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
+func (s *Outbox) deleteNeedless(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "delete outdated outbox rows", scanID, `
 		delete from outbox where delivery_id in (
 			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
@@ -211,14 +211,15 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 		notBefore                 *time.Time
 	)
 	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt,
-		&start.Relayed, &start.RelayAt, &start.RelayedTo)
+		&start.Relayed, &start.RelayAt, &start.AssignedTo)
 	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
 	start.NotBefore, start.CreatedAt, start.GiveUpAt = postgres.OrZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
 	return start, err
 }
 
-// MaxCounted bounds counts of rows, because they are counted often: MaxCounted+1 means more than that.
-const MaxCounted = 100_000
+// MaxCountedOverall bounds counts over all tenants, because they are counted often: MaxCountedOverall+1
+// means more than that. webhook.MaxCounted bounds those of an endpoint or a tenant.
+const MaxCountedOverall = 100_000
 
 // OutboxDepth returns how many deliveries are in the outbox, and since when the oldest is, by this
 // process's clock (zero if there is none). It counts no further than 100,001, which means "more than 100,000".
@@ -230,7 +231,7 @@ func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	err := s.core.AsWorker().WithConn(ctx, "count the outbox", func(ctx context.Context, conn postgres.Querier) error {
 		// In the order of the key, which is that of the events, so that the oldest is normally among those counted.
 		return conn.QueryRow(ctx, `
-			select count(*), now() - min(stored_at) from (select stored_at from outbox order by delivery_id limit $1) o`, MaxCounted+1).
+			select count(*), now() - min(stored_at) from (select stored_at from outbox order by delivery_id limit $1) o`, MaxCountedOverall+1).
 			Scan(&n, &oldest)
 	})
 	if err != nil || oldest == nil {

@@ -33,7 +33,7 @@ func (r *recording) Tenant() string { return r.Step.TenantID }
 // status in either case, and the caller goes on from that: it may write "cancelled" and get "delivered".
 //
 // An end (cancelled, dead-lettered, discarded) or a hold without an attempt is refused while another process
-// than step.Owner has claimed the delivery: its request may just be succeeding, and the outcome needs the
+// than step.Claimant has claimed the delivery: its request may just be succeeding, and the outcome needs the
 // workflow that a hold ends. The status's ClaimedUntil then says when to try again.
 func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	r := &recording{Step: step}
@@ -76,7 +76,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	queueOverrides(batch, highest)
 	attempts.queue(batch)
 	failpoint.Hit("record-before")
-	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
+	if err := s.core.StepPool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	failpoint.Hit("record-after")
@@ -132,8 +132,8 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, status
 	batch := &pgx.Batch{}
 	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, refused).
 		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
-	batch.Queue(selectOwned, refused).Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
-	return owned, s.core.Writer.SendBatch(ctx, batch).Close()
+	batch.Queue(selectClaimed, refused).Query(func(rows pgx.Rows) error { return readClaimed(rows, owned) })
+	return owned, s.core.StepPool.SendBatch(ctx, batch).Close()
 }
 
 // statusColumns is what readStatuses scans, of the table d.
@@ -195,7 +195,7 @@ var upsertStep = deletingOutboxRows(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
-	-- command_id and the owner are only compared below, not stored.
+	-- command_id and the claimant are only compared below, not stored.
 	`+stepRows.Query(1)+`
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
@@ -211,7 +211,7 @@ var upsertStep = deletingOutboxRows(`
 		command = case when excluded.state >= `+postgres.Delivered+` or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
 	  and (excluded.run > d.run or d.state not `+postgres.IsFinished+` and (d.state <> `+postgres.DeadLettered+` or excluded.state = `+postgres.Discarded+`))
-	  -- Only an end and a hold without an attempt name an owner. They wait for a request under way elsewhere.
+	  -- Only an end and a hold without an attempt name a claimant. They wait for a request under way elsewhere.
 	  and (excluded.owner is null or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
 
 // deletingOutboxRows returns a statement that writes to deliveries as d and deletes the outbox rows of

@@ -293,7 +293,7 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 		}
 		record := func(start webhook.Start, owner string) webhook.DeliveryStatus {
 			step := storetest.StepOf(start, 1, end)
-			step.Owner = owner
+			step.Claimant = owner
 			status, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 			return status
@@ -304,7 +304,7 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 		require.WithinDuration(t, time.Now().Add(time.Minute), refused.ClaimedUntil, 10*time.Second)
 
 		delivered := storetest.StepOf(start, 1, webhook.StateDelivered)
-		delivered.Owner, delivered.Attempt = "them", storetest.AttemptOf(1, 1, 200)
+		delivered.Claimant, delivered.Attempt = "them", storetest.AttemptOf(1, 1, 200)
 		status, err := b.RecordStep(t.Context(), delivered)
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateDelivered, status.State)
@@ -329,7 +329,7 @@ func TestAnEndAsFirstRecordLeavesNoClaim(t *testing.T) {
 	b := storetest.Setup(t)
 	start := b.AcceptOne(t)
 	end := storetest.StepOf(start, 1, webhook.StateDeadLettered)
-	end.Owner = "me"
+	end.Claimant = "me"
 	_, err := b.RecordStep(t.Context(), end)
 	require.NoError(t, err)
 	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)

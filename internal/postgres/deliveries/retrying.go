@@ -24,7 +24,7 @@ func (s *Deliveries) RetryDepth(ctx context.Context) (d RetryDepth, err error) {
 				select count(*) as n, count(*) filter (where run = 1 and created_at < now() - interval '24 hours') as late
 				from (select endpoint_id, run, created_at from deliveries where state = `+postgres.Retrying+` limit $1) d
 				group by endpoint_id
-			) e`, MaxCounted+1).Scan(&d.Deliveries, &d.OverDay, &d.Largest)
+			) e`, MaxCountedOverall+1).Scan(&d.Deliveries, &d.OverDay, &d.Largest)
 	})
 	return d, err
 }

@@ -44,8 +44,8 @@ var stepRows = postgres.RowsOf[stepRow]{
 	postgres.EachOptional("l_at timestamptz", ofAttempt(func(a *webhook.Attempt) *time.Time { return new(a.StartedAt.Add(a.Latency)) })),
 	postgres.EachOptional("l_retry_after bigint", ofAttempt(func(a *webhook.Attempt) *int64 { return (*int64)(&a.Outcome.RetryAfter) })),
 	postgres.Each("command_done bigint", func(s stepRow) int64 { return s.CommandDone }),
-	postgres.Each("writer uuid", stepRow.writer),
-	postgres.EachOptional("writer_until timestamptz", stepRow.writerUntil),
+	postgres.Each("claimant uuid", stepRow.claimant),
+	postgres.EachOptional("claimant_until timestamptz", stepRow.claimantUntil),
 }
 
 // ofAttempt returns a value of the step's attempt, null without an attempt.
@@ -69,16 +69,16 @@ func (s stepRow) completedAt() *time.Time {
 	return &s.now
 }
 
-// writer is the process that writes a step which waits for the claims of others. In a new row it has a
+// claimant is the process that writes a step which waits for the claims of others. In a new row it has a
 // claim that has ended.
-func (s stepRow) writer() pgtype.UUID {
+func (s stepRow) claimant() pgtype.UUID {
 	if !waitsForClaim(s.Step) {
 		return pgtype.UUID{}
 	}
-	return pgtype.UUID{Bytes: ownerOf(s.Owner), Valid: true}
+	return pgtype.UUID{Bytes: claimantID(s.Claimant), Valid: true}
 }
 
-func (s stepRow) writerUntil() *time.Time {
+func (s stepRow) claimantUntil() *time.Time {
 	if !waitsForClaim(s.Step) {
 		return nil
 	}

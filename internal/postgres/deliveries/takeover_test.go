@@ -78,7 +78,7 @@ func TestTakeOver(t *testing.T) {
 			require.True(t, begun.Granted)
 			require.Equal(t, after, begun.Status.WorkflowID, "a claim of %q after %q", writer, holder)
 
-			claim.Owner = "you"
+			claim.Claimant = "you"
 			claim.WorkflowID = own
 			begun, err = b.Claim(t.Context(), claim)
 			require.NoError(t, err)

@@ -274,7 +274,7 @@ func (s *Events) pruneKeys(ctx context.Context, kind int16, before time.Time) (t
 	after := new(time.Time{})
 	err = postgres.InBatches(ctx, func() (bool, error) {
 		var seen, gone int
-		err := s.core.Work.QueryRow(ctx, `
+		err := s.core.WorkPool.QueryRow(ctx, `
 			with old as (
 				select tenant_id, kind, key, event_id, created_at from idempotency_keys
 				where kind = $1 and created_at < $2 and created_at > $3 order by created_at fetch first $4 rows with ties),

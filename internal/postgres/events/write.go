@@ -16,7 +16,7 @@ import (
 
 // flushIntake writes events, outbox rows and keys of many requests in one transaction.
 func (s *Events) flushIntake(ctx context.Context, items []*intake) error {
-	conn, err := s.core.Intake.Acquire(ctx)
+	conn, err := s.core.IntakePool.Acquire(ctx)
 	if err != nil {
 		return err
 	}

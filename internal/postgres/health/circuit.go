@@ -77,12 +77,12 @@ func (s *EndpointHealth) CloseCircuit(ctx context.Context, by webhook.Actor, ten
 		}
 		detail := map[string]string{}
 		if closed.Endpoint.State == webhook.EndpointActive { // else it would be held
-			if closed.Probe, closed.Command, err = retryOldest(ctx, tx, tenantID, id); err != nil {
+			if closed.Delivery, closed.Command, err = retryOldest(ctx, tx, tenantID, id); err != nil {
 				return err
 			}
 		}
 		if closed.Command.ID != 0 {
-			detail["delivery_id"] = closed.Probe.DeliveryID.String()
+			detail["delivery_id"] = closed.Delivery.DeliveryID.String()
 		}
 		return audit.Write(ctx, tx, by, tenantID, actionCloseCircuit, id.String(), postgres.JSONBytes(detail))
 	})

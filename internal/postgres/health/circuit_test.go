@@ -66,7 +66,7 @@ func TestCloseCircuit(t *testing.T) {
 			if c.woken {
 				want = starts[0].DeliveryID
 			}
-			require.Equal(t, want, closed.Probe.DeliveryID)
+			require.Equal(t, want, closed.Delivery.DeliveryID)
 			require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandRetry}, closed.Command)
 			status, err := b.DeliveryStatus(t.Context(), want)
 			require.NoError(t, err)

@@ -37,7 +37,7 @@ func TestHealthCounts(t *testing.T) {
 	sent := b.Waiting(t, webhook.StateRetrying, "", soon.Add(-time.Hour))
 	_, err := b.Claim(t.Context(), webhook.Claim{
 		Ref: sent.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateRetrying, GiveUpAt: sent.GiveUpAt},
-		WorkflowID: sent.WorkflowID(), Owner: "me", For: time.Minute,
+		WorkflowID: sent.WorkflowID(), Claimant: "me", For: time.Minute,
 	})
 	require.NoError(t, err)
 	other := b.Subscriber

@@ -31,13 +31,13 @@ func TestGroupCommitsReadNoWholeTable(t *testing.T) {
 	_, err = b.Accept(t.Context(), event) // repeated: what was stored is read
 	require.NoError(t, err)
 	start := accepted.Deliveries[0]
-	_, err = b.Claim(t.Context(), webhook.Claim{Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, Owner: "me", For: 1})
+	_, err = b.Claim(t.Context(), webhook.Claim{Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, Claimant: "me", For: 1})
 	require.NoError(t, err)
 	delivered := webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDelivered, GiveUpAt: start.GiveUpAt}
 	_, err = b.RecordStep(t.Context(), webhook.Step{Ref: start.Ref, Progress: delivered, Attempt: &webhook.Attempt{Run: 1, Number: 1}})
 	require.NoError(t, err)
 	seen := map[string]bool{}
-	for _, pool := range []*pgxpool.Pool{b.Intake, b.Writer} {
+	for _, pool := range []*pgxpool.Pool{b.IntakePool, b.StepPool} {
 		for _, conn := range pool.AcquireAllIdle(t.Context()) {
 			t.Cleanup(conn.Release)
 			for _, p := range preparedOn(t, conn) {

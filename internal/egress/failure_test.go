@@ -26,23 +26,23 @@ const short = 150 * time.Millisecond
 // secretPath must not appear in an error, not even in part.
 const secretPath = "/s3cr3t-path?token=s3cr3t-query"
 
-func requireFault(t *testing.T, r Response, fault retry.Fault, status int) {
+func requireFailure(t *testing.T, r Response, failure retry.Failure, status int) {
 	t.Helper()
-	require.Equal(t, fault, r.Answer.Fault, r.Err)
+	require.Equal(t, failure, r.Answer.Failure, r.Err)
 	require.Equal(t, status, r.Answer.Status, r.Err)
 	require.False(t, r.InternalFault, r.Err)
 	require.False(t, r.Answer.ReceivedAt.IsZero())
 	require.NotContains(t, r.Err, "s3cr3t")
 	require.LessOrEqual(t, len(r.Err), maxErrBytes)
-	if fault == retry.FaultNone {
+	if failure == retry.FailureNone {
 		require.Empty(t, r.Err)
 	} else {
-		require.Regexp(t, "^"+string(fault)+": .", r.Err)
+		require.Regexp(t, "^"+string(failure)+": .", r.Err)
 	}
 }
 
 // Each way in which a hostile or broken receiver may use a connection, and the resulting
-// fault. Every case ends within the timeout of the request.
+// failure. Every case ends within the timeout of the request.
 func TestFaultsOfHostileReceivers(t *testing.T) {
 	t.Parallel()
 	afterRequest := func(act func(conn *net.TCPConn)) func(*net.TCPConn, int) {
@@ -63,80 +63,80 @@ func TestFaultsOfHostileReceivers(t *testing.T) {
 	}
 	const ok = "HTTP/1.1 200 OK\r\n"
 	for name, c := range map[string]struct {
-		serve  func(*net.TCPConn, int)
-		fault  retry.Fault
-		status int
+		serve   func(*net.TCPConn, int)
+		failure retry.Failure
+		status  int
 	}{
-		"hang after accept":  {func(conn *net.TCPConn, _ int) { hold(conn) }, retry.FaultTimeoutHeaders, 0},
-		"hang after request": {afterRequest(func(conn *net.TCPConn) { hold(conn) }), retry.FaultTimeoutHeaders, 0},
+		"hang after accept":  {func(conn *net.TCPConn, _ int) { hold(conn) }, retry.FailureTimeoutHeaders, 0},
+		"hang after request": {afterRequest(func(conn *net.TCPConn) { hold(conn) }), retry.FailureTimeoutHeaders, 0},
 		"status drip": {afterRequest(func(conn *net.TCPConn) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 2")
 			hold(conn)
-		}), retry.FaultTimeoutHeaders, 0},
-		"garbage drip": {afterRequest(func(conn *net.TCPConn) { drip(conn, "x", 10*time.Millisecond) }), retry.FaultTimeoutHeaders, 0},
+		}), retry.FailureTimeoutHeaders, 0},
+		"garbage drip": {afterRequest(func(conn *net.TCPConn) { drip(conn, "x", 10*time.Millisecond) }), retry.FailureTimeoutHeaders, 0},
 		"header drip": {afterRequest(func(conn *net.TCPConn) {
 			_, _ = io.WriteString(conn, ok+"X: ")
 			drip(conn, "x", 10*time.Millisecond)
-		}), retry.FaultTimeoutHeaders, 0},
+		}), retry.FailureTimeoutHeaders, 0},
 		"body drip": {afterRequest(func(conn *net.TCPConn) {
 			_, _ = io.WriteString(conn, ok+"Content-Length: 100000\r\n\r\n")
 			drip(conn, "x", 10*time.Millisecond)
-		}), retry.FaultTimeoutBody, 200},
+		}), retry.FailureTimeoutBody, 200},
 		"1xx drip": {afterRequest(func(conn *net.TCPConn) {
 			drip(conn, "HTTP/1.1 102 Processing\r\n\r\n", 10*time.Millisecond)
-		}), retry.FaultTimeoutHeaders, 0},
-		"1xx flood":       {afterRequest(func(conn *net.TCPConn) { flood(conn, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n") }), retry.FaultProtocol, 0},
-		"endless headers": {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok); flood(conn, "X: y\r\n") }), retry.FaultProtocol, 0},
-		"endless header":  {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok+"X: "); flood(conn, "yyyyyyyy") }), retry.FaultProtocol, 0},
-		"endless status":  {afterRequest(func(conn *net.TCPConn) { flood(conn, "HTTP/1.1 200 OKOKOK") }), retry.FaultProtocol, 0},
-		"endless body":    {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok+"\r\n"); flood(conn, "yyyyyyyy") }), retry.FaultNone, 200},
+		}), retry.FailureTimeoutHeaders, 0},
+		"1xx flood":       {afterRequest(func(conn *net.TCPConn) { flood(conn, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n") }), retry.FailureProtocol, 0},
+		"endless headers": {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok); flood(conn, "X: y\r\n") }), retry.FailureProtocol, 0},
+		"endless header":  {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok+"X: "); flood(conn, "yyyyyyyy") }), retry.FailureProtocol, 0},
+		"endless status":  {afterRequest(func(conn *net.TCPConn) { flood(conn, "HTTP/1.1 200 OKOKOK") }), retry.FailureProtocol, 0},
+		"endless body":    {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok+"\r\n"); flood(conn, "yyyyyyyy") }), retry.FailureNone, 200},
 		"endless chunks": {afterRequest(func(conn *net.TCPConn) {
 			_, _ = io.WriteString(conn, ok+"Transfer-Encoding: chunked\r\n\r\n")
 			flood(conn, "1\r\ny\r\n")
-		}), retry.FaultNone, 200},
+		}), retry.FailureNone, 200},
 		"endless chunk extension": {afterRequest(func(conn *net.TCPConn) {
 			_, _ = io.WriteString(conn, ok+"Transfer-Encoding: chunked\r\n\r\n1;")
 			flood(conn, "yyyyyyyy")
-		}), retry.FaultProtocol, 200},
+		}), retry.FailureProtocol, 200},
 		"endless trailers": {afterRequest(func(conn *net.TCPConn) {
 			_, _ = io.WriteString(conn, ok+"Transfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n")
 			flood(conn, "X: y\r\n")
-		}), retry.FaultProtocol, 200},
-		"101 hold":   {sayAndHold("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), retry.FaultNone, 101},
-		"status 000": {say("HTTP/1.1 000 Nothing\r\n\r\n"), retry.FaultNone, 0},
-		"status 099": {say("HTTP/1.1 099 Odd\r\n\r\n"), retry.FaultNone, 99},
-		"status 999": {say("HTTP/1.1 999 Odd\r\n\r\n"), retry.FaultNone, 999},
-		"status 600": {say("HTTP/1.1 600 Odd\r\n\r\n"), retry.FaultNone, 600},
-		"status -20": {say("HTTP/1.1 -20 Odd\r\n\r\n"), retry.FaultProtocol, 0},
-		"reset":      {afterRequest(func(conn *net.TCPConn) { _ = conn.SetLinger(0) }), retry.FaultConnectionReset, 0},
+		}), retry.FailureProtocol, 200},
+		"101 hold":   {sayAndHold("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), retry.FailureNone, 101},
+		"status 000": {say("HTTP/1.1 000 Nothing\r\n\r\n"), retry.FailureNone, 0},
+		"status 099": {say("HTTP/1.1 099 Odd\r\n\r\n"), retry.FailureNone, 99},
+		"status 999": {say("HTTP/1.1 999 Odd\r\n\r\n"), retry.FailureNone, 999},
+		"status 600": {say("HTTP/1.1 600 Odd\r\n\r\n"), retry.FailureNone, 600},
+		"status -20": {say("HTTP/1.1 -20 Odd\r\n\r\n"), retry.FailureProtocol, 0},
+		"reset":      {afterRequest(func(conn *net.TCPConn) { _ = conn.SetLinger(0) }), retry.FailureConnectionReset, 0},
 		// Close only the write side: closing both resets the connection if a request has
 		// arrived.
-		"closed at once":         {func(conn *net.TCPConn, _ int) { _ = conn.CloseWrite(); hold(conn) }, retry.FaultUnexpectedEOF, 0},
-		"closed after request":   {say(""), retry.FaultUnexpectedEOF, 0},
-		"closed in status":       {say("HTTP/1.1 20"), retry.FaultUnexpectedEOF, 0},
-		"closed in a header":     {say(ok + "Conte"), retry.FaultUnexpectedEOF, 0},
-		"closed in garbage":      {say("<html"), retry.FaultProtocol, 0},
-		"closed in headers":      {say(ok + "X: y\r\n"), retry.FaultUnexpectedEOF, 0},
-		"truncated 2xx":          {say(ok + "Content-Length: 10\r\n\r\nabc"), retry.FaultUnexpectedEOF, 200},
-		"truncated chunks":       {say(ok + "Transfer-Encoding: chunked\r\n\r\n5\r\nab"), retry.FaultUnexpectedEOF, 200},
-		"bad chunks":             {say(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), retry.FaultProtocol, 200},
-		"garbage":                {say("\x00\xff\x1b[31ms3cr3t\r\n\r\n"), retry.FaultProtocol, 0},
-		"garbage with our query": {say("HTTP/1.1 " + secretPath + "\r\n\r\n"), retry.FaultProtocol, 0},
-		"HTTP/0.9":               {say("<html>s3cr3t</html>\r\n"), retry.FaultProtocol, 0},
-		"h2 preface":             {say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\r\n"), retry.FaultProtocol, 0},
-		"two lengths":            {say(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), retry.FaultProtocol, 0},
-		"the same length twice":  {say(ok + "Content-Length: 2\r\nContent-Length: 2\r\n\r\nab"), retry.FaultNone, 200},
-		"negative length":        {say(ok + "Content-Length: -2\r\n\r\nab"), retry.FaultProtocol, 0},
-		"redirect":               {say("HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest\r\n\r\n"), retry.FaultNone, 302},
-		"redirect to itself":     {say("HTTP/1.1 307 Again\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), retry.FaultNone, 307},
-		"no content":             {say("HTTP/1.1 204 No Content\r\n\r\n"), retry.FaultNone, 204},
-		"HTTP/1.0":               {say("HTTP/1.0 200 OK\r\n\r\nbody"), retry.FaultNone, 200},
-		"100 first":              {say("HTTP/1.1 100 Continue\r\n\r\n" + ok + "Content-Length: 0\r\n\r\n"), retry.FaultNone, 200},
+		"closed at once":         {func(conn *net.TCPConn, _ int) { _ = conn.CloseWrite(); hold(conn) }, retry.FailureUnexpectedEOF, 0},
+		"closed after request":   {say(""), retry.FailureUnexpectedEOF, 0},
+		"closed in status":       {say("HTTP/1.1 20"), retry.FailureUnexpectedEOF, 0},
+		"closed in a header":     {say(ok + "Conte"), retry.FailureUnexpectedEOF, 0},
+		"closed in garbage":      {say("<html"), retry.FailureProtocol, 0},
+		"closed in headers":      {say(ok + "X: y\r\n"), retry.FailureUnexpectedEOF, 0},
+		"truncated 2xx":          {say(ok + "Content-Length: 10\r\n\r\nabc"), retry.FailureUnexpectedEOF, 200},
+		"truncated chunks":       {say(ok + "Transfer-Encoding: chunked\r\n\r\n5\r\nab"), retry.FailureUnexpectedEOF, 200},
+		"bad chunks":             {say(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), retry.FailureProtocol, 200},
+		"garbage":                {say("\x00\xff\x1b[31ms3cr3t\r\n\r\n"), retry.FailureProtocol, 0},
+		"garbage with our query": {say("HTTP/1.1 " + secretPath + "\r\n\r\n"), retry.FailureProtocol, 0},
+		"HTTP/0.9":               {say("<html>s3cr3t</html>\r\n"), retry.FailureProtocol, 0},
+		"h2 preface":             {say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\r\n"), retry.FailureProtocol, 0},
+		"two lengths":            {say(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), retry.FailureProtocol, 0},
+		"the same length twice":  {say(ok + "Content-Length: 2\r\nContent-Length: 2\r\n\r\nab"), retry.FailureNone, 200},
+		"negative length":        {say(ok + "Content-Length: -2\r\n\r\nab"), retry.FailureProtocol, 0},
+		"redirect":               {say("HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest\r\n\r\n"), retry.FailureNone, 302},
+		"redirect to itself":     {say("HTTP/1.1 307 Again\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), retry.FailureNone, 307},
+		"no content":             {say("HTTP/1.1 204 No Content\r\n\r\n"), retry.FailureNone, 204},
+		"HTTP/1.0":               {say("HTTP/1.0 200 OK\r\n\r\nbody"), retry.FailureNone, 200},
+		"100 first":              {say("HTTP/1.1 100 Continue\r\n\r\n" + ok + "Content-Length: 0\r\n\r\n"), retry.FailureNone, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			timeout := 5 * time.Second
-			if strings.HasPrefix(string(c.fault), "timeout") {
+			if strings.HasPrefix(string(c.failure), "timeout") {
 				timeout = short
 			}
 			client := setup(t, Config{})
@@ -146,10 +146,10 @@ func TestFaultsOfHostileReceivers(t *testing.T) {
 				Body:       []byte(`{"a":1}`),
 				Timeout:    timeout,
 			})
-			requireFault(t, r, c.fault, c.status)
+			requireFailure(t, r, c.failure, c.status)
 			require.Less(t, r.Latency, timeout+time.Second)
 			require.LessOrEqual(t, len(r.Body), MaxStoredBytes)
-			if c.fault != retry.FaultNone || c.status < 200 {
+			if c.failure != retry.FailureNone || c.status < 200 {
 				require.Zero(t, client.pool.len(), "the connection must not be kept")
 			}
 		})
@@ -176,7 +176,7 @@ func TestResetInTheBody(t *testing.T) {
 	require.NoError(t, err)
 	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{})
 	require.False(t, untouched)
-	requireFault(t, r, retry.FaultConnectionReset, 500)
+	requireFailure(t, r, retry.FailureConnectionReset, 500)
 	require.Equal(t, "abc", string(r.Body))
 }
 
@@ -201,22 +201,22 @@ func TestNames(t *testing.T) {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	closed := closedPort(t)
 	for name, c := range map[string]struct {
-		answer func(string, int) ([]netip.Addr, dnsmessage.RCode)
-		guard  *Guard
-		fault  retry.Fault
+		answer  func(string, int) ([]netip.Addr, dnsmessage.RCode)
+		guard   *Guard
+		failure retry.Failure
 	}{
-		"NXDOMAIN": {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeNameError }, local(), retry.FaultDNSNotFound},
-		"SERVFAIL": {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeServerFailure }, local(), retry.FaultDNSTemporary},
-		"REFUSED":  {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeRefused }, local(), retry.FaultDNSTemporary},
-		"silence":  {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeSuccess }, local(), retry.FaultDNSTemporary},
+		"NXDOMAIN": {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeNameError }, local(), retry.FailureDNSNotFound},
+		"SERVFAIL": {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeServerFailure }, local(), retry.FailureDNSTemporary},
+		"REFUSED":  {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeRefused }, local(), retry.FailureDNSTemporary},
+		"silence":  {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeSuccess }, local(), retry.FailureDNSTemporary},
 		"private": {func(string, int) ([]netip.Addr, dnsmessage.RCode) {
 			return []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254")}, 0
-		}, local(), retry.FaultDNSNotFound},
+		}, local(), retry.FailureDNSNotFound},
 		"one denied, one down": {func(string, int) ([]netip.Addr, dnsmessage.RCode) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.2"), loopback}, 0
-		}, onlyOne(), retry.FaultConnectRefused},
+		}, onlyOne(), retry.FailureConnectRefused},
 		"rebinding": {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return []netip.Addr{loopback}, 0 },
-			NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true}), retry.FaultDNSNotFound},
+			NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true}), retry.FailureDNSNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +229,7 @@ func TestNames(t *testing.T) {
 			_, err := c.guard.CheckURL(url)
 			require.NoError(t, err, "a name is only judged when it is dialled")
 			r := client.Send(t.Context(), Request{URL: url, Timeout: timeout})
-			requireFault(t, r, c.fault, 0)
+			requireFailure(t, r, c.failure, 0)
 			require.NotContains(t, r.Err, "receiver.example")
 			require.NotContains(t, r.Err, "10.0.0.1")
 		})
@@ -252,8 +252,8 @@ func TestRebindingBetweenRequests(t *testing.T) {
 		}),
 	})
 	request := Request{EndpointID: "ep_1", URL: "http://receiver.example.:" + port}
-	requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
-	requireFault(t, c.Send(t.Context(), request), retry.FaultDNSNotFound, 0)
+	requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
+	requireFailure(t, c.Send(t.Context(), request), retry.FailureDNSNotFound, 0)
 }
 
 func TestDeniedWithoutADial(t *testing.T) {
@@ -267,15 +267,15 @@ func TestDeniedWithoutADial(t *testing.T) {
 		{URL: "https://example.com" + secretPath, Header: [][2]string{{"X", "a\r\ns3cr3t: b"}}},
 		{URL: "https://example.com" + secretPath, Header: [][2]string{{"s3cr3t ", "a"}}},
 	} {
-		requireFault(t, c.Send(t.Context(), request), retry.FaultDenied, 0)
+		requireFailure(t, c.Send(t.Context(), request), retry.FailureDenied, 0)
 	}
 }
 
 func TestConnecting(t *testing.T) {
 	t.Parallel()
 	c := setup(t, Config{})
-	requireFault(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + closedPort(t) + secretPath}), retry.FaultConnectRefused, 0)
-	requireFault(t, c.Send(t.Context(), Request{URL: "http://" + fullBacklog(t) + secretPath, Timeout: short}), retry.FaultTimeoutDial, 0)
+	requireFailure(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + closedPort(t) + secretPath}), retry.FailureConnectRefused, 0)
+	requireFailure(t, c.Send(t.Context(), Request{URL: "http://" + fullBacklog(t) + secretPath, Timeout: short}), retry.FailureTimeoutDial, 0)
 }
 
 func TestDeadlineAlreadyPast(t *testing.T) {
@@ -283,7 +283,7 @@ func TestDeadlineAlreadyPast(t *testing.T) {
 	c := setup(t, Config{})
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	requireFault(t, c.Send(ctx, Request{URL: "http://127.0.0.1:1/"}), retry.FaultTimeoutTotal, 0)
+	requireFailure(t, c.Send(ctx, Request{URL: "http://127.0.0.1:1/"}), retry.FailureTimeoutTotal, 0)
 }
 
 // The caller's deadline applies when it is earlier.
@@ -293,7 +293,7 @@ func TestCallersDeadline(t *testing.T) {
 	url := "http://" + rawServer(t, func(conn *net.TCPConn, _ int) { hold(conn) })
 	ctx, cancel := context.WithTimeout(t.Context(), short)
 	defer cancel()
-	requireFault(t, c.Send(ctx, Request{URL: url}), retry.FaultTimeoutHeaders, 0)
+	requireFailure(t, c.Send(ctx, Request{URL: url}), retry.FailureTimeoutHeaders, 0)
 }
 
 func TestCancelledIsNotTheReceiversFault(t *testing.T) {
@@ -336,46 +336,46 @@ func TestTLS(t *testing.T) {
 	twelve := ca.config(t, "127.0.0.1", later)
 	twelve.MaxVersion = tls.VersionTLS12
 	for name, c := range map[string]struct {
-		serve  func(*net.TCPConn, int)
-		fault  retry.Fault
-		status int
-		cause  string
+		serve   func(*net.TCPConn, int)
+		failure retry.Failure
+		status  int
+		cause   string
 	}{
-		"good":                       {serveTLS(ca.config(t, "127.0.0.1", later)), retry.FaultNone, 200, ""},
-		"TLS 1.2":                    {serveTLS(twelve), retry.FaultNone, 200, ""},
-		"expired":                    {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FaultTLS, 0, "certificate has expired"},
-		"another host":               {serveTLS(ca.config(t, "other.s3cr3t.example", later)), retry.FaultTLS, 0, "the certificate is for another host"},
-		"self-signed":                {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FaultTLS, 0, "signed by unknown authority"},
-		"TLS 1.1":                    {serveTLS(old), retry.FaultTLS, 0, "protocol version"},
-		"wants a client certificate": {serveTLS(mutual), retry.FaultTLS, 0, "certificate required"},
+		"good":                       {serveTLS(ca.config(t, "127.0.0.1", later)), retry.FailureNone, 200, ""},
+		"TLS 1.2":                    {serveTLS(twelve), retry.FailureNone, 200, ""},
+		"expired":                    {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FailureTLS, 0, "certificate has expired"},
+		"another host":               {serveTLS(ca.config(t, "other.s3cr3t.example", later)), retry.FailureTLS, 0, "the certificate is for another host"},
+		"self-signed":                {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FailureTLS, 0, "signed by unknown authority"},
+		"TLS 1.1":                    {serveTLS(old), retry.FailureTLS, 0, "protocol version"},
+		"wants a client certificate": {serveTLS(mutual), retry.FailureTLS, 0, "certificate required"},
 		"plaintext": {func(conn *net.TCPConn, _ int) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
 			hold(conn)
-		}, retry.FaultTLS, 0, "first record does not look like a TLS handshake"},
+		}, retry.FailureTLS, 0, "first record does not look like a TLS handshake"},
 		"garbage": {func(conn *net.TCPConn, _ int) {
 			_, _ = io.WriteString(conn, "\x16\x03\x03\x00\x04\x02\x00\x00\x00")
 			hold(conn)
-		}, retry.FaultTLS, 0, ""},
-		"hang": {func(conn *net.TCPConn, _ int) { hold(conn) }, retry.FaultTimeoutTLS, 0, ""},
+		}, retry.FailureTLS, 0, ""},
+		"hang": {func(conn *net.TCPConn, _ int) { hold(conn) }, retry.FailureTimeoutTLS, 0, ""},
 		"close": {func(conn *net.TCPConn, _ int) {
 			var header [5]byte // of the record with the sender's hello
 			_, _ = io.ReadFull(conn, header[:])
 			_, _ = io.CopyN(io.Discard, conn, int64(header[3])<<8|int64(header[4]))
-		}, retry.FaultUnexpectedEOF, 0, ""},
+		}, retry.FailureUnexpectedEOF, 0, ""},
 		"reset": {func(conn *net.TCPConn, _ int) {
 			_, _ = conn.Read(make([]byte, 1))
 			_ = conn.SetLinger(0)
-		}, retry.FaultConnectionReset, 0, ""},
+		}, retry.FailureConnectionReset, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			timeout := 5 * time.Second
-			if c.fault == retry.FaultTimeoutTLS {
+			if c.failure == retry.FailureTimeoutTLS {
 				timeout = short
 			}
 			client := setup(t, Config{RootCAs: ca.pool})
 			r := client.Send(t.Context(), Request{URL: "https://" + rawServer(t, c.serve) + secretPath, Timeout: timeout})
-			requireFault(t, r, c.fault, c.status)
+			requireFailure(t, r, c.failure, c.status)
 			require.Contains(t, r.Err, c.cause)
 		})
 	}
@@ -397,26 +397,26 @@ func TestTLSByName(t *testing.T) {
 	})})
 	for _, host := range []string{"receiver.example", "receiver.example."} {
 		url := "https://" + host + strings.TrimPrefix(address, "127.0.0.1")
-		requireFault(t, c.Send(t.Context(), Request{URL: url}), retry.FaultNone, 200)
+		requireFailure(t, c.Send(t.Context(), Request{URL: url}), retry.FailureNone, 200)
 	}
 }
 
 func TestOwnExhaustion(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EADDRNOTAVAIL} {
-		r := failure(t.Context(), phaseDial, fmt.Errorf("dial: %w", errno))
+		r := failed(t.Context(), phaseDial, fmt.Errorf("dial: %w", errno))
 		require.True(t, r.InternalFault, errno)
 	}
 	for address, own := range map[string]bool{"93.184.215.14:443": true, "[2606:4700:4700::1111]:443": false} {
-		r := failure(t.Context(), phaseDial, fmt.Errorf("dial: %w", &net.OpError{
+		r := failed(t.Context(), phaseDial, fmt.Errorf("dial: %w", &net.OpError{
 			Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)),
 			Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL),
 		}))
 		require.Equal(t, own, r.InternalFault, address)
-		require.Equal(t, own, r.Answer.Fault == retry.FaultUnknown, address)
-		require.Equal(t, !own, r.Answer.Fault == retry.FaultConnectRefused, address)
+		require.Equal(t, own, r.Answer.Failure == retry.FailureUnknown, address)
+		require.Equal(t, !own, r.Answer.Failure == retry.FailureConnectRefused, address)
 	}
-	r := withFault(t.Context(), Response{Answer: retry.Answer{Status: 200}}, phaseBody, syscall.ENOBUFS)
+	r := withFailure(t.Context(), Response{Answer: retry.Answer{Status: 200}}, phaseBody, syscall.ENOBUFS)
 	require.False(t, r.InternalFault, "an answer that came decides")
 }
 

@@ -30,84 +30,84 @@ const (
 	phaseBody                 // head read
 )
 
-// faultError is a failure whose fault is known where it occurs: of the token server, the proxy
-// or the client certificate. FaultUnknown means that neither of them nor the receiver is at
-// fault, but this side, which includes the proxy and its configuration.
-type faultError struct {
-	fault retry.Fault
+// knownError is an error that is classified where it occurs: of the token server, the proxy or the
+// client certificate.
+type knownError struct {
+	class retry.Failure
 	cause string
+	own   bool // not the receiver or its token server failed, but this side, to which the proxy belongs
 
 	retryAfter, date string // as a token server sent them
 }
 
-func (e *faultError) Error() string { return e.cause }
+func (e *knownError) Error() string { return e.cause }
 
-// failedHere reports whether this side is at fault.
-func failedHere(err error) bool {
-	known, ok := errors.AsType[*faultError](err)
-	return ok && known.fault == retry.FaultUnknown
+// isOwn reports whether this side has failed.
+func isOwn(err error) bool {
+	known, ok := errors.AsType[*knownError](err)
+	return ok && known.own
 }
 
-// failure is the response when none came from the receiver.
-func failure(ctx context.Context, at phase, err error) Response {
-	return withFault(ctx, Response{}, at, err)
+// failed is the response when none came from the receiver.
+func failed(ctx context.Context, at phase, err error) Response {
+	return withFailure(ctx, Response{}, at, err)
 }
 
-// withFault adds to a response why it is not complete.
-func withFault(ctx context.Context, r Response, at phase, err error) Response {
-	fault, cause := classify(at, err)
+// withFailure adds to a response why it is not complete.
+func withFailure(ctx context.Context, r Response, at phase, err error) Response {
+	failure, cause := classify(at, err)
 	cancelled := errors.Is(ctx.Err(), context.Canceled)
 	if cancelled {
-		fault, cause = retry.FaultUnknown, "cancelled by the sender"
+		failure, cause = retry.FailureUnknown, "cancelled by the sender"
 	}
-	r.InternalFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || failedHere(err))
-	r.Answer.Fault = fault
-	r.Err = printable(string(fault) + ": " + cause)
+	r.InternalFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || isOwn(err))
+	r.Answer.Failure = failure
+	r.Err = printable(string(failure) + ": " + cause)
 	return r
 }
 
-// classify translates an error into a fault and a cause. Nothing else in Everpost inspects
+// classify translates an error into a failure and a cause. Nothing else in Everpost inspects
 // network errors.
-func classify(at phase, err error) (retry.Fault, string) {
+func classify(at phase, err error) (retry.Failure, string) {
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
-		return retry.FaultDenied, refusal.Error()
+		return retry.FailureDenied, refusal.Error()
 	}
-	if known, ok := errors.AsType[*faultError](err); ok {
-		return known.fault, known.cause
+	if known, ok := errors.AsType[*knownError](err); ok {
+		return known.class, known.cause
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok { // its text may contain the resolver's address
 		switch {
 		case dns.IsNotFound:
-			return retry.FaultDNSNotFound, "no such host"
+			return retry.FailureDNSNotFound, "no such host"
 		case dns.IsTimeout:
-			return retry.FaultDNSTemporary, "the resolver did not answer in time"
+			return retry.FailureDNSTemporary, "the resolver did not answer in time"
 		default:
-			return retry.FaultDNSTemporary, "the resolver failed"
+			return retry.FailureDNSTemporary, "the resolver failed"
 		}
 	}
 	if isTimeout(err) {
-		return timeoutFault(at), "the deadline passed"
+		return timeoutFailure(at), "the deadline passed"
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		if errno == syscall.EADDRNOTAVAIL && towardsIPv6(err) {
-			return retry.FaultConnectRefused, errno.Error()
+			return retry.FailureConnectRefused, errno.Error()
 		}
-		return errnoFault(errno), errno.Error()
+		return errnoFailure(errno), errno.Error()
 	}
-	if fault, cause, ok := tlsFault(err); ok {
-		return fault, cause
+	if failure, cause, ok := tlsFailure(err); ok {
+		return failure, cause
 	}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return retry.FaultUnexpectedEOF, "the connection was closed before the answer was complete"
+		return retry.FailureUnexpectedEOF, "the connection was closed before the answer was complete"
 	case at == phaseTLS:
-		return retry.FaultTLS, innermost(err)
-	case errors.Is(err, errHeadersTooLarge) && at == phaseBody:
-		return retry.FaultProtocol, "the body's encoding is too large"
+		return retry.FailureTLS, innermost(err)
+	case errors.Is(err, errTooLarge) && at == phaseBody:
+		return retry.FailureProtocol, "the body's encoding is too large"
 	case at == phaseHeaders, at == phaseBody:
-		return retry.FaultProtocol, innermost(err)
+		return retry.FailureProtocol, innermost(err)
 	default:
-		return retry.FaultUnknown, innermost(err)
+		return retry.FailureUnknown, innermost(err)
 	}
 }
 
@@ -117,32 +117,32 @@ func isTimeout(err error) bool {
 		errors.As(err, &timeout) && timeout.Timeout()
 }
 
-func timeoutFault(at phase) retry.Fault {
+func timeoutFailure(at phase) retry.Failure {
 	switch at {
 	case phaseDial:
-		return retry.FaultTimeoutDial
+		return retry.FailureTimeoutDial
 	case phaseTLS:
-		return retry.FaultTimeoutTLS
+		return retry.FailureTimeoutTLS
 	case phaseHeaders:
-		return retry.FaultTimeoutHeaders
+		return retry.FailureTimeoutHeaders
 	case phaseBody:
-		return retry.FaultTimeoutBody
+		return retry.FailureTimeoutBody
 	case phaseStart:
-		return retry.FaultTimeoutTotal
+		return retry.FailureTimeoutTotal
 	default:
-		return retry.FaultTimeoutTotal
+		return retry.FailureTimeoutTotal
 	}
 }
 
 //nolint:exhaustive // errno has a few hundred values; those that are not named are unknown
-func errnoFault(errno syscall.Errno) retry.Fault {
+func errnoFailure(errno syscall.Errno) retry.Failure {
 	switch errno {
 	case syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.EAFNOSUPPORT:
-		return retry.FaultConnectRefused
+		return retry.FailureConnectRefused
 	case syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED:
-		return retry.FaultConnectionReset
+		return retry.FailureConnectionReset
 	default:
-		return retry.FaultUnknown
+		return retry.FailureUnknown
 	}
 }
 
@@ -169,23 +169,23 @@ func towardsIPv6(err error) bool {
 	return ok && addr.IP.To4() == nil && addr.IP != nil
 }
 
-// tlsFault recognises TLS errors in any phase: with TLS 1.3 a receiver that requires a
+// tlsFailure recognises TLS errors in any phase: with TLS 1.3 a receiver that requires a
 // client certificate reports it only after the handshake.
-func tlsFault(err error) (retry.Fault, string, bool) {
+func tlsFailure(err error) (retry.Failure, string, bool) {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return retry.FaultTLS, "the certificate is for another host", true
+		return retry.FailureTLS, "the certificate is for another host", true
 	}
 	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return retry.FaultTLS, innermost(certificate.Err), true
+		return retry.FailureTLS, innermost(certificate.Err), true
 	}
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return retry.FaultTLS, record.Msg, true
+		return retry.FailureTLS, record.Msg, true
 	}
 	op, ok := errors.AsType[*net.OpError](err)
 	if ok && (op.Op == "remote error" || op.Op == "local error") { // how crypto/tls marks alerts
-		return retry.FaultTLS, op.Op + ": " + op.Err.Error(), true
+		return retry.FailureTLS, op.Op + ": " + op.Err.Error(), true
 	}
-	return retry.FaultNone, "", false
+	return retry.FailureNone, "", false
 }
 
 // innermost is the text of the innermost error, up to the first quotation mark: net/http

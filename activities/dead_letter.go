@@ -1,0 +1,32 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Reopening is the input of Reopen.
+type Reopening struct {
+	webhook.Ref
+
+	Run    int    `json:"run"` // of the dead letter
+	Reason string `json:"reason,omitempty"`
+}
+
+// Reopen opens the next run of a dead letter, unless it was opened already. The status that it
+// returns is authoritative. Errors are RecordStep's.
+func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.DeliveryStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	status, err := a.store.Reopen(ctx, in.Ref, in.Run, in.Reason)
+	if err != nil {
+		return webhook.DeliveryStatus{}, gone(a.internalFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err))
+	}
+	return status, nil
+}
+
+// KeepFor is how long dead letters are kept.
+func (a *Activities) KeepFor(context.Context) (time.Duration, error) { return a.keepDeadLetters, nil }
