@@ -74,7 +74,7 @@ func TestHealthIsShared(t *testing.T) {
 		return answer
 	}
 	circuit := func(a *App) any { return health(a)["circuit"].(map[string]any)["state"] }
-	require.Equal(t, "Active; no trouble is known; nothing waits.", health(alone)["summary"])
+	require.Equal(t, "Active; no failure on record; nothing waits.", health(alone)["summary"])
 
 	temporal := newFrontend(t)
 	o := options(t, database)
@@ -107,7 +107,7 @@ func TestHealthIsShared(t *testing.T) {
 	// A process that ends takes with it what it has said.
 	both.Stop()
 	worker.Stop()
-	require.Equal(t, "Active; no trouble is known; nothing waits.", health(alone)["summary"])
+	require.Equal(t, "Active; no failure on record; nothing waits.", health(alone)["summary"])
 	var n int
 	require.NoError(t, alone.store.Pool().QueryRow(t.Context(), `select count(*) from endpoint_health`).Scan(&n))
 	require.Zero(t, n)

@@ -70,7 +70,7 @@ func TestExplanationsOfPacing(t *testing.T) {
 	b, r := setup(t), newReceiver(t)
 	limited := b.endpoint(r, "/limited", fieldsOf{"event_types": []string{"a.limited"}, "rate_limit_per_second": 1})
 	b.postMany("a.limited", 100)
-	b.requireExplained(b.waitLong(limited, "rate"), "waits_rate", `Waits for its turn at the endpoint's rate of 1 request per second; `+next, "")
+	b.requireExplained(b.waitLong(limited, "rate"), "waits_rate", `Waits for admission at the endpoint's rate of 1 request per second; `+next, "")
 	b.requireHealth(limited, "endpoint_at_rate_limit", `Active, at its rate of 1 request per second; .*\.`)
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+limited.ID, nil, nil)
 
@@ -157,9 +157,9 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone})
 	gone := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.gone"}})
 	b.postOne("a.gone", `{}`)
-	require.Equal(t, "The endpoint is disabled, because the receiver answered 410: it wants no more events; its deliveries are held until it is resumed.",
+	require.Equal(t, "The endpoint is disabled, because the receiver answered 410: it accepts no more events; its deliveries are held until it is resumed.",
 		waitTold(t, listener, "everpost.endpoint.disabled").Summary)
-	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it wants no more events\): nothing is sent; nothing waits\.`)
+	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it accepts no more events\): nothing is sent; nothing waits\.`)
 
 	unavailable := receivertest.Step{Status: http.StatusServiceUnavailable}
 	r.Script("/broken", unavailable, unavailable)

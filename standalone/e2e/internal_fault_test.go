@@ -81,7 +81,7 @@ func TestLostKeyHoldsDeliveries(t *testing.T) {
 	}
 	b.requireExplained(b.listDeliveries(url.Values{"state": {"held"}})[0], "internal_fault",
 		`A fault of Everpost, not of the receiver, holds the delivery: .*cannot be decrypted.*; tried again until `+clock+`\.`,
-		"No attempt is counted, and nothing is held against the receiver.")
+		"No attempt is counted, and nothing is recorded against the endpoint.")
 	eventually(ctx, t, func() string { // visibility lags
 		if n := workflowsIn(t, engine, "ExecutionStatus = 'Running'"); n > 2 {
 			return fmt.Sprintf("%d workflows run for %d deliveries that are held", n, events)

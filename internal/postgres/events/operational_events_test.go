@@ -63,7 +63,7 @@ func TestStateChangesAreTold(t *testing.T) {
 	require.NotEmpty(t, storetest.Tell(t, b.Stores, b.Refused(100)))
 	told := b.Told(t, "ops", webhook.EventEndpointDisabled)
 	require.Len(t, told, 1)
-	require.Equal(t, "The endpoint is disabled, because 100 requests in a row were refused for good, the last with 404; "+
+	require.Equal(t, "The endpoint is disabled, because 100 requests in a row were refused permanently, the last with 404; "+
 		"its deliveries are held until it is resumed.", told[0]["summary"])
 }
 

@@ -19,7 +19,7 @@ func TestHundredRefusedInARowDisable(t *testing.T) {
 	b := storetest.Setup(t)
 	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(60), b.Refused(39)))
 	require.Equal(t, webhook.EndpointActive, b.Current(t).State)
-	const why = "100 requests in a row were refused for good, the last with 404"
+	const why = "100 requests in a row were refused permanently, the last with 404"
 	require.Equal(t, why, storetest.Tell(t, b.Stores, b.Refused(1)))
 	e := b.Current(t)
 	require.Equal(t, webhook.EndpointDisabled, e.State)
@@ -135,7 +135,7 @@ func TestOne410Disables(t *testing.T) {
 	seen := b.Refused(1)
 	seen.Gone = seen.Began
 	seen.Add(b.Succeeded(time.Now()))
-	require.Equal(t, "the receiver answered 410: it wants no more events", storetest.Tell(t, b.Stores, seen), "whatever else succeeds")
+	require.Equal(t, "the receiver answered 410: it accepts no more events", storetest.Tell(t, b.Stores, seen), "whatever else succeeds")
 }
 
 // A request that was made before the endpoint was changed says nothing about it.
