@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// conditionView says in a sentence how an endpoint is doing, for lists. What waits for the endpoint is
+// conditionView describes the condition of an endpoint in a sentence, for lists. What waits for the endpoint is
 // in its health.
 type conditionView struct {
 	EndpointID  webhook.EndpointID    `json:"endpoint_id"`

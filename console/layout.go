@@ -183,7 +183,7 @@ func (p *page) info(v view) pageInfo {
 func describe(s session) string {
 	switch {
 	case s.Access == webhook.AccessView:
-		return s.TenantID + " · looking only"
+		return s.TenantID + " · read-only"
 	case s.Access == webhook.AccessManage:
 		return s.TenantID
 	case s.key.Name != "":

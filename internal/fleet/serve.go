@@ -63,7 +63,7 @@ type ForgetArgs struct {
 	Delivery webhook.DeliveryID
 }
 
-// HealthArgs asks how an endpoint fares.
+// HealthArgs asks for the health of an endpoint.
 type HealthArgs struct{ Endpoint webhook.EndpointID }
 
 // HealthReply is how it fares.
@@ -212,7 +212,7 @@ func (s *service) HandOver(args *HandOverArgs, reply *HandOver) error {
 	return nil
 }
 
-// Health says how an endpoint fares.
+// Health returns the health of an endpoint.
 func (s *service) Health(args *HealthArgs, reply *HealthReply) error {
 	if _, own := s.fleet.owner(args.Endpoint); !own {
 		reply.NotOwner = true

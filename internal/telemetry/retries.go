@@ -21,7 +21,7 @@ type retryMetrics struct {
 func newRetryMetrics(r registry) retryMetrics {
 	return retryMetrics{
 		byNumber: r.counters("everpost_attempts_by_number_total",
-			"Attempts by their number in the run, 1 to 5, 6-10 or over-10, and by what they came to.", "number", "decision"),
+			"Attempts by their number in the run, 1 to 5, 6-10 or over-10, and by outcome.", "number", "decision"),
 		jitter: r.histogram("everpost_backoff_jitter_ratio", "Computed delays before a retry, divided by the delay without jitter.",
 			.1, .25, .5, .6, .7, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3),
 		deadLetters: r.counters("everpost_dead_letters_total",

@@ -113,7 +113,7 @@ func usePortal(t *testing.T, browser *browsers) {
 		require.NotContains(t, navigation, entry)
 	}
 	w.show(b.below("endpoints", ep.ID), http.StatusOK)
-	require.NotContains(t, w.text(), "Rotate secret", "the link is for looking only")
+	require.NotContains(t, w.text(), "Rotate secret", "the link is read-only")
 	for _, path := range []string{
 		other.below(), other.below("endpoints", foreign.ID), b.below("endpoints", foreign.ID), b.below("keys"), "/tenants", "/audit", "/doctor",
 	} {
