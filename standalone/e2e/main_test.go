@@ -55,7 +55,7 @@ func run(m *testing.M) (code int) {
 	built := time.Since(begun)
 	code = m.Run()
 	if err := stopShared(); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e: the shared instance did not stop in good order:", err)
+		fmt.Fprintln(os.Stderr, "e2e: the shared instance did not stop cleanly:", err)
 		code = 1
 	}
 	if !keptContract() {
