@@ -100,7 +100,7 @@ bin/bench:
 ISOLATION_FLAGS ?= -pictures docs/isolation
 
 .PHONY: isolation
-isolation: build bin/isolation ## measure that a receiver in trouble costs its neighbours nothing: half an hour (docs/isolation.md)
+isolation: build bin/isolation ## measure that an unhealthy receiver does not delay other endpoints: half an hour (docs/isolation.md)
 	exec bin/isolation $(ISOLATION_FLAGS)
 
 .PHONY: bin/isolation

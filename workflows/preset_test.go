@@ -444,7 +444,7 @@ func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 	}
 }
 
-// A store that is away for ever after two attempts: the delivery ends at its give-up
+// A store that is away indefinitely after two attempts: the delivery ends at its give-up
 // time for our own reason, with two attempts.
 func TestOwnFaultsAfterAttemptsUntilTheGiveUpTime(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ type verdict struct {
 
 // judge changes the rate once a minute at most. It doubles the rate when at least 95 % were
 // delivered on the first attempt, never above the ceiling, and halves it below 80 %. Below
-// 50 % it pauses, and does not wait for the minute to be over: the receiver is in trouble.
+// 50 % it pauses, and does not wait for the minute to be over: the receiver is unhealthy.
 //
 // It does not double an unused rate: where less than half of what the rate allows has been
 // made, the receiver is slow, or something else is the bottleneck.

@@ -28,7 +28,7 @@ func TestRamp(t *testing.T) {
 		{"less than half", 100, 60_000, 49, 51, time.Minute, verdict{rate: 100, pause: true, judged: true}},
 		{"the minute is not over", 100, 60_000, 99, 0, time.Minute - 1, verdict{rate: 100}},
 		{"not over, and not well", 100, 60_000, 60, 40, time.Minute - 1, verdict{rate: 100}},
-		{"not over, and in trouble", 100, 60_000, 9, 11, time.Second, verdict{rate: 100, pause: true, judged: true}},
+		{"not over, and unhealthy", 100, 60_000, 9, 11, time.Second, verdict{rate: 100, pause: true, judged: true}},
 		{"too few to say", 100, 60_000, 0, 19, time.Hour, verdict{rate: 100}},
 		{"just enough to say", 10, 60_000, 20, 0, 2 * time.Minute, verdict{rate: 20, judged: true}},
 		{"the ceiling", 100, 150, 100, 0, time.Minute, verdict{rate: 150, judged: true}},

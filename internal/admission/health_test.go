@@ -66,7 +66,7 @@ func TestEachUnhealthy(t *testing.T) {
 	hinted.PaceFor = time.Minute
 	for name, c := range map[string]struct {
 		make func(t *testing.T, ctl *Controller, req Request)
-		want func(t *testing.T, h webhook.Observation) // nil: it is well
+		want func(t *testing.T, h webhook.Observation) // nil: it is healthy
 	}{
 		"answers": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()

@@ -72,7 +72,7 @@ func operate(t *testing.T, b *bundle, w *window, _ bool) {
 	for _, said := range []string{"database", "schema", "temporal", "backlog", "made by this process"} {
 		require.Contains(t, w.text(), said)
 	}
-	require.Contains(t, w.text(), "No problem", "a test's installation is well")
+	require.Contains(t, w.text(), "No problem", "a test's installation has no problem")
 	w.show("/tenants/"+made+"/delete", http.StatusOK)
 	w.pressButton("Delete the tenant")
 	require.Contains(t, w.text(), "The tenant has been deleted.")

@@ -141,7 +141,7 @@ func TestReplayOfAnOutage(t *testing.T) {
 	require.NoError(t, in.temporal(t).GetWorkflow(contextFor(t, patience), made.WorkflowID, "").Get(t.Context(), nil))
 }
 
-// A receiver that is still in trouble gets no more than a sample.
+// A receiver that is still unhealthy gets no more than a sample.
 func TestReplayPausesItself(t *testing.T) {
 	t.Parallel()
 	const many = 100

@@ -160,7 +160,7 @@ func TestRewrapLeavesUnreadableRows(t *testing.T) {
 	storetest.SealedEndpoints(t, unknown, 1)
 	before, _ := storetest.SealedWith(t, address, older)
 	endpoints := storetest.SealedEndpoints(t, before, 3)
-	// The wrapped key is whole, the secret is not: it would still be lost, but with a name that says it is well.
+	// The wrapped key is whole, the secret is not: it would still be lost, but with a name that says it is in order.
 	_, err := before.Pool().Exec(t.Context(), `update endpoint_secrets set ciphertext = '\x00' || ciphertext where endpoint_id = $1`, [16]byte(endpoints[1].ID))
 	require.NoError(t, err)
 
