@@ -284,9 +284,9 @@ func TestQuickAtAHost(t *testing.T) {
 				}
 				busy := admit(t, ctl, at("a.test:443"))
 				elapse(c.stall)
-				turn := ctl.Forecast(req.Endpoint).Wait
-				require.Greater(t, turn, shortPatience)
-				require.Less(t, turn, longPatience)
+				wait := ctl.Forecast(req.Endpoint).Wait
+				require.Greater(t, wait, shortPatience)
+				require.Less(t, wait, longPatience)
 				entered := make(chan kind)
 				go func() {
 					decision := ctl.Acquire(t.Context(), another(req))
