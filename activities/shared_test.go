@@ -456,7 +456,7 @@ func TestHandOver(t *testing.T) {
 				<-begun
 				asked.Add(1)
 				once.Do(func() { close(full) })
-				return activities.ErrCrowded
+				return activities.ErrTooManyHandOvers
 			}
 		})
 		handed, err := a.HandOver(t.Context(), all)

@@ -179,7 +179,7 @@ func (p *page) info(v view) pageInfo {
 	return i
 }
 
-// describe says whose session it is.
+// describe names the session: its tenant, or its key.
 func describe(s session) string {
 	switch {
 	case s.Access == webhook.AccessView:

@@ -145,7 +145,7 @@ func TestBacklogIsHeldAsRows(t *testing.T) {
 	require.Equal(t, 8, b.receiver.Count())
 }
 
-// In a workflow of its own a delivery waits for its turn by one timer, and tells why.
+// In a workflow of its own a delivery waits for its reservation by one timer, and shows why.
 func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	t.Parallel()
 	b := setupAdmission(t, 0.1, admission.Config{})

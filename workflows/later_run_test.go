@@ -83,7 +83,7 @@ func TestAnOldDeadLetterContinuesTheOpenRun(t *testing.T) {
 	require.Equal(t, 1, l.b.receiver.Count())
 }
 
-// If the later run is a dead letter, too, by the time the old workflow is told of it, no further run is opened:
+// If the later run is a dead letter, too, by the time the old workflow gets the signal, no further run is opened:
 // the workflow keeps that dead letter.
 func TestAnOldDeadLetterOpensNoFurtherRun(t *testing.T) {
 	t.Parallel()

@@ -343,7 +343,7 @@ func TestTheLastAttemptNearTheDeadline(t *testing.T) {
 	}
 }
 
-// Retry-After is obeyed up to the give-up time, and ends the delivery at once if it is later, at any attempt.
+// Retry-After is observed up to the give-up time, and ends the delivery at once if it is later, at any attempt.
 func TestRetryAfterAroundTheGiveUpTime(t *testing.T) {
 	t.Parallel()
 	busy := receivertest.Step{Status: http.StatusServiceUnavailable}
@@ -444,7 +444,7 @@ func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 	}
 }
 
-// A store that is away indefinitely after two attempts: the delivery ends at its give-up
+// A store that stays unavailable after two attempts: the delivery ends at its give-up
 // time for our own reason, with two attempts.
 func TestOwnFaultsAfterAttemptsUntilTheGiveUpTime(t *testing.T) {
 	t.Parallel()

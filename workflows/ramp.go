@@ -15,7 +15,7 @@ const (
 	slowestRate = 1
 )
 
-// sample is what came of a replay's releases at one rate.
+// sample has the first outcomes of a replay's releases at one rate.
 type sample struct {
 	rate, ceiling     int // per minute; ceiling is what the receiver takes
 	delivered, failed int64
@@ -90,7 +90,7 @@ func (r *replay) gather(now time.Time) {
 }
 
 // judge keeps the replay below what the receiver takes, and makes it faster or slower
-// by what first attempts came to.
+// by the outcomes of first attempts.
 func (r *replay) judge(now time.Time) {
 	if !r.releases() {
 		return

@@ -19,15 +19,15 @@ func TestRamp(t *testing.T) {
 		over              time.Duration
 		want              verdict
 	}{
-		{"all well", 100, 60_000, 100, 0, time.Minute, verdict{rate: 200, judged: true}},
-		{"95 % well", 100, 60_000, 95, 5, time.Minute, verdict{rate: 200, judged: true}},
-		{"94 % well", 100, 60_000, 94, 6, time.Minute, verdict{rate: 100, judged: true}},
-		{"80 % well", 100, 60_000, 80, 20, time.Minute, verdict{rate: 100, judged: true}},
-		{"79 % well", 100, 60_000, 79, 21, time.Minute, verdict{rate: 50, judged: true}},
-		{"half well", 100, 60_000, 50, 50, time.Minute, verdict{rate: 50, judged: true}},
+		{"all delivered", 100, 60_000, 100, 0, time.Minute, verdict{rate: 200, judged: true}},
+		{"95 % delivered", 100, 60_000, 95, 5, time.Minute, verdict{rate: 200, judged: true}},
+		{"94 % delivered", 100, 60_000, 94, 6, time.Minute, verdict{rate: 100, judged: true}},
+		{"80 % delivered", 100, 60_000, 80, 20, time.Minute, verdict{rate: 100, judged: true}},
+		{"79 % delivered", 100, 60_000, 79, 21, time.Minute, verdict{rate: 50, judged: true}},
+		{"half delivered", 100, 60_000, 50, 50, time.Minute, verdict{rate: 50, judged: true}},
 		{"less than half", 100, 60_000, 49, 51, time.Minute, verdict{rate: 100, pause: true, judged: true}},
 		{"the minute is not over", 100, 60_000, 99, 0, time.Minute - 1, verdict{rate: 100}},
-		{"not over, and not well", 100, 60_000, 60, 40, time.Minute - 1, verdict{rate: 100}},
+		{"not over, and too few delivered", 100, 60_000, 60, 40, time.Minute - 1, verdict{rate: 100}},
 		{"not over, and unhealthy", 100, 60_000, 9, 11, time.Second, verdict{rate: 100, pause: true, judged: true}},
 		{"too few to say", 100, 60_000, 0, 19, time.Hour, verdict{rate: 100}},
 		{"just enough to say", 10, 60_000, 20, 0, 2 * time.Minute, verdict{rate: 20, judged: true}},

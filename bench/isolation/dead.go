@@ -81,7 +81,7 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 		return err
 	}
 	quiet, disturbed := match(before, c.well.soFar()), match(during, c.well.soFar())
-	r.compare("the well endpoints, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
+	r.compare("the healthy endpoints, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
 	return nil
 }
 

@@ -235,7 +235,7 @@ func TestProbeWaitsForTheHost(t *testing.T) {
 	})
 }
 
-// A delivery that comes before the receiver wants requests again does not wait for a slot of the host: it
+// A delivery that comes while the receiver has asked for no requests does not wait for a slot of the host: it
 // would be admitted when that is free.
 func TestBlockedAtABusyHost(t *testing.T) {
 	t.Parallel()

@@ -66,13 +66,13 @@ type ForgetArgs struct {
 // HealthArgs asks for the health of an endpoint.
 type HealthArgs struct{ Endpoint webhook.EndpointID }
 
-// HealthReply is how it fares.
+// HealthReply answers HealthArgs.
 type HealthReply struct {
 	NotOwner bool
 	Observed webhook.Observation
 }
 
-// HandOverArgs asks for what a process has under way in some lanes, and has learnt as their owner. The epochs are those of the
+// HandOverArgs asks for what a process has under way in some lanes, and for their states if it was their owner. The epochs are those of the
 // process that asks, which is their new owner.
 type HandOverArgs struct{ Lanes map[int]int64 }
 

@@ -98,7 +98,7 @@ func (s *Core) ChangedHere(c Change) {
 	}
 }
 
-// ForgetAll makes every cache read everything anew.
+// ForgetAll empties every cache.
 func (s *Core) ForgetAll() {
 	for _, h := range s.changes.handlers {
 		h.ForgetAll()
@@ -119,7 +119,7 @@ func (moved endpointMoved) Changed(c Change) {
 
 func (endpointMoved) ForgetAll() {}
 
-// heartbeat is until when the listener has surely heard every change.
+// heartbeat is until when the listener has certainly received every change.
 type heartbeat struct{ at atomic.Pointer[time.Time] }
 
 func (h *heartbeat) beat(at time.Time) { h.at.Store(&at) }
@@ -162,7 +162,7 @@ func (s *Core) StartListening(ctx context.Context, beside func(context.Context))
 	})
 }
 
-// Listening reports whether this process hears the changes of others.
+// Listening reports whether this process receives the changes of others.
 func (s *Core) Listening() bool { return s.changes.heard.alive() }
 
 func (s *Core) listenLoop(ctx context.Context) {

@@ -16,7 +16,7 @@ const (
 	// firstProbe is how long after an internal fault its endpoint is probed. The pause doubles up to
 	// lastProbe.
 	firstProbe, lastProbe = time.Second, time.Minute
-	// maxFaulty bounds the endpoints whose faults are remembered. The store knows the others.
+	// maxFaulty bounds the endpoints whose faults are kept in memory. The others are in the store.
 	maxFaulty = 20_000
 )
 

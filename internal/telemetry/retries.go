@@ -9,7 +9,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// retryMetrics say how retries do, and what becomes of deliveries that were given up.
+// retryMetrics count retries, and deliveries that were given up.
 type retryMetrics struct {
 	byNumber    *prometheus.CounterVec
 	jitter      prometheus.Histogram

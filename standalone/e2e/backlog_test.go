@@ -24,7 +24,7 @@ func busy(kind string, further fieldsOf) fieldsOf {
 	return fields
 }
 
-// postMany posts n events of a type that one endpoint wants, as batches, and returns their
+// postMany posts n events of a type to which one endpoint subscribes, as batches, and returns their
 // deliveries in order.
 func (b *bundle) postMany(kind string, n int) []delivery {
 	b.t.Helper()
@@ -177,7 +177,7 @@ func TestBacklogSurvivesAKill(t *testing.T) {
 	}
 }
 
-// A held delivery without a workflow obeys commands: a workflow is started for each.
+// A held delivery without a workflow takes commands: a workflow is started for each.
 func TestCommandsToHeldDeliveries(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)

@@ -21,7 +21,7 @@ import (
 // the claim of the dead one runs out after the longest deadline, 35 s, first.
 const longRecovery = 2 * time.Minute
 
-// kill9 kills the whole instance and whatever it leaves behind must go by itself.
+// kill9 kills the whole instance. The processes that it leaves behind must end by themselves.
 func (in *instance) kill9() { in.process.Kill() }
 
 func TestKilledWithDeliveriesUnderWay(t *testing.T) {

@@ -126,7 +126,7 @@ func (c *checker) arrivals() {
 	}
 }
 
-// matched checks that an event went to every endpoint that wanted it, whatever happened when it was posted.
+// matched checks that an event went to every endpoint that subscribes to its type, whatever happened when it was posted.
 func (c *checker) matched(number int, e event) {
 	got := map[int]bool{}
 	for _, d := range e.Deliveries {

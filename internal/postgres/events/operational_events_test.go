@@ -67,7 +67,7 @@ func TestStateChangesAreTold(t *testing.T) {
 		"its deliveries are held until it is resumed.", told[0]["summary"])
 }
 
-// Nothing is written without an endpoint that wants it, or when the change fails.
+// Nothing is written without an endpoint that subscribes to it, or when the change fails.
 func TestNothingIsWrittenWithoutASubscriber(t *testing.T) {
 	t.Parallel()
 	b := storetest.SetupOperational(t)
