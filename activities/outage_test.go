@@ -239,7 +239,7 @@ func (broken) ClaimStatus(context.Context, webhook.DeliveryID, string) (webhook.
 }
 
 // R4: the store is unavailable when a slow attempt is to write its claim. It is
-// written when the store is back, so that no other process sends beside it.
+// written when the store is back, so that no other process sends meanwhile.
 func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

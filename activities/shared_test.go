@@ -101,7 +101,7 @@ func TestAttemptsSideBySide(t *testing.T) {
 	require.Equal(t, 4, b.Count())
 }
 
-// A panic beside the request, while its claim is written, is none of the others' either.
+// A panic while the claim of a request is written does not affect the others either.
 func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // heldByAnother is what the store says when a shared workflow, which knew of nothing, has held
-// the delivery beside its own one.
+// the delivery in addition to its own one.
 func (l *life) heldByAnother() {
 	l.b.exec(l.t, `update deliveries set seq = seq + 1, state = 2, reason = 'endpoint_paused', due_at = null, workflow_id = '', owner = null,
 		owner_until = null where id = $1`, l.start.DeliveryID)

@@ -28,7 +28,7 @@ import (
 //
 // A change of the workflows that breaks one of them breaks deliveries that are
 // under way: keep the old way behind workflow.GetVersion, and record a new history
-// under a new name. Do not record the old ones anew once they are released.
+// under a new name. Do not record the old ones again once they are released.
 func TestRecordedHistoriesReplay(t *testing.T) {
 	t.Parallel()
 	for name, history := range histories(t) {

@@ -122,7 +122,7 @@ func (r ran) requireNumber(t *testing.T, latest func(retry.PreviewAttempt) time.
 
 // requireTimes holds the times of the attempts against the preview, counted from when
 // the give-up time began to run: the first attempt is a few milliseconds later, which the
-// preview takes for nothing. late is what our own failures may have added before each.
+// preview ignores. late is what internal faults may have added before each.
 func (r ran) requireTimes(t *testing.T, latest func(retry.PreviewAttempt) time.Duration, late time.Duration) {
 	t.Helper()
 	r.requireTimesOf(t, retry.Preview(r.policy), latest, late)
@@ -253,7 +253,7 @@ func TestA404WithoutAmbiguousDelays(t *testing.T) {
 	require.Equal(t, retry.Permanent, r.attempts[0].Outcome.Decision)
 }
 
-// Any other outcome starts the list anew.
+// Any other outcome starts the list again.
 func TestAmbiguousOutcomesAreCountedInARow(t *testing.T) {
 	t.Parallel()
 	policy := retry.Default()

@@ -145,7 +145,7 @@ func TestEveryDeliveryEnds(t *testing.T) {
 	})
 }
 
-// relay starts the delivery anew, as the relay does, when a replay has opened a run
+// relay starts the delivery again, as the relay does, when a replay has opened a run
 // in the moment between the store's end of the run before and the workflow's: its
 // signal was passed over, and its outbox row is still there.
 func (l *life) relay() {

@@ -42,7 +42,7 @@ func TestDecisionByDistance(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		every    time.Duration // between two requests, by the rate
-		reserved int           // deliveries deferred before, beside the one that was admitted
+		reserved int           // deliveries deferred before, in addition to the one that was admitted
 		waits    time.Duration
 		until    time.Duration
 		decision kind

@@ -299,7 +299,7 @@ func TestReservationsFit(t *testing.T) {
 }
 
 // 2,000 deliveries behind an endpoint that hangs: few requests and reservations, the rest is held, and
-// within an hour few come back for nothing.
+// within an hour few come back in vain.
 func TestHangingEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

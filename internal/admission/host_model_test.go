@@ -108,7 +108,7 @@ func (h *hostModel) pick() *model {
 }
 
 // The invariants of hosts, whatever happens in whatever order at whichever endpoint: never more in
-// flight than allowed, no delivery waits beside a free slot, endpoints move to another host while
+// flight than allowed, no delivery waits while a slot is free, endpoints move to another host while
 // requests are in flight, circuits open and are probed; at last all deliveries have been admitted, and
 // nothing is left.
 func TestHostModel(t *testing.T) {

@@ -225,7 +225,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"rate", deferred(webhook.ReasonRate), WaitsRate,
-			"Waits for admission at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+			"Waits for admission at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+				"tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"ramp-up", deferred(webhook.ReasonRate, observed(webhook.Observation{Recovering: true, Rate: 0.05})), WaitsRate,

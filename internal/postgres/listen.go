@@ -20,7 +20,7 @@ const (
 	// A change takes effect everywhere within 2 s, even if a connection died unnoticed.
 	// The listener sends a query, its beat, every beatEvery and waits beatTimeout for the
 	// answer. It counts as down beatLife after the last answered beat, and a cache entry
-	// older than staleAfter is then read anew. So a change at time t is seen by
+	// older than staleAfter is then read again. So a change at time t is seen by
 	// t + max(beatLife, staleAfter).
 	beatEvery   = 500 * time.Millisecond
 	beatTimeout = 500 * time.Millisecond
@@ -151,7 +151,7 @@ func (s *Core) timeToLive() time.Duration {
 	return staleAfter
 }
 
-// StartListening listens for the changes of all processes, and runs beside, in the background
+// StartListening listens for the changes of all processes, and runs the function beside, in the background
 // until ctx or the core ends.
 func (s *Core) StartListening(ctx context.Context, beside func(context.Context)) {
 	s.listenOnce.Do(func() {

@@ -69,7 +69,7 @@ func (r *retryMetrics) attempted(a *webhook.Attempt, number int) {
 	}
 }
 
-// ended counts a delivery that has come to rest.
+// ended counts a delivery that has ended.
 func (r *retryMetrics) ended(p webhook.Progress) {
 	switch p.State {
 	case webhook.StateDeadLettered:
@@ -80,5 +80,5 @@ func (r *retryMetrics) ended(p webhook.Progress) {
 	}
 }
 
-// Ended counts a delivery that has come to rest without an attempt.
+// Ended counts a delivery that has ended without an attempt.
 func (m *Metrics) Ended(p webhook.Progress) { m.retrying.ended(p) }

@@ -220,7 +220,8 @@ func TestExplanationsOfWaitsAndEnds(t *testing.T) {
 	b.requireExplained(of("a.gone"), "refused", `Given up at .*: attempt 1 got 410, which is not retried`+kept, "answered 410 (Gone).")
 	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it accepts no more events\): nothing is sent; .*\.`)
 	b.requireExplained(of("a.gone"), "held_disabled",
-		`Held because the endpoint is disabled \(the receiver answered 410: it accepts no more events\); sent when it is resumed, or given up at `+clock+`\.`, "")
+		`Held because the endpoint is disabled \(the receiver answered 410: it accepts no more events\); `+
+			`sent when it is resumed, or given up at `+clock+`\.`, "")
 
 	unmatched := b.post("user.created", `{}`)
 	require.Zero(t, unmatched.Matched)

@@ -26,7 +26,7 @@ const atOnce = "12"
 // binary is the path of what is tested; TestMain sets it.
 var binary string
 
-// ownInstances bounds the instances beside the shared one.
+// ownInstances bounds the instances other than the shared one.
 var ownInstances = make(chan struct{}, 2)
 
 func TestMain(m *testing.M) {

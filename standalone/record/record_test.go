@@ -28,7 +28,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-var update = flag.Bool("update", false, "record the histories anew and write them to workflows/testdata")
+var update = flag.Bool("update", false, "record the histories again and write them to workflows/testdata")
 
 const testdata = "../../workflows/testdata"
 
@@ -43,7 +43,7 @@ var (
 //	go test ./record -run TestRecord -update
 func TestRecord(t *testing.T) { //nolint:paralleltest // one branch makes the database unavailable to all
 	if !*update {
-		t.Skip("the histories are recorded; -update records them anew")
+		t.Skip("the histories are recorded; -update records them again")
 	}
 	i := setup(t)
 	for _, branch := range branches() {

@@ -51,7 +51,7 @@ func TestReleaseHeld(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, starts)
 
-	// The relay makes up for a caller that died, and hands out where they stand.
+	// The relay makes up for a caller that died, and returns their progress.
 	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
 	relayed, err := b.TakeStarts(t.Context(), 10)

@@ -134,7 +134,7 @@ func TestReplayHasItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, start.WorkflowID(), status.WorkflowID)
 }
 
-// Starts count how often they were taken up; those of a new run begin anew.
+// Starts count how often they were taken up; those of a new run begin again.
 func TestRelayedIsCounted(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -35,7 +35,7 @@ func TestHundredRefusedInARowDisable(t *testing.T) {
 	require.Zero(t, b.Count(t, "endpoint_trouble"))
 	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, 100)
 	require.NoError(t, err)
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(99)), "it begins anew")
+	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(99)), "it begins again")
 	require.NotEmpty(t, storetest.Tell(t, b.Stores, b.Refused(1)))
 }
 
@@ -158,7 +158,7 @@ func TestFailuresFromBeforeAChangeDoNotCount(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.Zero(t, b.Count(t, "endpoint_trouble"), "another URL begins anew")
+	require.Zero(t, b.Count(t, "endpoint_trouble"), "another URL begins again")
 }
 
 // Two processes count one endpoint: nothing is lost between them, and one disables it.

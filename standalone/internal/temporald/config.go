@@ -92,7 +92,7 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.WorkflowIdReuseMinimalInterval.Key(): time.Duration(0),
 		// Each shard looks for visibility tasks once a second at most. Most deliveries are
 		// over by then, and of a workflow that has ended only the end is written: half the
-		// writes, and visibility is the dearest of them. The lists of the Web UI are a
+		// writes, and visibility is the most expensive of them. The lists of the Web UI are a
 		// second behind.
 		dynamicconfig.VisibilityProcessorMaxPollRPS.Key(): 1,
 		dynamicconfig.VisibilityTaskBatchSize.Key():       500,
