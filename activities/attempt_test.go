@@ -391,7 +391,7 @@ func (m *metrics) InternalFault(error) {
 	m.faults++
 }
 
-// Our own failures are errors: nothing is counted, nothing of the receiver is
+// Internal faults are errors: nothing is counted, nothing of the receiver is
 // recorded, and the next try may succeed.
 func TestOwnFaultCountsNothing(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func sharing(all ...activities.AttemptInput) []activities.AttemptInput {
 	return all
 }
 
-// panicking is a part of ours that panics for one endpoint.
+// panicking is a part that panics for one endpoint.
 type panicking struct {
 	activities.Targets
 

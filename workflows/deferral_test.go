@@ -166,7 +166,7 @@ func other(b *bundle) webhook.DeliveryID {
 	return webhook.DeliveryIDOf(webhook.NewEventID(), b.endpoint.ID)
 }
 
-// occupy takes the endpoint's next turn.
+// occupy takes the endpoint's next reservation.
 func occupy(t *testing.T, l *life) {
 	t.Helper()
 	pass := l.controller.Acquire(context.Background(), admission.Request{
@@ -176,7 +176,7 @@ func occupy(t *testing.T, l *life) {
 	pass.Cancel()
 }
 
-// A turn that would come after the give-up time does not come.
+// A delivery whose reservation would be after the give-up time does not get it.
 func TestDeferredExpires(t *testing.T) {
 	t.Parallel()
 	b := setupAdmission(t, 0.1, admission.Config{})
@@ -210,7 +210,7 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	require.Equal(t, 1, d.Attempts)
 }
 
-// A delivery that was held and is released goes on after a fault of ours, and does not wait
+// A delivery that was held and is released goes on after an internal fault, and does not wait
 // until it is to be given up; after another process's claim, in a workflow of its own.
 func TestReleasedGoesOnAfterAFault(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"fanout-stays-cancelled":      {marker, signalled, stopped, marker, timer, marker, timer, marker, completed},
 		"fanout-stays-deleted":        {marker, signalled, stopped, marker, timer, marker, timer, marker, marker, completed},
 		"handed-over-dead-letter":     {marker},
-		// Told by the second hand-over, after the task of the first one was lost.
+		// Sent by the second hand-over, after the task of the first one was lost.
 		"handed-over-signalled-at-its-end": {signalled, marker, completed},
 		"handed-over-busy":                 {marker, timer, marker, completed},
 		"handed-over-asked-about-one":      {marker, completed},

@@ -56,7 +56,7 @@ func TestALateSignalOfAnEarlierRun(t *testing.T) {
 }
 
 // A dead letter of the first run is left behind, while another workflow has held the second one. When its
-// workflow is told the run, it continues that, and carries out the command that waits for it.
+// workflow gets a signal with the run, it continues that, and carries out the command that waits for it.
 func TestAnOldDeadLetterContinuesTheOpenRun(t *testing.T) {
 	t.Parallel()
 	l := deadLetter(t)

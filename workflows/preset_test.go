@@ -422,7 +422,7 @@ func (b *bundle) stumble(claims, writes int) {
 	b.record.onRecord.Store(&onRecord)
 }
 
-// Our own failures are no attempts: the budget, the numbers, the delays and the reason
+// Internal faults are no attempts: the budget, the numbers, the delays and the reason
 // are those of the receiver alone, however often the store was away in between.
 func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 	t.Parallel()
@@ -445,7 +445,7 @@ func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 }
 
 // A store that stays unavailable after two attempts: the delivery ends at its give-up
-// time for our own reason, with two attempts.
+// time with the reason internal, after two attempts.
 func TestOwnFaultsAfterAttemptsUntilTheGiveUpTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "fast")

@@ -23,7 +23,7 @@ type act struct {
 	do   func(l *life, env environment)
 }
 
-// acts are what people, the relay and bad luck may do to a delivery in any state.
+// acts are what people, the relay and faults may do to a delivery in any state.
 // What the API would refuse in the state it is in is left out there.
 func acts() map[string]func(l *life, env environment) {
 	byAPI := func(c webhook.Command, name string) func(l *life, env environment) {

@@ -305,7 +305,7 @@ func TestQuickAtAHost(t *testing.T) {
 	}
 }
 
-// At a host that hangs, a delivery that could be the probe is not told to come again and again.
+// At a host that hangs, a delivery that could be the probe does not come back again and again.
 func TestProbeOfAHangingHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -62,14 +62,14 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 		permit.Done(delivered(2 * time.Second))
 	}
 	busy := admit(t, ctl, at("a.test:443"))
-	var told []Request
+	var deferred []Request
 	var times []time.Time
 	for range 5 {
 		req := at("a.test:443")
 		decision := ctl.Acquire(t.Context(), req)
 		require.Equal(t, Decision{Until: decision.Until, Wait: decision.Until.Sub(clock.Time), Reason: webhook.ReasonHost}, decision)
 		require.True(t, decision.Deferred())
-		told, times = append(told, req), append(times, decision.Until)
+		deferred, times = append(deferred, req), append(times, decision.Until)
 	}
 	for i := 1; i < len(times); i++ {
 		require.InDelta(t, 2, times[i].Sub(times[i-1]).Seconds(), 0.2, "one after the other")
@@ -81,7 +81,7 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	permit := decision.Permit
 	require.Nil(t, permit, "the slot is free, but not for it")
 	require.False(t, decision.Until.Before(times[4]))
-	for i, req := range told {
+	for i, req := range deferred {
 		clock.Time = times[i]
 		permit := admit(t, ctl, req)
 		clock.advance(1900 * time.Millisecond)
@@ -93,7 +93,7 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	// Once all wait, the reservations of one endpoint are a round apart.
 	busy = admit(t, ctl, at("a.test:443"))
 	for range 3 {
-		for i, req := range told {
+		for i, req := range deferred {
 			decision := ctl.Acquire(t.Context(), another(req))
 			require.True(t, decision.Deferred())
 			if !times[i].Before(clock.Time) {

@@ -89,7 +89,7 @@ func deliveryBranches() []branch {
 			d.awaits(t, "delivered")
 			return d
 		}},
-		// Another process has the right to send when the retry is due.
+		// Another process has a claim when the retry is due.
 		{"busy", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.post(t, "2s", time.Time{}, busy, fine)
@@ -98,7 +98,7 @@ func deliveryBranches() []branch {
 			d.awaits(t, "delivered")
 			return d
 		}},
-		// The record goes away while a request is under way.
+		// The store becomes unavailable while a request is under way.
 		{"own-fault", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			i.receiver.Hold()

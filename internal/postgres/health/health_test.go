@@ -26,7 +26,7 @@ func TestHealthCounts(t *testing.T) {
 
 	b.Waiting(t, webhook.StateDelivered, "", time.Time{})
 	b.Waiting(t, webhook.StateDeadLettered, "max_attempts", time.Time{})
-	b.AcceptOne(t) // without a record yet
+	b.AcceptOne(t) // without a row yet
 	oldest := b.Waiting(t, webhook.StateHeld, webhook.ReasonBacklog, time.Time{})
 	b.Waiting(t, webhook.StateHeld, webhook.ReasonPaused, time.Time{})
 	b.Waiting(t, webhook.StateRetrying, "", soon)
