@@ -151,7 +151,8 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 	b.requireExplained(d, "refused", `Given up at .*: attempt 1 got 401, which is not retried`+kept, "answered 401 (Unauthorized).")
 
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+secret.ID+"/pause", nil, nil)
-	require.Equal(t, "The endpoint is paused; its deliveries are held until it is resumed.", waitOperationalEvent(t, listener, "everpost.endpoint.paused").Summary)
+	require.Equal(t, "The endpoint is paused; its deliveries are held until it is resumed.",
+		waitOperationalEvent(t, listener, "everpost.endpoint.paused").Summary)
 	b.requireHealth(secret, "endpoint_paused", `Paused by hand: nothing is sent; nothing waits\.`)
 
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone})

@@ -174,7 +174,8 @@ func TestReplayReleasesWhatIsHeld(t *testing.T) {
 func TestReleaseExpired(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	expired, young := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused), b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
+	expired := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
+	young := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	_, err := b.Pool().Exec(t.Context(), `update deliveries set give_up_at = now() - interval '1 second' where id <> $1`, young.DeliveryID)
 	require.NoError(t, err)
 	starts, err := b.ReleaseExpired(t.Context(), 10)
