@@ -23,7 +23,7 @@ export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 BUILD := $(GO) build -buildvcs=false -ldflags '-X main.version=$(VERSION)'
 
-# Tools: changing a version, or Go's, builds the tool anew beside the old one.
+# Tools: changing a version, or Go's, builds the tool again, in a directory of its own.
 GOLANGCI_LINT_VERSION := v2.15.0
 WORKFLOWCHECK_VERSION := v0.6.0
 GOVULNCHECK_VERSION := v1.8.0
@@ -100,7 +100,7 @@ bin/bench:
 ISOLATION_FLAGS ?= -pictures docs/isolation
 
 .PHONY: isolation
-isolation: build bin/isolation ## measure that a receiver in trouble costs its neighbours nothing: half an hour (docs/isolation.md)
+isolation: build bin/isolation ## measure that an unhealthy receiver does not delay other endpoints: half an hour (docs/isolation.md)
 	exec bin/isolation $(ISOLATION_FLAGS)
 
 .PHONY: bin/isolation
@@ -119,7 +119,7 @@ planted-bugs: bin/faults ## plant one bug after the other, and check that the fa
 	exec bin/faults -planted all -results docs/reliability
 
 .PHONY: faults-report
-faults-report: bin/faults ## write the tables of docs/reliability.md anew from the results beside it
+faults-report: bin/faults ## regenerate the tables of docs/reliability.md from the results beside it
 	exec bin/faults -report docs/reliability.md -results docs/reliability
 
 .PHONY: bin/faults
@@ -172,12 +172,12 @@ check-release: $(ACTIONLINT) $(GORELEASER) ## check the workflows in .github and
 	tools/check-goreleaser $(GORELEASER)
 
 .PHONY: docs
-docs: ## write anew what is generated in docs/: the tables of settings, the tables and pictures of retry presets
+docs: ## regenerate parts of docs/: the tables of settings, the tables and pictures of retry presets
 	$(GO) generate ./internal/retry/plot
 	$(GO) test -count=1 -run '^TestConfigurationShowsEverySetting$$' ./docs -update
 
 .PHONY: pictures
-pictures: build ## take the pictures of the console in docs/console anew; needs Chromium, which root on Debian gets by itself
+pictures: build ## take the pictures of the console in docs/console again; needs Chromium, which root on Debian gets by itself
 	cd standalone && EVERPOST_TEST_BINARY=$(CURDIR)/bin/everpost EVERPOST_PICTURES=$(CURDIR)/docs/console \
 		$(GO) test -count=1 -run '^TestPictures$$' ./e2e
 

@@ -111,7 +111,7 @@ func TestDeferral(t *testing.T) {
 	_, there := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, there)
 
-	// Its end gives the turn back.
+	// Its end gives the reservation back.
 	step := webhook.Step{Ref: in.Ref, Progress: got.Progress, WorkflowID: in.WorkflowID()}
 	step.Seq++
 	step.State, step.Reason, step.DueAt = webhook.StateCancelled, webhook.ReasonCancelled, time.Time{}
@@ -152,7 +152,7 @@ func TestDeferralOfARetry(t *testing.T) {
 }
 
 // Slow receivers hold a workflow's task for a moment only, have no more than half of
-// all places together, and those of a tenant no more than they leave to others.
+// all running attempts together, and those of a tenant no more than they leave to others.
 func TestSlowReceivers(t *testing.T) {
 	t.Parallel()
 	b, g := setup(t), admission.New(admission.Config{})

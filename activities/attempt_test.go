@@ -69,7 +69,7 @@ func TestTokenIsForTheFirstAttemptOnly(t *testing.T) {
 	require.Equal(t, 1, p.record.count(), "a step was recorded, so another process may have sent it")
 }
 
-// R3: an activity that runs again, beside itself or after itself, gets the outcome
+// R3: an activity that runs again, concurrently or later, gets the outcome
 // and not a second request.
 func TestAttemptThatRunsAgainSendsOnce(t *testing.T) {
 	t.Parallel()
@@ -391,7 +391,7 @@ func (m *metrics) InternalFault(error) {
 	m.faults++
 }
 
-// Our own failures are errors: nothing is counted, nothing of the receiver is
+// Internal faults are errors: nothing is counted, nothing of the receiver is
 // recorded, and the next try may succeed.
 func TestOwnFaultCountsNothing(t *testing.T) {
 	t.Parallel()

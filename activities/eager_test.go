@@ -368,7 +368,7 @@ func TestEagerAndAFault(t *testing.T) {
 	}
 }
 
-// Nothing is sent eagerly where something speaks against it, and then the attempt finds all
+// Nothing is sent eagerly if a condition is not met, and then the attempt finds all
 // as it was.
 func TestNotEager(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// known is what a starter remembers of faults.
+// known are the faults that a starter knows.
 type known struct {
 	mu sync.Mutex
 	of map[webhook.EndpointID]string
@@ -63,7 +63,7 @@ func (c *counted) count() int {
 	return c.n
 }
 
-// A fault of our own that concerns all of an endpoint's deliveries holds each in the store: no
+// An internal fault that concerns all of an endpoint's deliveries holds each in the store: no
 // attempt is counted, and it is seen as last_error. The others that come are held without a
 // try, and one that is released tries again.
 func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {

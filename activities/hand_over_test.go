@@ -70,16 +70,16 @@ func TestHandOverWithoutTheStore(t *testing.T) {
 }
 
 // Many hand-overs at once are no outage of the store: attempts that have failed before still ask it.
-func TestACrowdedHandOverIsNoOutage(t *testing.T) {
+func TestTooManyHandOversAreNoOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, func(c *activities.Config) {
-		c.Starter = &handOvers{do: func(context.Context, activities.DeliveryState) error { return activities.ErrCrowded }}
+		c.Starter = &handOvers{do: func(context.Context, activities.DeliveryState) error { return activities.ErrTooManyHandOvers }}
 	})
 	handed, err := p.HandOver(t.Context(), handovers(2))
 	require.NoError(t, err)
 	require.Equal(t, activities.HandedOver{
-		Remaining: []int{0, 1}, Fault: "hand over to workflows of their own: many deliveries are going on in workflows of their own at once",
+		Remaining: []int{0, 1}, Fault: "hand over to workflows of their own: too many deliveries are being handed over at once",
 	}, handed)
 	in := b.stored(t)
 	in.Faults = 1

@@ -124,7 +124,7 @@ func TestBusyPause(t *testing.T) {
 }
 
 // awaitClaim waits until the store knows that the attempt is being sent. With the fast
-// wait of these tests the first try to tell it may have no time.
+// wait of these tests the first try to write it may have no time.
 func (b *bundle) awaitClaim(t *testing.T, in activities.AttemptInput) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -144,7 +144,7 @@ func (b *bundle) leaveRunning(t *testing.T, p *process, in activities.AttemptInp
 	b.awaitClaim(t, in)
 }
 
-// R4: Join in another process waits for the claim, and adopts what the first
+// R4: Join in another process waits for the claim, and returns what the first
 // process records.
 func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
 	t.Parallel()
@@ -315,7 +315,7 @@ func TestTooManyUnderWay(t *testing.T) {
 	require.Equal(t, webhook.StateDelivered, got.State)
 }
 
-// R11: Stop waits for a request under way and for its record.
+// R11: Stop waits for a request under way and for its step.
 func TestStopWaitsForTheRecord(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// note is the step with which a workflow tells of a fault of our own.
+// note is the step with which a workflow records an internal fault.
 func note(in activities.AttemptInput) webhook.Step {
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), LastError: "the database was away"}
 	step.Seq++
@@ -238,8 +238,8 @@ func (broken) ClaimStatus(context.Context, webhook.DeliveryID, string) (webhook.
 	return webhook.DeliveryStatus{}, errForeign
 }
 
-// R4: the store is away when a slow attempt wants to write its claim. It is
-// written when the store is back, so that no other process sends beside it.
+// R4: the store is unavailable when a slow attempt is to write its claim. It is
+// written when the store is back, so that no other process sends meanwhile.
 func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

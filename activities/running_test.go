@@ -28,7 +28,7 @@ func (p *process) one(t *testing.T, in activities.AttemptInput) activities.Membe
 }
 
 // R4: a slow attempt stays in its shared workflow, which is to ask for it again. The claim says
-// which workflow goes on; asking again sends nothing, and brings what the request came to.
+// which workflow goes on; asking again sends nothing, and returns the outcome of the request.
 func TestSlowAttemptStays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

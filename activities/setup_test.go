@@ -73,7 +73,7 @@ func openStore(t *testing.T, address string) *stores.DB {
 	return store
 }
 
-// makeSecret is the composition root's, in short.
+// makeSecret is a short form of internal/app's.
 func makeSecret(scheme string) (webhook.NewSecret, error) {
 	if scheme != webhook.SignatureV1a {
 		made, err := signature.GenerateHMAC(rand.Reader)
@@ -84,7 +84,7 @@ func makeSecret(scheme string) (webhook.NewSecret, error) {
 	return webhook.NewSecret{Secret: made.Reveal(), PublicKey: public.String()}, err
 }
 
-// sealer is the composition root's, in short.
+// sealer is a short form of internal/app's.
 type sealer struct{ vault *vault.Vault }
 
 func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
@@ -105,7 +105,7 @@ func realSender(t *testing.T) *egress.Client {
 	return client
 }
 
-// faulty makes something of ours fail around a sender.
+// faulty is a sender with internal faults.
 type faulty func(context.Context, egress.Request) egress.Response
 
 func (f faulty) Send(ctx context.Context, r egress.Request) egress.Response { return f(ctx, r) }

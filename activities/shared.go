@@ -19,13 +19,13 @@ const (
 )
 
 // Starter starts the own workflow of a delivery that leaves a shared one. It is no error that the
-// workflow exists already. ErrCrowded: none of the tenant's can be started now.
+// workflow exists already. ErrTooManyHandOvers: none of the tenant's can be started now.
 type Starter interface {
 	HandOver(ctx context.Context, h DeliveryState) error
 }
 
-// ErrCrowded is the error of a start that would have to wait too long for others.
-var ErrCrowded = &webhook.Error{Code: webhook.CodeUnavailable, Message: "many deliveries are going on in workflows of their own at once"}
+// ErrTooManyHandOvers is the error of a start that would have to wait too long for others.
+var ErrTooManyHandOvers = &webhook.Error{Code: webhook.CodeUnavailable, Message: "too many deliveries are being handed over at once"}
 
 // DeliveryState is what a workflow knows of one of its deliveries.
 type DeliveryState struct {
@@ -227,20 +227,20 @@ func (a *Activities) HandOver(ctx context.Context, all []DeliveryState) (HandedO
 		started sync.WaitGroup
 		slots   = make(chan struct{}, handOverWidth)
 		faults  = make([]error, len(all))
-		crowded sync.Map // tenants that there is no room for now
+		refused sync.Map // tenants of which no more can be handed over now
 		result  HandedOver
 	)
 	for i := range all {
 		slots <- struct{}{}
 		started.Go(func() {
 			defer func() { <-slots }()
-			if _, full := crowded.Load(all[i].TenantID); full {
-				faults[i] = ErrCrowded
+			if _, full := refused.Load(all[i].TenantID); full {
+				faults[i] = ErrTooManyHandOvers
 			} else if faults[i] = context.Cause(ctx); faults[i] == nil {
 				faults[i] = a.handOver(ctx, all[i])
 			}
-			if errors.Is(faults[i], ErrCrowded) {
-				crowded.Store(all[i].TenantID, nil)
+			if errors.Is(faults[i], ErrTooManyHandOvers) {
+				refused.Store(all[i].TenantID, nil)
 			}
 		})
 	}
@@ -259,8 +259,8 @@ func (a *Activities) HandOver(ctx context.Context, all []DeliveryState) (HandedO
 // handOverFault is a fault of a hand-over in words. That too many are under way is no internal fault.
 func (a *Activities) handOverFault(ctx context.Context, err error) string {
 	const op = "hand over to workflows of their own"
-	if errors.Is(err, ErrCrowded) {
-		return op + ": " + ErrCrowded.Message
+	if errors.Is(err, ErrTooManyHandOvers) {
+		return op + ": " + ErrTooManyHandOvers.Message
 	}
 	return a.internalFault(ctx, op, err).Error()
 }

@@ -54,7 +54,7 @@ func sharing(all ...activities.AttemptInput) []activities.AttemptInput {
 	return all
 }
 
-// panicking is a part of ours that panics for one endpoint.
+// panicking is a part that panics for one endpoint.
 type panicking struct {
 	activities.Targets
 
@@ -101,7 +101,7 @@ func TestAttemptsSideBySide(t *testing.T) {
 	require.Equal(t, 4, b.Count())
 }
 
-// A panic beside the request, while its claim is written, is none of the others' either.
+// A panic while the claim of a request is written does not affect the others either.
 func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -456,7 +456,7 @@ func TestHandOver(t *testing.T) {
 				<-begun
 				asked.Add(1)
 				once.Do(func() { close(full) })
-				return activities.ErrCrowded
+				return activities.ErrTooManyHandOvers
 			}
 		})
 		handed, err := a.HandOver(t.Context(), all)

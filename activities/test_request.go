@@ -71,7 +71,7 @@ func (t *Tests) Send(ctx context.Context, target *webhook.Target, eventType stri
 	made, err := post(ctx, t.sender, now, target, message{event, webhook.DeliveryIDOf(event, target.ID), eventType, now, 0}, payload)
 	if fault, ok := errors.AsType[*sendError](err); ok {
 		return webhook.Attempt{}, &webhook.Error{
-			Code: webhook.CodeUnavailable, Message: "the request could not be made, for a reason of our own; nothing is known of the receiver",
+			Code: webhook.CodeUnavailable, Message: "the request could not be made because of a fault of Everpost; nothing is known of the receiver",
 			RetryAfter: testFaultRetryAfter, Err: fault,
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// cached gives everybody the same target, as a cache does.
+// cached returns the same target to every caller, as a cache does.
 type cached struct{ target *webhook.Target }
 
 func (c cached) Target(context.Context, webhook.EndpointID) (*webhook.Target, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// An attempt and its request have spans. A receiver gets a traceparent if its endpoint wants one, and
+// An attempt and its request have spans. A receiver gets a traceparent if its endpoint asks for one, and
 // that is recorded with what was sent. No span has the URL, a header field or the payload.
 func TestAttemptsAreTraced(t *testing.T) {
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestAttemptsAreTraced(t *testing.T) {
 	in.Trace = "00-" + trace + "-00f067aa0ba902b7-01"
 	got, err := p.attempt(in)
 	require.NoError(t, err)
-	require.Empty(t, b.Requests()[0].Header.Values("traceparent"), "unless the endpoint wants it")
+	require.Empty(t, b.Requests()[0].Header.Values("traceparent"), "unless the endpoint asks for it")
 
 	b.update(t, func(e *webhook.Endpoint) {
 		e.TraceContext = true

@@ -48,7 +48,7 @@ type Config struct {
 	Circuits Circuits
 	Tests    EndpointTests
 	Replays  Replays
-	// ReplayCounts and DeadLetterGroups tell what a command to many deliveries would be about.
+	// ReplayCounts and DeadLetterGroups count the deliveries that a command to many would affect.
 	ReplayCounts     ReplayCounts
 	DeadLetterGroups DeadLetterGroups
 	Starter          Starter

@@ -115,7 +115,7 @@ func (c Caller) permits(r route) error {
 		return &webhook.Error{Code: webhook.CodeForbidden, Message: "a console link does not permit this"}
 	}
 	if c.ReadOnly && !readsOnly(r) {
-		return &webhook.Error{Code: webhook.CodeForbidden, Message: "this console link is for looking only"}
+		return &webhook.Error{Code: webhook.CodeForbidden, Message: "this console link is read-only"}
 	}
 	return nil
 }

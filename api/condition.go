@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// conditionView says in a sentence how an endpoint is doing, for lists. What waits for the endpoint is
+// conditionView describes the condition of an endpoint in a sentence, for lists. What waits for the endpoint is
 // in its health.
 type conditionView struct {
 	EndpointID  webhook.EndpointID    `json:"endpoint_id"`
@@ -20,7 +20,7 @@ type conditionView struct {
 	EventTypes  []string              `json:"event_types"`
 	State       webhook.EndpointState `json:"state"`
 	Code        explain.Code          `json:"code"`
-	Trouble     bool                  `json:"trouble"`
+	Unhealthy   bool                  `json:"trouble"`
 	Summary     string                `json:"summary"`
 	CreatedAt   timestamp             `json:"created_at"`
 }
@@ -53,7 +53,7 @@ func (s *Server) listEndpointConditions(c call) error {
 		return err
 	}
 	wanted := func(v conditionView) bool {
-		return (state == "" || v.State.String() == state) && (trouble == "" || v.Trouble == (trouble == "true")) &&
+		return (state == "" || v.State.String() == state) && (trouble == "" || v.Unhealthy == (trouble == "true")) &&
 			(text == "" || strings.Contains(strings.ToLower(v.URL+"\n"+v.Description+"\n"+v.EndpointID.String()), text))
 	}
 	fetch := func(limit int, after string) (found []conditionView, err error) {
@@ -100,7 +100,7 @@ func (s *Server) readConditions(ctx context.Context, tenantID string) (read cach
 		explained := explain.Condition(&webhook.Health{Endpoint: e, Observed: seen, Known: known}, now)
 		read.Value = append(read.Value, conditionView{
 			EndpointID: e.ID, URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: e.State,
-			Code: explained.Code, Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+			Code: explained.Code, Unhealthy: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
 		})
 	}
 	return read, nil

@@ -41,7 +41,7 @@ func TestDeliveryShape(t *testing.T) {
 		`"status":503,"latency_ms":41,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":1000},`+
 		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z",`+
 		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+`"explanation":{"code":"internal_fault","cause":"The vault did not answer. `+
-		`No attempt is counted, and nothing is held against the receiver.","next":"It goes on by itself when the fault has ended.",`+
+		`No attempt is counted, and nothing is recorded against the endpoint.","next":"It continues when the fault has ended.",`+
 		`"remedy":"An operator finds the cause in the worker's log.",`+shown+`,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Reason, d.LastError, d.CompletedAt = webhook.StateDeadLettered, "connect_refused", "", testNow()

@@ -21,7 +21,7 @@ type authView struct {
 	Audience string           `json:"audience,omitempty"`
 }
 
-// certificateView is the part of a client certificate that identifies it and tells when it
+// certificateView is the part of a client certificate that identifies it and shows when it
 // expires.
 type certificateView struct {
 	Subject   string    `json:"subject"`

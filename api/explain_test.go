@@ -66,7 +66,7 @@ func TestExplanationsOfThisProcess(t *testing.T) {
 		return b.ok(t, http.StatusOK, "ingest", "GET", deliveriesPath+"/"+delivery, "").json["summary"]
 	}
 	b.down = testNow().Add(-time.Minute)
-	require.Equal(t, "Attempt 1 waits because Temporal has been out of reach since 09:29:00 UTC, 60 s ago; it is made when Temporal is back.", summary())
+	require.Equal(t, "Attempt 1 waits because Temporal has been unreachable since 09:29:00 UTC, 60 s ago; it is made when Temporal is back.", summary())
 	b.sentAt = testNow().Add(-3 * time.Second)
 	require.Equal(t, "Attempt 1 was sent at 09:29:57 UTC, 3 s ago, and has no answer yet; it times out after 15 s.", summary())
 	d := &b.deliveries[0]

@@ -185,7 +185,7 @@ func (x *export) withPayloads(page []webhook.Event) error {
 
 func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error {
 	var payloads map[webhook.EventID][]byte
-	err := x.patiently(func() (err error) {
+	err := x.retried(func() (err error) {
 		payloads, err = x.server.config.Exports.Payloads(x.ctx, x.tenant, ids)
 		return err
 	})
@@ -230,7 +230,7 @@ func (x *export) attempts(of []webhook.Delivery) error {
 	}
 	var page []webhook.DeliveryAttempt
 	for after := (webhook.DeliveryAttempt{}); ; after = page[len(page)-1] {
-		err := x.patiently(func() (err error) {
+		err := x.retried(func() (err error) {
 			page, err = x.server.config.Exports.AttemptsOf(x.ctx, x.tenant, ids, exportPage, after)
 			return err
 		})
@@ -273,7 +273,7 @@ func (x *export) audit() error {
 func pages[T any](x *export, read func(webhook.Page) ([]T, error), id func(T) [16]byte, write func([]T) error) error {
 	for p := (webhook.Page{Limit: exportPage}); ; {
 		var page []T
-		err := x.patiently(func() (err error) {
+		err := x.retried(func() (err error) {
 			page, err = read(p)
 			return err
 		})
@@ -301,8 +301,8 @@ func linesOf[T, V any](x *export, kind string, show func(T) V) func([]T) error {
 	}
 }
 
-// patiently repeats a read that the store refuses for the moment.
-func (x *export) patiently(read func() error) error {
+// retried repeats a read that the store refuses for the moment.
+func (x *export) retried(read func() error) error {
 	for try := 1; ; try++ {
 		err := read()
 		refused, ok := errors.AsType[*webhook.Error](err)

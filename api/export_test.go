@@ -226,7 +226,7 @@ func TestExportsAreBounded(t *testing.T) {
 	b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/four/export", "")
 }
 
-// A client that accepts nothing does not keep its export for ever.
+// The export of a client that accepts nothing ends.
 func TestExportToAStalledClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -25,7 +25,7 @@ func TestEndpointHealth(t *testing.T) {
 	id := b.endpoint(t)
 	path := "/v1/tenants/acme/endpoints/" + id + "/health"
 	nothing := map[string]any{
-		"endpoint_id": id, "summary": "Active; no trouble is known; nothing waits.", "state": "active", "state_reason": nil,
+		"endpoint_id": id, "summary": "Active; no failure on record; nothing waits.", "state": "active", "state_reason": nil,
 		"circuit":       map[string]any{"state": "closed", "since": nil, "next_probe_at": nil, "why": nil},
 		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "timeout": "15s", "latency_ms": nil, "success_rate": nil,
 		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
@@ -47,7 +47,7 @@ func TestEndpointHealth(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"endpoint_id": id, "state": "active", "state_reason": nil,
 		"summary": "Circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 2 in flight; " +
-			"212 waiting (210 for their turn, 2 for a retry); 3 scheduled; more than 10000 held, being released oldest first; the oldest since 09:22 UTC.",
+			"212 waiting (210 for admission, 2 for a retry); 3 scheduled; more than 10000 held, being released oldest first; the oldest since 09:22 UTC.",
 		"circuit": map[string]any{
 			"state": "open", "since": "2026-01-31T09:23:00.123456Z", "next_probe_at": "2026-01-31T09:30:21.123456Z",
 			"why": "14 of 20 requests failed, the last with http_503",

@@ -4,7 +4,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// limitsView is the API's view of a tenant's own limits; null is the operator's default.
+// limitsView is the API's view of a tenant's own limits; null means the operator's default.
 type limitsView struct {
 	RequestsPerSecond *float64 `json:"requests_per_second"`
 	Burst             *int     `json:"burst"`

@@ -83,7 +83,7 @@ func (s *Server) observe(c echo.Context) (answered func(status int)) {
 const requestTraceKey = "trace"
 
 // requestTrace makes the span of a request: below the caller's if the caller is authenticated, and else in a trace of
-// its own, so that no stranger decides what is traced.
+// its own, so that an unauthenticated caller does not decide what is traced.
 type requestTrace struct {
 	tracer          *tracing.Tracer
 	operation, name string

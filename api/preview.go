@@ -20,7 +20,7 @@ type DeadLetterGroups interface {
 	GroupDeadLetters(ctx context.Context, tenantID string, f webhook.DeliveryFilter) (webhook.DeadLetterGroups, error)
 }
 
-// previewReplay tells how many deliveries a replay would send, and changes nothing.
+// previewReplay counts the deliveries that a replay would send, and changes nothing.
 func (s *Server) previewReplay(c call) error {
 	r, err := readReplay(c)
 	if err != nil {

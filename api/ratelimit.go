@@ -35,7 +35,7 @@ const (
 
 // admit takes a token for a request with a tenant's key, or returns an error with RetryAfter.
 // Operators are not limited, so that they can always intervene. Callers inside the process have a bucket of their
-// own: those who look at a tenant's pages take nothing of what the tenant's own requests may do.
+// own, so that the pages of the console do not count against the limit of the tenant's own requests.
 func (s *Server) admit(ctx context.Context, key webhook.Key, inside bool) error {
 	if key.TenantID == "" {
 		return nil
@@ -44,9 +44,9 @@ func (s *Server) admit(ctx context.Context, key webhook.Key, inside bool) error 
 	if err != nil || limits.RequestsPerSecond == 0 {
 		return err
 	}
-	bucket, who := key.TenantID, "the tenant"
+	bucket, caller := key.TenantID, "the tenant"
 	if inside {
-		bucket, who = "inside\x00"+bucket, "the tenant's pages"
+		bucket, caller = "inside\x00"+bucket, "the tenant's pages"
 		limits.RequestsPerSecond, limits.Burst = max(limits.RequestsPerSecond, insideRate), max(limits.Burst, insideBurst)
 	}
 	wait := s.buckets.take(bucket, limits, s.config.Now())
@@ -55,7 +55,7 @@ func (s *Server) admit(ctx context.Context, key webhook.Key, inside bool) error 
 	}
 	return &webhook.Error{
 		Code: webhook.CodeRateLimited, RetryAfter: wait,
-		Message: who + " may make " + formatFloat(limits.RequestsPerSecond) + " requests per second, " +
+		Message: caller + " may make " + formatFloat(limits.RequestsPerSecond) + " requests per second, " +
 			strconv.Itoa(limits.Burst) + " at once",
 	}
 }

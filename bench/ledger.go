@@ -20,7 +20,7 @@ type work struct {
 	batch       int            // events of a request; 1: POST …/events
 	rate        float64        // events/s, independent of responses; 0: each connection posts after its last response
 	fails       int32          // that many attempts of each delivery get 503, later ones 200
-	settings    map[string]any // of the endpoints, beside their URL and event type
+	settings    map[string]any // of the endpoints, in addition to their URL and event type
 	patience    time.Duration  // timeout for the last arrivals; 0: the default
 	about       string         // description
 }

@@ -19,7 +19,7 @@ type pages struct {
 	waiting   int // deliveries that wait for a retry for hours
 	busy      int // endpoints with statistics of every minute
 	looks     int // at each page
-	watchers  int // browsers with a live page beside the steady work
+	watchers  int // browsers with a live page during the steady work
 	beside    pace
 	turns     int // with watchers and without
 }
@@ -179,7 +179,7 @@ func (b *bench) look(ctx context.Context, looker *browser, of *sample) ([]row, e
 	return rows, failed
 }
 
-// watch alternates the steady work alone and beside browsers with live pages.
+// watch alternates the steady work alone and with browsers that have live pages.
 func (b *bench) watch(ctx context.Context, in *instance, of *sample) ([]row, error) {
 	work := b.size.pages.beside.work()
 	var alone, beside []figures

@@ -41,7 +41,7 @@ func openPast(ctx context.Context, in *instance) (*past, error) {
 	}
 	store, err := stores.Open(ctx, stores.Config{URL: url, MaxConns: 2})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the record: %w", err), connection.Close(ctx))
+		return nil, errors.Join(fmt.Errorf("open the database: %w", err), connection.Close(ctx))
 	}
 	return &past{connection, store}, nil
 }

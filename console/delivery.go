@@ -196,7 +196,7 @@ func commandOf(name string) command {
 	case "cancel":
 		return command{
 			title: "Cancel the delivery", button: "Cancel it", done: "The delivery is cancelled.", danger: true,
-			detail: "It is not tried again. A request that is under way is not taken back.",
+			detail: "It is not tried again. A request in flight is not aborted.",
 		}
 	case commandDiscard:
 		return command{

@@ -124,7 +124,7 @@ func nameOf(e endpoint) string {
 	return e.URL
 }
 
-// groupFailures groups deliveries by what their last attempt came to, the newest group first.
+// groupFailures groups deliveries by the outcome of their last attempt, the newest group first.
 func groupFailures(failed []delivery) []failureGroup {
 	var groups []failureGroup
 	for _, d := range failed {

@@ -121,7 +121,7 @@ func askCloseCircuit(p *page) error {
 }
 
 func closeCircuit(p *page) error {
-	return p.commandEndpoint("Close the circuit", "A probe is on its way.", "close-circuit")
+	return p.commandEndpoint("Close the circuit", "A probe is being sent.", "close-circuit")
 }
 
 func askDeleteEndpoint(p *page) error {
@@ -132,7 +132,7 @@ func askDeleteEndpoint(p *page) error {
 	return p.ask("Delete the endpoint", "Endpoints", question{
 		Question: "Delete " + visible(nameOf(e)) + " and cancel its open deliveries: " + waitingWords(h) + " waiting, " + heldWords(h) + " held.",
 		Detail:   "This cannot be undone. Its dead letters stay readable, but cannot be replayed any more.",
-		Button:   "Delete for good", Back: p.to("endpoints", e.ID), Danger: true,
+		Button:   "Delete permanently", Back: p.to("endpoints", e.ID), Danger: true,
 	})
 }
 

@@ -198,5 +198,5 @@ func sendEvent(p *page) error {
 		}
 		return p.showEventForm(f, from)
 	}
-	return p.done(p.to("events", made.ID), "The event is stored and on its way.")
+	return p.done(p.to("events", made.ID), "The event is stored and is being delivered.")
 }

@@ -179,11 +179,11 @@ func (p *page) info(v view) pageInfo {
 	return i
 }
 
-// describe says whose session it is.
+// describe names the session: its tenant, or its key.
 func describe(s session) string {
 	switch {
 	case s.Access == webhook.AccessView:
-		return s.TenantID + " · looking only"
+		return s.TenantID + " · read-only"
 	case s.Access == webhook.AccessManage:
 		return s.TenantID
 	case s.key.Name != "":

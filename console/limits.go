@@ -38,8 +38,8 @@ func (a *logInLimiter) allow(source netip.Addr, now time.Time) bool {
 	return limiter == nil || limiter.TokensAt(now) >= 1
 }
 
-// failed counts a failed attempt. Sources beyond maxSources count as one, so that nobody can make room for
-// itself by the attempts of many addresses.
+// failed counts a failed attempt. Sources beyond maxSources count as one, so that many addresses get no
+// more attempts than that.
 func (a *logInLimiter) failed(source netip.Addr, now time.Time) {
 	network := networkOf(source)
 	a.mu.Lock()

@@ -16,7 +16,7 @@ func linkRoutes() []route {
 }
 
 // linkView is the page that a link opens. It does not look the link up: a preview neither uses it up nor
-// learns anything.
+// shows whether it is valid.
 type linkView struct {
 	CSRF, Problem string
 }

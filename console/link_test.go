@@ -94,7 +94,7 @@ func TestPortalForLookingChangesNothing(t *testing.T) {
 		one + delivery + "/replay": nil, one + delivery + "/discard": nil, one + delivery + "/reschedule": {"at", "2030-01-01T00:00:00Z"},
 	} {
 		w, text := u.post(t, http.StatusForbidden, path, pairs...)
-		require.Contains(t, text, "looking only", "%s %v", path, w.Header)
+		require.Contains(t, text, "read-only", "%s %v", path, w.Header)
 	}
 	require.Equal(t, "active", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")["state"])
 }

@@ -13,15 +13,15 @@ func overviewRoutes() []route {
 }
 
 const (
-	overviewSpan    = time.Hour
-	overviewTrouble = 10
-	overviewWaiting = 100 // open deliveries that are looked at
+	overviewSpan      = time.Hour
+	overviewUnhealthy = 10
+	overviewWaiting   = 100 // open deliveries that are looked at
 )
 
 // overviewView is the start page of a tenant.
 type overviewView struct {
 	Stats     *charts
-	Troubled  list[condition]
+	Unhealthy list[condition]
 	Endpoints bool // there is one
 	Waiting   []waitingGroup
 	Grouped   int // deliveries in Waiting
@@ -39,10 +39,10 @@ type waitingGroup struct {
 
 func overview(p *page) error {
 	v := overviewView{}
-	if err := p.get(&v.Troubled, url.Values{"trouble": {"true"}, "limit": {strconv.Itoa(overviewTrouble)}}, "endpoint-conditions"); err != nil {
+	if err := p.get(&v.Unhealthy, url.Values{"trouble": {"true"}, "limit": {strconv.Itoa(overviewUnhealthy)}}, "endpoint-conditions"); err != nil {
 		return err
 	}
-	v.Endpoints = len(v.Troubled.Data) > 0
+	v.Endpoints = len(v.Unhealthy.Data) > 0
 	if !v.Endpoints {
 		var first list[condition]
 		if err := p.get(&first, url.Values{"limit": {"1"}}, "endpoint-conditions"); err != nil {

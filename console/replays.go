@@ -185,7 +185,7 @@ func askCancelReplay(p *page) error {
 		return err
 	}
 	q := question{
-		Question: "Cancel the replay?", Detail: "What was released goes on as it is.", Button: "Cancel the replay", Back: p.to("replays", r.ID), Danger: true,
+		Question: "Cancel the replay?", Detail: "Released deliveries continue.", Button: "Cancel the replay", Back: p.to("replays", r.ID), Danger: true,
 	}
 	if rest := r.Rest(); rest >= 0 {
 		q.Question += " " + count(rest) + " " + r.SourceWords() + " are not sent then."

@@ -47,7 +47,7 @@ func TestOnlyGuessesAreLimited(t *testing.T) {
 	b.portal(t, "acme", "view")
 }
 
-// A stream of a page that is gone says so: the browser would come again for ever.
+// A stream of a page that is gone answers that it has ended: otherwise the browser would connect again and again.
 func TestAStreamSaysThatItsPageIsGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -9,7 +9,7 @@ import (
 
 // What the pages read of the API's JSON. A time that is null is zero.
 
-// explanation says how something is doing; its first sentence is the summary beside it.
+// explanation describes a situation; its first sentence is the summary beside it.
 type explanation struct {
 	Cause  string `json:"cause"`
 	Next   string `json:"next"`

@@ -22,7 +22,7 @@ type rates struct {
 	P50, P95                         *int64
 }
 
-// Healthy ranges, and from where they are alarming.
+// Healthy ranges, and the values from which there is an alert.
 const (
 	retryWarn, retryBad = 0.05, 0.10
 	deadWarn, deadBad   = 0.005, 0.01

@@ -26,7 +26,7 @@ type stream struct {
 	over bool // the page cannot be shown any more
 }
 
-// stream answers a script that follows a page. Each look finds the session anew, so that a stream ends
+// stream answers a script that follows a page. Each look finds the session again, so that a stream ends
 // with its session.
 func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
 	p := s.newPage(w, r)

@@ -13,8 +13,8 @@ import (
 	"github.com/everpost/everpost/internal/config"
 )
 
-// update says to write the generated tables anew, which `make docs` does.
-var update = flag.Bool("update", false, "write the generated parts of the pages anew")
+// update says to regenerate the tables, which `make docs` does.
+var update = flag.Bool("update", false, "regenerate parts of the pages")
 
 const (
 	configurationPage = "configuration.md"

@@ -241,7 +241,7 @@ func (r *report) arrivals(id string) {
 		}
 		at := a.at.Sub(r.started)
 		if at < r.accepted { // the first request does not wait for the 202
-			signed += ", while the 202 was on its way"
+			signed += ", before the 202 arrived"
 		}
 		if a.status == http.StatusOK {
 			r.linef(at, "attempt %d    200, delivered; %s", n+1, signed)

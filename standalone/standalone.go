@@ -189,7 +189,7 @@ func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error 
 		}
 		i.push(func(ctx context.Context) {
 			if err := cluster.Stop(ctx); err != nil {
-				i.log.ErrorContext(ctx, "PostgreSQL did not stop in good order", "error", err)
+				i.log.ErrorContext(ctx, "PostgreSQL did not stop cleanly", "error", err)
 			}
 		})
 		i.command.DatabaseURL = cluster.URL(localpg.Database)
@@ -257,7 +257,7 @@ func (i *instance) startEngine(ctx context.Context) error {
 		ctx, cancel := context.WithDeadline(ctx, end.Add(-databaseTime))
 		defer cancel()
 		if err := i.temporal.Stop(ctx); err != nil {
-			i.log.ErrorContext(ctx, "Temporal did not stop in good order", "error", err)
+			i.log.ErrorContext(ctx, "Temporal did not stop cleanly", "error", err)
 		}
 	})
 	go func() {
@@ -275,7 +275,7 @@ func (i *instance) startEngine(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, uiTime)
 		defer cancel()
 		if err := i.ui.Stop(ctx); err != nil {
-			i.log.ErrorContext(ctx, "the Web UI did not stop in good order", "error", err)
+			i.log.ErrorContext(ctx, "the Web UI did not stop cleanly", "error", err)
 		}
 	})
 	return nil

@@ -91,7 +91,7 @@ func held(t *testing.T, step receivertest.Step, fastWait time.Duration, during f
 	return l
 }
 
-// R5: a cancel never aborts a request that is under way: what it came to decides.
+// R5: a cancel never aborts a request that is under way: its outcome decides.
 func TestCancelledDuringAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// deadLetter is a delivery that its receiver has refused once, for good.
+// deadLetter is a delivery that its receiver has refused once, permanently.
 func deadLetter(t *testing.T) *life {
 	t.Helper()
 	b := setup(t, "default")
@@ -127,7 +127,7 @@ func TestADeadLetterIsKeptForItsRetention(t *testing.T) {
 	require.Equal(t, 1, l.b.receiver.Count())
 }
 
-// What means nothing to a dead letter does not wake it for good, and does not
+// What means nothing to a dead letter does not end its wait, and does not
 // prolong its retention.
 func TestADeadLetterPassesOverOtherCommands(t *testing.T) {
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestADeadLetterPassesOverOtherCommands(t *testing.T) {
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())
 }
 
-// R6: the API opens a run in the store before the workflow hears of it. A discard
+// R6: the API opens a run in the store before the workflow gets a signal. A discard
 // that is carried out then finds the store further on and does not end it.
 func TestDiscardFindsAnOpenedRun(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestDiscardFindsAnOpenedRun(t *testing.T) {
 	}
 }
 
-// R7: replayed and cancelled again by the API before the workflow hears of either, in
+// R7: replayed and cancelled again by the API before the workflow gets either signal, in
 // whatever order the two signals arrive: the cancel is kept in the store.
 func TestCancelOfARunThatAReplayHasOpened(t *testing.T) {
 	t.Parallel()

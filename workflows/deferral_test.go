@@ -145,7 +145,7 @@ func TestBacklogIsHeldAsRows(t *testing.T) {
 	require.Equal(t, 8, b.receiver.Count())
 }
 
-// In a workflow of its own a delivery waits for its turn by one timer, and tells why.
+// In a workflow of its own a delivery waits for its reservation by one timer, and shows why.
 func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	t.Parallel()
 	b := setupAdmission(t, 0.1, admission.Config{})
@@ -157,7 +157,7 @@ func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	require.Equal(t, 1, d.Attempts)
 	require.Len(t, l.timers, 1)
 	require.Contains(t, shown, "**pending**")
-	require.Contains(t, shown, "\n\nWaits for its turn; attempt 1 follows at ")
+	require.Contains(t, shown, "\n\nWaits for admission;  attempt 1 follows at ")
 	require.Zero(t, l.controller.Totals().Reserved)
 }
 
@@ -166,7 +166,7 @@ func other(b *bundle) webhook.DeliveryID {
 	return webhook.DeliveryIDOf(webhook.NewEventID(), b.endpoint.ID)
 }
 
-// occupy takes the endpoint's next turn.
+// occupy takes the endpoint's next reservation.
 func occupy(t *testing.T, l *life) {
 	t.Helper()
 	pass := l.controller.Acquire(context.Background(), admission.Request{
@@ -176,7 +176,7 @@ func occupy(t *testing.T, l *life) {
 	pass.Cancel()
 }
 
-// A turn that would come after the give-up time does not come.
+// A delivery whose reservation would be after the give-up time does not get it.
 func TestDeferredExpires(t *testing.T) {
 	t.Parallel()
 	b := setupAdmission(t, 0.1, admission.Config{})
@@ -210,7 +210,7 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	require.Equal(t, 1, d.Attempts)
 }
 
-// A delivery that was held and is released goes on after a fault of ours, and does not wait
+// A delivery that was held and is released goes on after an internal fault, and does not wait
 // until it is to be given up; after another process's claim, in a workflow of its own.
 func TestReleasedGoesOnAfterAFault(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ func (d *delivery) receiveSignals(ctx workflow.Context) {
 	}
 }
 
-// receive handles a signal, or remembers that it is ignored.
+// receive handles a signal, or notes that it is ignored.
 func (d *delivery) receive(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
 	if why := d.refusal(command, signal); why != "" {
 		d.refused.add(ctx, SignalName(command), why)
@@ -49,7 +49,7 @@ func (d *delivery) refusal(command webhook.Command, signal CommandSignal) string
 }
 
 // handle changes the state as a command says. It ignores commands that have been handled, are for an earlier
-// run, or make no sense for an open delivery: the API has told the caller already. Commands to the dead letter are
+// run, or make no sense for an open delivery: the API has refused those already. Commands to the dead letter are
 // not acknowledged, and handed over to it.
 func (d *delivery) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
 	switch {

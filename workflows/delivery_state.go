@@ -55,7 +55,7 @@ func (s *DeliveryState) waitUntil(at time.Time) {
 }
 
 // addFault counts an internal fault, and returns the pause before the next try: 1 s doubling to
-// 1 min. No attempt is counted, and the receiver is not blamed.
+// 1 min. No attempt is counted, and nothing is recorded against the receiver.
 func (s *DeliveryState) addFault(fault string) (pause time.Duration) {
 	s.Faults++
 	s.LastError = fault

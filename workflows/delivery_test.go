@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// slack is how far real time, which passes beside the skipped one, may move a moment.
+// slack is how far real time, which passes in addition to the skipped one, may move a moment.
 const slack = 5 * time.Second
 
 func TestDeliveredAtTheFirstAttempt(t *testing.T) {

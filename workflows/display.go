@@ -13,8 +13,8 @@ import (
 )
 
 // What the Web UI shows of a workflow: the search attribute DeliveryState, by which lists are filtered, and
-// the details, in markdown, on its page. The details cost nothing: Temporal asks a worker for them when
-// somebody looks. They are therefore true in every run, and end with the workflow.
+// the details, in markdown, on its page. The details cost nothing: Temporal asks a worker for them when the
+// page is opened. They are therefore true in every run, and end with the workflow.
 
 // shownState is the search attribute DeliveryState, as this run has set it. A pending delivery has none,
 // and none is left on a run that continues as another: a list finds each delivery once.

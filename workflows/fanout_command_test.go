@@ -91,7 +91,7 @@ func TestSharedIsAskedByHand(t *testing.T) {
 	}
 }
 
-// A delivery's id that cannot be read means none of them; least of all everyone.
+// A delivery's id that cannot be read means none of them, and certainly not all.
 func TestSharedIsAskedAboutSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for name, input := range map[string]any{

@@ -83,7 +83,7 @@ func memberLine(ref webhook.Ref, words string) string {
 	return "- `" + ref.DeliveryID.String() + "` · `" + ref.EventType + "` to `" + ref.EndpointID.String() + "`: " + plain(words) + "\n"
 }
 
-// words say how a member is doing.
+// words describes the situation of a member.
 func (m *Member) words(ctx workflow.Context) string {
 	s := situation(ctx, &m.DeliveryState)
 	switch {

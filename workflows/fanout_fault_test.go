@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// A fault of our own that all meet costs a timer a minute between them, however long it lasts
+// An internal fault that all meet costs a timer a minute between them, however long it lasts
 // and at whatever times they come to meet it; none leaves for a workflow of its own, and
 // afterwards each is sent once.
 func TestSharedFaultsShareATimer(t *testing.T) {

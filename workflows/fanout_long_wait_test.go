@@ -68,7 +68,7 @@ func TestSharedLongWaits(t *testing.T) {
 	require.Equal(t, webhook.StateDeadLettered, b.delivery(t, starts[0].DeliveryID).State)
 }
 
-// A long history is continued as a short one, with everybody where they stood.
+// A long history is continued as a short one, with all deliveries in the state that they had.
 func TestSharedContinuesAsNew(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
@@ -104,7 +104,7 @@ func TestSharedContinuesAsNewWithLeavingMembers(t *testing.T) {
 	b.receiver.Script(starts[0].EventID.String(), busyStep)
 	b.receiver.Script(starts[1].EventID.String(), busyStep)
 	l := b.share(t, time.Hour, starts...)
-	l.handed.failing(func(activities.DeliveryState) error { return activities.ErrCrowded })
+	l.handed.failing(func(activities.DeliveryState) error { return activities.ErrTooManyHandOvers })
 	l.run(after(time.Hour, func(env environment) {
 		env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{Reason: "by hand", DeliveryID: starts[1].DeliveryID})
 		env.SetCurrentHistoryLength(501)

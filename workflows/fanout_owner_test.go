@@ -212,7 +212,7 @@ func TestHandedOverDoesNotUseAToken(t *testing.T) {
 }
 
 // R8: of two shared workflows that have the same delivery, as after a relay that grouped
-// it anew, one sends; the other hands it over, and so does the first when it looks again.
+// it again, one sends; the other hands it over, and so does the first when it looks again.
 func TestTwoSharedOverOneDelivery(t *testing.T) {
 	t.Parallel()
 	t.Run("side by side, in two processes", func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestTwoSharedOverOneDelivery(t *testing.T) {
 	})
 }
 
-// A workflow of its own that the relay has started beside the shared one takes the
+// A workflow of its own that the relay has started in addition to the shared one takes the
 // delivery from it, and never the other way: one request for each attempt's number.
 func TestRelayedBesideAShared(t *testing.T) {
 	t.Parallel()

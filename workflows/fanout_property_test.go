@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// sharedActs are what people, the relay and bad luck may do to a shared workflow and to
+// sharedActs are what people, the relay and faults may do to a shared workflow and to
 // one of its deliveries.
 func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 	byAPI := func(c webhook.Command, name string) func(*life, webhook.Start, environment) {

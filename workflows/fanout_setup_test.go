@@ -149,7 +149,7 @@ func countLocal(into *[]string) func(environment) {
 	}
 }
 
-// outboxRows is how many deliveries have no first record yet.
+// outboxRows is how many deliveries have no first write yet.
 func (b *bundle) outboxRows(t *testing.T) (n int) {
 	t.Helper()
 	require.NoError(t, b.store.Pool().QueryRow(t.Context(), `select count(*) from outbox`).Scan(&n))

@@ -88,7 +88,7 @@ func sharers() []sharer {
 				require.True(t, h.Unconfirmed)
 				require.InDelta(t, 35, h.DueAt.Sub(h.EventID.Time()).Seconds(), 20, "when the claim ends")
 			}},
-		{name: "a fault of our own", state: dead, reason: string(retry.ReasonInternal), leaves: true, // at its give-up time
+		{name: "an internal fault", state: dead, reason: string(retry.ReasonInternal), leaves: true, // at its give-up time
 			before: func(_ *testing.T, b *bundle, start webhook.Start) {
 				refuse := func(c webhook.Claim) error {
 					if c.DeliveryID == start.DeliveryID {

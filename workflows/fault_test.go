@@ -33,7 +33,7 @@ func (b *bundle) refuse(n int64) {
 	b.record.onBegin.Store(&refuse)
 }
 
-// A fault of our own is no attempt: it is repeated after 1 s doubling to 1 min, and
+// An internal fault is no attempt: it is repeated after 1 s doubling to 1 min, and
 // shown as the delivery's last error meanwhile.
 func TestOwnFaultsAreRepeated(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestAnOutcomeThatCouldNotBeRecorded(t *testing.T) {
 	}
 }
 
-// R5: a person can end a delivery that our own faults hold up.
+// R5: a person can end a delivery that internal faults hold up.
 func TestCancelledDuringOwnFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")

@@ -16,7 +16,7 @@ import (
 )
 
 // heldByAnother is what the store says when a shared workflow, which knew of nothing, has held
-// the delivery beside its own one.
+// the delivery in addition to its own one.
 func (l *life) heldByAnother() {
 	l.b.exec(l.t, `update deliveries set seq = seq + 1, state = 2, reason = 'endpoint_paused', due_at = null, workflow_id = '', owner = null,
 		owner_until = null where id = $1`, l.start.DeliveryID)
@@ -119,7 +119,7 @@ func TestAWorkerDiesBetweenTheHoldAndTheEnd(t *testing.T) {
 func TestTwoReleasesAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} {
-		for _, when := range []string{"before the claim", "before the record", "after the record"} {
+		for _, when := range []string{"before the claim", "before the step", "after the step"} {
 			t.Run(fmt.Sprintf("%d, %s", status, when), func(t *testing.T) {
 				t.Parallel()
 				l := heldDelivery(t)
@@ -136,7 +136,7 @@ func TestTwoReleasesAtOnce(t *testing.T) {
 				case "before the claim":
 					onBegin := func(webhook.Claim) error { tries(); return nil }
 					l.b.record.onBegin.Store(&onBegin)
-				case "before the record":
+				case "before the step":
 					onRecord := func(webhook.Step) error { tries(); return nil }
 					l.b.record.onRecord.Store(&onRecord)
 				default:
@@ -173,7 +173,7 @@ func TestAStaleHoldAfterANewerAttempt(t *testing.T) {
 	require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
 }
 
-// R6: a stale workflow's hold comes between an attempt and its record. The attempt counts, and the
+// R6: a stale workflow's hold comes between an attempt and the write of it. The attempt counts, and the
 // delivery is not held.
 func TestAStaleHoldDuringAnAttempt(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ import (
 //
 // A change of the workflows that breaks one of them breaks deliveries that are
 // under way: keep the old way behind workflow.GetVersion, and record a new history
-// under a new name. Do not record the old ones anew once they are released.
+// under a new name. Do not record the old ones again once they are released.
 func TestRecordedHistoriesReplay(t *testing.T) {
 	t.Parallel()
 	for name, history := range histories(t) {
@@ -132,7 +132,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"fanout-stays-cancelled":      {marker, signalled, stopped, marker, timer, marker, timer, marker, completed},
 		"fanout-stays-deleted":        {marker, signalled, stopped, marker, timer, marker, timer, marker, marker, completed},
 		"handed-over-dead-letter":     {marker},
-		// Told by the second hand-over, after the task of the first one was lost.
+		// Sent by the second hand-over, after the task of the first one was lost.
 		"handed-over-signalled-at-its-end": {signalled, marker, completed},
 		"handed-over-busy":                 {marker, timer, marker, completed},
 		"handed-over-asked-about-one":      {marker, completed},

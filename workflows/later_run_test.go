@@ -56,7 +56,7 @@ func TestALateSignalOfAnEarlierRun(t *testing.T) {
 }
 
 // A dead letter of the first run is left behind, while another workflow has held the second one. When its
-// workflow is told the run, it continues that, and carries out the command that waits for it.
+// workflow gets a signal with the run, it continues that, and carries out the command that waits for it.
 func TestAnOldDeadLetterContinuesTheOpenRun(t *testing.T) {
 	t.Parallel()
 	l := deadLetter(t)
@@ -83,7 +83,7 @@ func TestAnOldDeadLetterContinuesTheOpenRun(t *testing.T) {
 	require.Equal(t, 1, l.b.receiver.Count())
 }
 
-// If the later run is a dead letter, too, by the time the old workflow is told of it, no further run is opened:
+// If the later run is a dead letter, too, by the time the old workflow gets the signal, no further run is opened:
 // the workflow keeps that dead letter.
 func TestAnOldDeadLetterOpensNoFurtherRun(t *testing.T) {
 	t.Parallel()

@@ -122,7 +122,7 @@ func (r ran) requireNumber(t *testing.T, latest func(retry.PreviewAttempt) time.
 
 // requireTimes holds the times of the attempts against the preview, counted from when
 // the give-up time began to run: the first attempt is a few milliseconds later, which the
-// preview takes for nothing. late is what our own failures may have added before each.
+// preview ignores. late is what internal faults may have added before each.
 func (r ran) requireTimes(t *testing.T, latest func(retry.PreviewAttempt) time.Duration, late time.Duration) {
 	t.Helper()
 	r.requireTimesOf(t, retry.Preview(r.policy), latest, late)
@@ -253,7 +253,7 @@ func TestA404WithoutAmbiguousDelays(t *testing.T) {
 	require.Equal(t, retry.Permanent, r.attempts[0].Outcome.Decision)
 }
 
-// Any other outcome starts the list anew.
+// Any other outcome starts the list again.
 func TestAmbiguousOutcomesAreCountedInARow(t *testing.T) {
 	t.Parallel()
 	policy := retry.Default()
@@ -343,7 +343,7 @@ func TestTheLastAttemptNearTheDeadline(t *testing.T) {
 	}
 }
 
-// Retry-After is obeyed up to the give-up time, and ends the delivery at once if it is later, at any attempt.
+// Retry-After is observed up to the give-up time, and ends the delivery at once if it is later, at any attempt.
 func TestRetryAfterAroundTheGiveUpTime(t *testing.T) {
 	t.Parallel()
 	busy := receivertest.Step{Status: http.StatusServiceUnavailable}
@@ -422,7 +422,7 @@ func (b *bundle) stumble(claims, writes int) {
 	b.record.onRecord.Store(&onRecord)
 }
 
-// Our own failures are no attempts: the budget, the numbers, the delays and the reason
+// Internal faults are no attempts: the budget, the numbers, the delays and the reason
 // are those of the receiver alone, however often the store was away in between.
 func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 	t.Parallel()
@@ -444,8 +444,8 @@ func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 	}
 }
 
-// A store that is away for ever after two attempts: the delivery ends at its give-up
-// time for our own reason, with two attempts.
+// A store that stays unavailable after two attempts: the delivery ends at its give-up
+// time with the reason internal, after two attempts.
 func TestOwnFaultsAfterAttemptsUntilTheGiveUpTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "fast")

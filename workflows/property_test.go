@@ -23,7 +23,7 @@ type act struct {
 	do   func(l *life, env environment)
 }
 
-// acts are what people, the relay and bad luck may do to a delivery in any state.
+// acts are what people, the relay and faults may do to a delivery in any state.
 // What the API would refuse in the state it is in is left out there.
 func acts() map[string]func(l *life, env environment) {
 	byAPI := func(c webhook.Command, name string) func(l *life, env environment) {
@@ -145,7 +145,7 @@ func TestEveryDeliveryEnds(t *testing.T) {
 	})
 }
 
-// relay starts the delivery anew, as the relay does, when a replay has opened a run
+// relay starts the delivery again, as the relay does, when a replay has opened a run
 // in the moment between the store's end of the run before and the workflow's: its
 // signal was passed over, and its outbox row is still there.
 func (l *life) relay() {

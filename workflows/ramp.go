@@ -15,7 +15,7 @@ const (
 	slowestRate = 1
 )
 
-// sample is what came of a replay's releases at one rate.
+// sample has the first outcomes of a replay's releases at one rate.
 type sample struct {
 	rate, ceiling     int // per minute; ceiling is what the receiver takes
 	delivered, failed int64
@@ -26,12 +26,12 @@ type sample struct {
 type verdict struct {
 	rate   int
 	pause  bool
-	judged bool // the next sample begins anew; else this one goes on
+	judged bool // the next sample begins again; else this one goes on
 }
 
 // judge changes the rate once a minute at most. It doubles the rate when at least 95 % were
 // delivered on the first attempt, never above the ceiling, and halves it below 80 %. Below
-// 50 % it pauses, and does not wait for the minute to be over: the receiver is in trouble.
+// 50 % it pauses, and does not wait for the minute to be over: the receiver is unhealthy.
 //
 // It does not double an unused rate: where less than half of what the rate allows has been
 // made, the receiver is slow, or something else is the bottleneck.
@@ -90,7 +90,7 @@ func (r *replay) gather(now time.Time) {
 }
 
 // judge keeps the replay below what the receiver takes, and makes it faster or slower
-// by what first attempts came to.
+// by the outcomes of first attempts.
 func (r *replay) judge(now time.Time) {
 	if !r.releases() {
 		return

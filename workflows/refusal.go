@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// maxRefusals bounds the ignored signals that a workflow remembers, in all its runs. Each is in the audit
+	// maxRefusals bounds the ignored signals that a workflow keeps, in all its runs. Each is in the audit
 	// log once, so a flood of signals is a handful of entries.
 	maxRefusals = 5
-	// longestName bounds the name of a signal that is remembered, in runes.
+	// longestName bounds the name of a signal that is kept, in runes.
 	longestName = 60
 )
 
@@ -34,7 +34,7 @@ type Refusal struct {
 // refusals are the ignored signals of a workflow: kinds of them, each with a count.
 type refusals []Refusal
 
-// add remembers an ignored signal.
+// add notes an ignored signal.
 func (r *refusals) add(ctx workflow.Context, signal, why string) {
 	signal = shortName(signal)
 	for i := range *r {

@@ -50,7 +50,7 @@ func namesOf(all []refused) (names []string) {
 	return names
 }
 
-// What a delivery cannot obey is in its details and, once each, in the audit log. It changes nothing.
+// Signals that a delivery cannot carry out are in its details and, once each, in the audit log. They change nothing.
 func TestSignalsThatADeliveryIgnores(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")

@@ -239,7 +239,7 @@ func TestHeldIsCancelled(t *testing.T) {
 	}
 }
 
-// A fault of our own puts a released delivery off. It is not held meanwhile: else it would be
+// An internal fault puts a released delivery off. It is not held meanwhile: else it would be
 // released again and again.
 func TestHeldIsReleasedDuringAFault(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func TestReplayOfNothing(t *testing.T) {
 	require.Zero(t, *r.ends(webhook.ReplayCompleted, "").Total)
 }
 
-// It doubles each minute while all is well, and never goes above what the endpoint takes.
+// It doubles each minute while deliveries succeed, and never goes above what the endpoint takes.
 func TestReplayRampsUp(t *testing.T) {
 	t.Parallel()
 	b := setupReplay(t, 5)

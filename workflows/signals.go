@@ -184,7 +184,7 @@ func decode(raw converter.RawValue) CommandSignal {
 const longestReason = 1000
 
 // storable makes a text one that the store accepts: a step that PostgreSQL refuses (a NUL, broken UTF-8)
-// would be repeated for ever.
+// would be repeated indefinitely.
 func storable(text string) string {
 	text = strings.ReplaceAll(text[:min(len(text), longestReason)], "\x00", "")
 	return strings.ToValidUTF8(text, "")

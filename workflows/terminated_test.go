@@ -15,7 +15,7 @@ func TestTerminatedWithACommand(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		asked  webhook.Command
-		due    time.Duration // of the next attempt, when the workflow is made anew
+		due    time.Duration // of the next attempt, when the workflow is made again
 		state  webhook.State
 		reason string
 	}{

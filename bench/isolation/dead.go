@@ -54,7 +54,7 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	}
 	r.figure("endpoints made", float64(c.tenants*perTenant), "")
 	r.figure("endpoints made per second", float64(c.tenants*perTenant)/time.Since(started).Seconds(), "/s")
-	l.sayf("%d endpoints after %s; 50/s to those that are well, alone", c.tenants*perTenant, time.Since(started).Round(time.Second))
+	l.sayf("%d endpoints after %s; 50/s to the healthy ones, alone", c.tenants*perTenant, time.Since(started).Round(time.Second))
 	cost := in.begin()
 	before, err := l.run(ctx, flow{rate: steady, lasts: l.size.base, one: c.toWell(0)})
 	if err != nil {
@@ -81,7 +81,7 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 		return err
 	}
 	quiet, disturbed := match(before, c.well.soFar()), match(during, c.well.soFar())
-	r.compare("the well endpoints, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
+	r.compare("the healthy endpoints, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
 	return nil
 }
 

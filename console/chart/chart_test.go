@@ -23,7 +23,7 @@ import (
 )
 
 // With -update, the tests write what they compare with.
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 var noon = time.Date(2026, time.November, 24, 12, 0, 0, 0, time.UTC)
 

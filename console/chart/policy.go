@@ -18,7 +18,7 @@ const (
 	policyEnd   = 100 * time.Hour
 )
 
-// maxRows bounds the attempts that are drawn and told; the rest is said as a number.
+// maxRows bounds the attempts that are drawn and described; the others are only counted.
 const maxRows = 24
 
 // Heights in the chart of a policy, in pixels.

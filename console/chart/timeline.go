@@ -57,7 +57,7 @@ const (
 	dotRadius      = 5.0
 )
 
-// maxMarks bounds the attempts that are drawn, and maxTold those that are told one by one.
+// maxMarks bounds the attempts that are drawn, and maxTold those that are described one by one.
 const (
 	maxMarks = 200
 	maxTold  = 12
@@ -237,7 +237,7 @@ func decisionTone(d retry.Decision) Tone {
 	return ToneQuiet
 }
 
-// words says what an attempt came to.
+// words describes the outcome of an attempt.
 func (a *Attempt) words(now time.Time) string {
 	return fmt.Sprintf("attempt %d at %s: %s after %s", a.Number, clock(a.At, now), a.Result, Span(a.Took))
 }

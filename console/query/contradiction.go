@@ -24,7 +24,7 @@ func (p *parser) contradictions() {
 	}
 }
 
-// place makes an id the whole search, or a filter where other terms are beside it: deliveries can be narrowed by
+// place makes an id the whole search, or a filter if there are other terms: deliveries can be narrowed by
 // their event and their endpoint.
 func (p *parser) place(i int, id identified) {
 	q := &p.query

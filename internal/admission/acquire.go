@@ -25,8 +25,8 @@ func (e *endpoint) decide(now time.Duration, req *Request) (Decision, *waiter) {
 		return e.wait(now, own.at, req, true)
 	}
 	at, reason := e.earliest(now)
-	if !e.host.open(&e.turn) {
-		e.host.join(&e.turn)
+	if !e.host.open(&e.hostEntry) {
+		e.host.join(&e.hostEntry)
 	}
 	switch {
 	case at <= now:
@@ -52,7 +52,7 @@ func (e *endpoint) decideBlocked(now, until time.Duration, reason string, req *R
 		if req.Forced {
 			e.endCooldown(now)
 		}
-		if e.probeDue(now) && e.host.mayTake(now, &e.turn) {
+		if e.probeDue(now) && e.host.mayTake(now, &e.hostEntry) {
 			if p := e.admit(now, now, req.Retries); p != nil {
 				e.reservations.remove(req.Delivery)
 				return Decision{Permit: p}, nil
@@ -87,15 +87,15 @@ func (e *endpoint) reserve(now, from time.Duration, reason string, req *Request)
 // reserveAgain reserves for a delivery that came at its reservation while no slot was free:
 // before those that have not had theirs.
 func (e *endpoint) reserveAgain(now time.Duration, req *Request) Decision {
-	if !e.slots.full() && e.rate.allowsLate(now) && !e.host.mayTake(now, &e.turn) {
-		e.turn.missed++
+	if !e.slots.full() && e.rate.allowsLate(now) && !e.host.mayTake(now, &e.hostEntry) {
+		e.hostEntry.missed++
 	}
 	from, reason := e.earliest(now)
 	if until, _ := e.blocked(now); until <= now && len(e.reservations.all) < e.mayReserve() {
 		p := e.pacing(now)
 		p.slots /= 2
-		turn := min(e.host.turnAgain(now, &e.turn), now+soon/2)
-		least := max(e.slots.nextFree(now), turn, e.rate.next-burst, now+minDeferral)
+		slot := min(e.host.slotForQueued(now, &e.hostEntry), now+soon/2)
+		least := max(e.slots.nextFree(now), slot, e.rate.next-burst, now+minDeferral)
 		if at, found := e.reservations.freeBefore(least, now+soon, p); found {
 			e.reservations.add(at, req.Delivery)
 			return e.deferred(at, reason)

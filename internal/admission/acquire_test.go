@@ -42,7 +42,7 @@ func TestDecisionByDistance(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		every    time.Duration // between two requests, by the rate
-		reserved int           // deliveries deferred before, beside the one that was admitted
+		reserved int           // deliveries deferred before, in addition to the one that was admitted
 		waits    time.Duration
 		until    time.Duration
 		decision kind
@@ -632,7 +632,7 @@ func TestStallDefersNobody(t *testing.T) {
 		},
 		"slow in few slots":        {before: []Result{delivered(20 * time.Millisecond)}, limits: Limits{MaxInFlight: 2}, come: 30},
 		"one that failed":          {before: []Result{delivered(quick), refused(quick)}, come: 100},
-		"one that did and is well": {before: []Result{refused(quick), delivered(quick)}, come: 100, waits: true},
+		"one that did and is healthy": {before: []Result{refused(quick), delivered(quick)}, come: 100, waits: true},
 		"unknown":                  {come: 60},
 		"during a ramp-up":         {before: append(slices.Repeat([]Result{delivered(quick)}, 6000), limited, delivered(quick)), come: 60},
 	} {

@@ -15,13 +15,13 @@ const (
 	// maxCooldown is the longest cooldown between two probes.
 	maxCooldown = 10 * time.Minute
 	// calm is how long a circuit must have been closed for its next opening to count as the
-	// first. One that opens again sooner gets a longer cooldown, so that a receiver that comes
-	// and goes does not open and close it all the time; up to relapses times the first one, so
-	// that it is not cut off either.
+	// first. A circuit that opens again sooner gets a longer cooldown, so that an intermittent
+	// receiver does not open and close it all the time. The cooldown is at most relapses times
+	// the first one, so that the receiver is not cut off either.
 	calm     = 5 * time.Minute
 	relapses = 4
 	// earlyProbe is the part by which a doubled cooldown is shortened at random: a receiver that
-	// comes and goes in step with the probes would never be found healthy.
+	// fails in step with the probes would never be found healthy.
 	earlyProbe = 0.2
 )
 
@@ -34,7 +34,7 @@ var errFailed = errors.New("the request failed")
 // breaker is the circuit breaker of an endpoint. It opens when too many requests of a rolling
 // window failed, admits one probe after a cooldown, and closes when that succeeds. gobreaker
 // counts and trips. The cooldowns are ours, because gobreaker's are all of one length and begin at
-// a time that it does not tell.
+// a time that it does not report.
 //
 // A request counts when it ends, and only if the state has not changed since it was admitted: one
 // that hangs for longer than the window would never count otherwise.
@@ -57,8 +57,8 @@ type breaker struct {
 	forced             time.Time    // when a person has closed it last, see Controller.CloseCircuit
 }
 
-// configure changes the settings. While it is closed it counts from the beginning then; switching
-// it off closes it.
+// configure changes the settings. A closed breaker then starts a new count. Switching the breaker
+// off closes it.
 func (b *breaker) configure(now time.Duration, settings webhook.CircuitBreaker) {
 	if settings == b.settings {
 		return
@@ -71,7 +71,7 @@ func (b *breaker) configure(now time.Duration, settings webhook.CircuitBreaker) 
 	}
 }
 
-// report tells the breaker what became of a request.
+// report passes the result of a request to the breaker.
 func (b *breaker) report(now time.Duration, f *activeRequest, s signal, reason retry.Reason) {
 	switch {
 	case f.epoch != b.epoch:
@@ -187,7 +187,7 @@ func (b *breaker) endCooldown(now time.Duration) bool {
 }
 
 // forceProbe makes an open circuit half open for a person who says that the receiver is healthy.
-// If the probe fails, the cooldown is that of a first opening. Saying so at the same time again
+// If the probe fails, the cooldown is that of a first opening. A second call with the same time
 // changes nothing.
 func (b *breaker) forceProbe(now time.Duration, at time.Time) (wasOpen bool) {
 	again := b.forced.Equal(at)

@@ -277,8 +277,8 @@ func TestProbeWithoutAnswer(t *testing.T) {
 	})
 }
 
-// Each failed probe doubles the cooldown, to ten minutes at most. Only a few deliveries come back for
-// nothing; the others are held.
+// Each failed probe doubles the cooldown, to ten minutes at most. Only a few deliveries come back in
+// vain; the others are held.
 func TestCooldownDoubles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -89,7 +89,7 @@ func TestCloseCircuit(t *testing.T) {
 		probe.Done(refused(time.Millisecond))
 		h := ctl.Health(req.Endpoint)
 		require.Equal(t, webhook.CircuitOpen, h.Circuit)
-		require.Equal(t, time.Now().Add(30*time.Second), h.NextProbe, "the cooldown begins anew")
+		require.Equal(t, time.Now().Add(30*time.Second), h.NextProbe, "the cooldown begins again")
 
 		require.False(t, ctl.CloseCircuit(req.Endpoint, said.Add(1)), "that has been carried out, or was in vain")
 		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
@@ -99,6 +99,6 @@ func TestCloseCircuit(t *testing.T) {
 
 		elapse(2 * time.Minute) // the ramp-up is over, and it was not closed for long
 		trip(t, ctl, req)
-		require.Equal(t, time.Now().Add(30*time.Second), ctl.Health(req.Endpoint).NextProbe, "a relapse begins anew, too")
+		require.Equal(t, time.Now().Add(30*time.Second), ctl.Health(req.Endpoint).NextProbe, "a relapse begins again, too")
 	})
 }

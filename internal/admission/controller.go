@@ -1,30 +1,31 @@
-// Package admission decides when a request may be sent to an endpoint, so that no receiver can
-// hurt another and none is hurt by Everpost: at most so many requests at a time, no more than so
-// many per second, none while the receiver fails, and a ramp-up when it has recovered.
+// Package admission decides when a request may be sent to an endpoint, so that no receiver
+// affects another and Everpost overloads none. It limits the requests in flight and the requests
+// per second, sends none while the receiver fails, and ramps the rate up when the receiver has
+// recovered.
 //
 // A delivery that can not be admitted at once gets a reservation, a time of its own. If that is
-// near, Acquire waits for it; else the caller sets a timer and asks again, normally once. What
-// does not fit into the next minutes is held. So a receiver that hangs costs timers and rows,
-// never a goroutine or a slot that others need.
+// near, Acquire waits for it; else the caller sets a timer and calls Acquire again, normally once.
+// A delivery without a reservation in the next minutes is held. So a receiver that hangs costs
+// timers and rows, never a goroutine or a slot that others need.
 //
 // The files, from the bottom up, where each uses those before it only:
 //
 //	tuning                    constants that several files share
-//	request, result, recent   what is asked, what became of it, counts of the last minutes
+//	request, result, recent   requests, their results, counts of the last minutes
 //	timeout                   automatic timeouts
 //	rampup, rate              the rate limit (GCRA), and how the rate rises after an outage
 //	concurrency               max_in_flight, and how often a slot becomes free
 //	reservations              times that are kept for deliveries
 //	breaker                   the circuit breaker
 //	host                      max_in_flight_per_host
-//	environment, endpoint     the state of one endpoint, and what follows from a result
+//	environment, endpoint     the state of one endpoint, and how a result changes it
 //	schedule                  when the next request may be admitted
 //	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
 //	shard, controller         all endpoints, and the entry points
-//	handover                  what another controller must know that takes over
+//	handover                  the state that a controller hands over to another one
 //	health, forecast          what other packages read of an endpoint
 //
-// Everything counts within this process; internal/fleet makes one process count for all. See
+// All limits apply within this process; internal/fleet makes one process enforce them for all. See
 // docs/adr/0008 and 0009.
 package admission
 
@@ -89,8 +90,8 @@ func (c *Controller) TryAcquire(req Request) *Permit {
 // Done ends a permit whose request was made.
 func (p *Permit) Done(r Result) { p.end(&r) }
 
-// Cancel ends a permit with which nothing was sent, or nothing was learnt of the receiver because
-// of a failure of our own.
+// Cancel ends a permit with which nothing was sent, or whose request showed nothing of the receiver
+// because of an internal fault.
 func (p *Permit) Cancel() { p.end(nil) }
 
 func (p *Permit) end(r *Result) {
@@ -128,8 +129,8 @@ func (c *Controller) Adopt(req Request, age, timeout time.Duration) *Permit {
 	return p
 }
 
-// Drop forgets the endpoints that which selects, because another controller admits the requests to them. Deliveries
-// that wait have to ask again.
+// Drop forgets the selected endpoints, because another controller admits the requests to them. Deliveries
+// that wait have to call Acquire again.
 func (c *Controller) Drop(which func(webhook.EndpointID) bool) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -146,9 +147,9 @@ func (c *Controller) Drop(which func(webhook.EndpointID) bool) {
 	}
 }
 
-// Reset closes an endpoint's circuit and forgets what was learnt of its answers and asked for by
-// its answers: it has another URL, or a person says that the receiver is healthy. Requests in
-// flight stay, and reservations, unless the circuit was expected to close long ago.
+// Reset closes an endpoint's circuit and forgets what its answers have shown and requested: it has
+// another URL, or a person says that the receiver is healthy. Requests in flight stay, and so do
+// reservations, unless the circuit was expected to close long ago.
 func (c *Controller) Reset(id webhook.EndpointID) {
 	c.look(id, func(e *endpoint, now time.Duration) {
 		before := e.breaker.state
@@ -164,8 +165,7 @@ func (c *Controller) Reset(id webhook.EndpointID) {
 
 // CloseCircuit is for a person who says that a receiver is healthy: a circuit that is open becomes
 // half open, and the next request is the probe. If that fails, the cooldown is that of a first
-// opening. at tells one such command from another: each is carried out once. False: nothing was to
-// be done.
+// opening. at identifies the command, which is carried out once. False: there was nothing to do.
 func (c *Controller) CloseCircuit(id webhook.EndpointID, at time.Time) (wasOpen bool) {
 	c.look(id, func(e *endpoint, now time.Duration) {
 		before := e.breaker.state
@@ -182,8 +182,8 @@ func (c *Controller) CloseCircuit(id webhook.EndpointID, at time.Time) (wasOpen 
 // without the scheme: "example.com:443". "" for a URL that is not usable, and where hosts are not
 // limited.
 //
-// Another port may be another service, and no answer of DNS says which names lead to one machine,
-// so nothing more is taken for the same.
+// Another port may be another service, and DNS does not show which names belong to one machine,
+// so no other hosts count as the same.
 func (c *Controller) HostOf(endpointURL string) string {
 	if c.config.MaxInFlightPerHost <= 0 {
 		return ""
@@ -214,7 +214,7 @@ func (c *Controller) lockFor(req *Request) (e *endpoint, now time.Duration) {
 	return e, now
 }
 
-// look calls f with what is remembered of an endpoint, if anything.
+// look calls f with an endpoint, if this controller knows it.
 func (c *Controller) look(id webhook.EndpointID, f func(e *endpoint, now time.Duration)) {
 	s := c.shard(id)
 	s.lock.Lock()
@@ -226,5 +226,5 @@ func (c *Controller) look(id webhook.EndpointID, f func(e *endpoint, now time.Du
 	}
 }
 
-// shard returns that of an endpoint; the last byte of an id is random.
+// shard returns the shard of an endpoint; the last byte of an id is random.
 func (c *Controller) shard(id webhook.EndpointID) *shard { return &c.shards[id[len(id)-1]%shards] }

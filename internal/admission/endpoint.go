@@ -28,8 +28,8 @@ type endpoint struct {
 	rate         rateLimit
 	breaker      breaker
 	reservations reservations
-	host         *host // nil where there is no limit
-	turn         turn  // at the host
+	host         *host     // nil where there is no limit
+	hostEntry    hostEntry // in the queue of the host
 
 	waiters  []*waiter // by their reservations
 	inside   int       // in Acquire, and will look at the endpoint again
@@ -83,7 +83,7 @@ func (e *endpoint) apply(now time.Duration, limits Limits) bool {
 func (e *endpoint) setHost(now time.Duration, h *host) {
 	e.invalidate(0)
 	if before := e.host; before != nil {
-		before.leave(&e.turn)
+		before.leave(&e.hostEntry)
 		before.endpoints--
 		e.host = nil
 		before.admitWaiters(now)
@@ -91,7 +91,7 @@ func (e *endpoint) setHost(now time.Duration, h *host) {
 	}
 	if h != nil {
 		h.endpoints++
-		e.host, e.turn = h, turn{contender: e}
+		e.host, e.hostEntry = h, hostEntry{contender: e}
 	}
 }
 
@@ -103,7 +103,7 @@ func (e *endpoint) hasHost(name string) bool {
 	return e.host.name == name
 }
 
-// learn takes in what an ended request tells about its receiver.
+// learn updates the endpoint with the result of a request.
 func (e *endpoint) learn(now time.Duration, f *activeRequest, r *Result) {
 	if r.Latency <= 0 {
 		r.Latency = now - f.start
@@ -131,14 +131,14 @@ func (e *endpoint) learn(now time.Duration, f *activeRequest, r *Result) {
 	}
 }
 
-// report tells the circuit breaker what became of a request.
+// report passes the result of a request to the circuit breaker.
 func (e *endpoint) report(now time.Duration, f *activeRequest, s signal, reason retry.Reason) {
 	before := e.breaker.state
 	e.breaker.report(now, f, s, reason)
 	e.followCircuit(now, before)
 }
 
-// followCircuit does what follows from a change of the circuit.
+// followCircuit adapts the rate and the reservations after a change of the circuit.
 func (e *endpoint) followCircuit(now time.Duration, before webhook.CircuitState) {
 	b := &e.breaker
 	if b.state == before {
@@ -246,13 +246,13 @@ func (e *endpoint) invalidate(before time.Duration) {
 // expire drops reservations of deliveries that did not come.
 func (e *endpoint) expire(now time.Duration) { e.reservations.expire(now - lateness) }
 
-// idle reports whether no delivery would miss anything if the endpoint were forgotten.
+// idle reports whether the endpoint can be forgotten without an effect on a delivery.
 func (e *endpoint) idle(now time.Duration) bool {
 	e.expire(now)
 	return len(e.slots.inFlight) == 0 && e.inside == 0 && len(e.reservations.all) == 0
 }
 
-// forgettable reports whether nothing was learnt of the endpoint that still matters.
+// forgettable reports whether the endpoint has no state that still matters.
 func (e *endpoint) forgettable(now time.Duration) bool {
 	return now >= e.blockedUntil && e.autoTimeout.empty(now) && (e.breaker.state == webhook.CircuitClosed || now > e.breaker.until+idleAfter)
 }

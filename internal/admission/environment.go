@@ -13,8 +13,8 @@ import (
 type Config struct {
 	// Now is the clock. Defaults to time.Now. Timers follow the real one.
 	Now func() time.Time
-	// MaxEndpoints is how many endpoints are remembered; above it, those that have been idle
-	// for longest are forgotten at once, in whatever state they are. Defaults to 100,000, which
+	// MaxEndpoints is how many endpoints are kept; above it, those that have been idle for
+	// longest are forgotten at once, in whatever state they are. Defaults to 100,000, which
 	// is about 100 MB; half as much again if all have automatic timeouts.
 	MaxEndpoints int
 	// MaxReserved is how many reservations there are in all. Defaults to 250,000, which is

@@ -9,8 +9,8 @@ import (
 const (
 	// failingStreak is how many requests in a row must have failed for an endpoint to be unhealthy.
 	failingStreak = 2
-	// releaseAhead is for how long what is released of a backlog lasts: a released delivery that
-	// is not admitted soon costs a timer, and comes for nothing when the receiver fails again.
+	// releaseAhead is for how long the released deliveries of a backlog last: a released delivery that
+	// is not admitted soon costs a timer, and is released in vain when the receiver fails again.
 	releaseAhead = 10 * time.Second
 )
 

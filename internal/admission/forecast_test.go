@@ -40,7 +40,7 @@ func TestUnhealthyByFailures(t *testing.T) {
 	}
 }
 
-// Nothing is known of an endpoint that is not remembered, and asking does not change that.
+// An unknown endpoint has the zero forecast, and a query does not add it.
 func TestForgottenIsNotUnhealthy(t *testing.T) {
 	t.Parallel()
 	clock := newClock()

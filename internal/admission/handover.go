@@ -7,8 +7,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// State is what a controller has learnt of an endpoint and another one must know that takes over: durations are from the moment
-// of Export.
+// State is the state of an endpoint that a controller hands over to another one. Durations count from Export.
 type State struct {
 	Request Request       // with the endpoint, its limits and its host
 	Age     time.Duration // since Export
@@ -35,7 +34,7 @@ type Ramp struct {
 	Base       float64
 }
 
-// Export returns the state of those of the endpoints that which selects that do not just answer.
+// Export returns the states of the selected endpoints, without those whose state is the initial one.
 func (c *Controller) Export(which func(webhook.EndpointID) bool) (all []State) {
 	for i := range c.shards {
 		c.each(i, func(e *endpoint, now time.Duration) {
@@ -73,7 +72,7 @@ func (e *endpoint) export(now time.Duration) State {
 	return s
 }
 
-// Import takes over what another controller has learnt of an endpoint. A probe that it has sent is repeated.
+// Import takes over the state that another controller has exported. A probe that it has sent is repeated.
 func (c *Controller) Import(s State) {
 	e, now := c.lockFor(&s.Request)
 	defer e.unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Health is how this process sees an endpoint, with times of Config.Now. The circuit of one that is not remembered is
+// Health is what this process observes of an endpoint, with times of Config.Now. For an unknown endpoint the circuit is
 // closed, and all else zero.
 func (c *Controller) Health(id webhook.EndpointID) webhook.Observation {
 	h := webhook.Observation{Circuit: webhook.CircuitClosed}
@@ -50,8 +50,8 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 	return h
 }
 
-// healthy reports whether there is nothing to tell of an endpoint but that it answers, or that
-// nothing was sent to it lately.
+// healthy reports whether an endpoint needs no attention: it answers, or nothing was sent to it
+// lately.
 func (e *endpoint) healthy(now time.Duration) bool {
 	until, _ := e.blocked(now)
 	if until > now || len(e.reservations.all) > 0 || e.rampingUp(now) {

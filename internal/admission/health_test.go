@@ -66,7 +66,7 @@ func TestEachUnhealthy(t *testing.T) {
 	hinted.PaceFor = time.Minute
 	for name, c := range map[string]struct {
 		make func(t *testing.T, ctl *Controller, req Request)
-		want func(t *testing.T, h webhook.Observation) // nil: it is well
+		want func(t *testing.T, h webhook.Observation) // nil: it is healthy
 	}{
 		"answers": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
@@ -299,7 +299,7 @@ func TestReservationsFit(t *testing.T) {
 }
 
 // 2,000 deliveries behind an endpoint that hangs: few requests and reservations, the rest is held, and
-// within an hour few come back for nothing.
+// within an hour few come back in vain.
 func TestHangingEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// pruneEvery is how often a host's queue is searched for endpoints that wait no more.
+	// pruneEvery is how often a host's queue is searched for endpoints that no longer wait.
 	pruneEvery = 10 * time.Millisecond
 	// searchEach is the time for each endpoint of a queue between two searches of it: searching
 	// takes about a hundredth of that, so it takes a small share of the time however long the
@@ -24,7 +24,7 @@ const (
 	slowInterval = shortPatience
 )
 
-// host is a semaphore that endpoints with the same host and port in their URLs share, by turns.
+// host is a semaphore that endpoints with the same host and port in their URLs share, round-robin.
 //
 // Endpoints that need a slot of the host stand in a queue, each once. A free slot goes to a
 // waiting delivery of the first that has one, and that endpoint goes to the end. A new delivery
@@ -38,24 +38,24 @@ type host struct {
 	limit     int
 	endpoints int // that have it in their URLs
 	inFlight  int
-	queue     []*turn // by their numbers
-	waiting   []*turn // those of the queue with a waiting delivery, and some that had one; by their numbers
+	queue     []*hostEntry // by their numbers
+	waiting   []*hostEntry // those of the queue with a waiting delivery, and some that had one; by their numbers
 	last      int     // number of an endpoint that joined
 	prunedAt  time.Duration
 
-	kept     *turn // what the last search of keptFor found
+	kept     *hostEntry // what the last search of keptFor found
 	searchAt time.Duration
 
 	since    time.Duration // when a slot became free last or, later, all were taken
 	interval time.Duration // smoothed, between two slots that become free while all are taken
 }
 
-// turn is an endpoint in the queue of its host.
-type turn struct {
+// hostEntry is an endpoint in the queue of its host.
+type hostEntry struct {
 	contender
 
 	queued bool
-	number int // of its place in the queue
+	number int // orders the queue
 	missed int // deliveries that came in vain since the last was admitted
 }
 
@@ -76,7 +76,7 @@ func (h *host) full() bool { return h != nil && h.inFlight >= h.limit }
 
 // add takes a slot, or reports that none is free. This is where max_in_flight_per_host is
 // enforced.
-func (h *host) add(now time.Duration, t *turn) bool {
+func (h *host) add(now time.Duration, t *hostEntry) bool {
 	if h == nil {
 		return true
 	}
@@ -110,7 +110,7 @@ func (h *host) remove(now, took time.Duration) {
 }
 
 // join puts an endpoint at the end of the queue, unless it is in it.
-func (h *host) join(t *turn) {
+func (h *host) join(t *hostEntry) {
 	if !t.queued {
 		t.queued = true
 		h.last++
@@ -123,7 +123,7 @@ func (h *host) join(t *turn) {
 }
 
 // leave takes an endpoint out of the queue.
-func (h *host) leave(t *turn) {
+func (h *host) leave(t *hostEntry) {
 	if h.kept == t {
 		h.kept = nil
 	}
@@ -139,8 +139,8 @@ func (h *host) leave(t *turn) {
 }
 
 // find returns an endpoint's index in a part of the queue, or where it would be.
-func find(part []*turn, t *turn) (i int, found bool) {
-	return slices.BinarySearchFunc(part, t.number, func(other *turn, number int) int { return other.number - number })
+func find(part []*hostEntry, t *hostEntry) (i int, found bool) {
+	return slices.BinarySearchFunc(part, t.number, func(other *hostEntry, number int) int { return other.number - number })
 }
 
 // prune drops endpoints that need no slot soon: no delivery came for their reservations, or they wait
@@ -152,12 +152,12 @@ func (h *host) prune(now time.Duration) {
 	h.prunedAt = now
 	within := h.soon(now)
 	before := len(h.queue)
-	h.queue = slices.DeleteFunc(h.queue, func(t *turn) bool {
+	h.queue = slices.DeleteFunc(h.queue, func(t *hostEntry) bool {
 		t.queued = t.needsSlot(now, within)
 		return !t.queued
 	})
 	if len(h.queue) < before {
-		h.waiting = slices.DeleteFunc(h.waiting, func(t *turn) bool { return !t.queued })
+		h.waiting = slices.DeleteFunc(h.waiting, func(t *hostEntry) bool { return !t.queued })
 		h.admitWaiters(now) // a slot that was kept
 	}
 }
@@ -170,7 +170,7 @@ func (h *host) soon(now time.Duration) time.Duration {
 	return minDeferral + 2*time.Duration(len(h.queue))*h.freeInterval(now)
 }
 
-// admitWaiters gives the free slots to waiting deliveries, by turns.
+// admitWaiters gives the free slots to waiting deliveries, in the order of the queue.
 func (h *host) admitWaiters(now time.Duration) {
 	for i := 0; i < len(h.waiting) && !h.full(); {
 		switch t := h.waiting[i]; {
@@ -185,7 +185,7 @@ func (h *host) admitWaiters(now time.Duration) {
 }
 
 // mayTake reports whether an endpoint of the queue may take a slot now.
-func (h *host) mayTake(now time.Duration, t *turn) bool {
+func (h *host) mayTake(now time.Duration, t *hostEntry) bool {
 	if h == nil {
 		return true
 	}
@@ -199,11 +199,11 @@ func (h *host) mayTake(now time.Duration, t *turn) bool {
 // keptFor returns the endpoint for which one slot is kept; nil: none is. It is the first of the
 // queue whose deliveries came in vain, if another is about to come. Where slots become free often, a
 // delivery gets one while it waits.
-func (h *host) keptFor(now time.Duration) *turn {
+func (h *host) keptFor(now time.Duration) *hostEntry {
 	if h.freeInterval(now) <= slowInterval {
 		return nil
 	}
-	keeps := func(t *turn) bool { return t.missed >= missesToKeep && t.needsSlot(now, lateness) }
+	keeps := func(t *hostEntry) bool { return t.missed >= missesToKeep && t.needsSlot(now, lateness) }
 	if now >= h.searchAt {
 		h.kept, h.searchAt = nil, now+h.searchTime()
 		if i := slices.IndexFunc(h.queue, keeps); i >= 0 {
@@ -217,10 +217,10 @@ func (h *host) keptFor(now time.Duration) *turn {
 }
 
 // open reports whether a new delivery of an endpoint may be admitted at once.
-func (h *host) open(t *turn) bool { return h == nil || h.inFlight+h.others(t) < h.limit }
+func (h *host) open(t *hostEntry) bool { return h == nil || h.inFlight+h.others(t) < h.limit }
 
 // others is how many other endpoints are in the queue.
-func (h *host) others(t *turn) int {
+func (h *host) others(t *hostEntry) int {
 	if t.queued {
 		return len(h.queue) - 1
 	}
@@ -249,17 +249,17 @@ func (h *host) freeInterval(now time.Duration) time.Duration {
 	return max(interval, 1)
 }
 
-// turnAt is when a new delivery of an endpoint has its turn: after one of each other endpoint.
-func (h *host) turnAt(now time.Duration, t *turn) time.Duration {
+// slotForNew is when a new delivery of an endpoint is likely to get a slot: after one of each other endpoint.
+func (h *host) slotForNew(now time.Duration, t *hostEntry) time.Duration {
 	if h.open(t) {
 		return now
 	}
 	return h.nextFree(now) + time.Duration(h.others(t))*h.freeInterval(now)
 }
 
-// turnAgain is when an endpoint has its turn whose delivery came in vain: after the endpoints
-// before it in the queue.
-func (h *host) turnAgain(now time.Duration, t *turn) time.Duration {
+// slotForQueued is when an endpoint whose delivery came in vain is likely to get a slot: after the
+// endpoints before it in the queue.
+func (h *host) slotForQueued(now time.Duration, t *hostEntry) time.Duration {
 	if h == nil || !t.queued {
 		return now
 	}
@@ -268,8 +268,8 @@ func (h *host) turnAgain(now time.Duration, t *turn) time.Duration {
 }
 
 // share is how far apart the requests of one endpoint are to be, so that each endpoint of the
-// queue gets as many, if slots become free at an interval; 0: as it likes.
-func (h *host) share(interval time.Duration, t *turn) time.Duration {
+// queue gets as many, if slots become free at an interval; 0: there is no limit.
+func (h *host) share(interval time.Duration, t *hostEntry) time.Duration {
 	if h == nil || !t.queued && h.open(t) {
 		return 0
 	}

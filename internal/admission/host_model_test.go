@@ -67,7 +67,7 @@ func (h *hostModel) check(inFlight map[string]int) {
 			leading[e.host]++
 			e.checkWaiters(h)
 			require.Same(h, e.host, ctl.hosts[e.host.name])
-			require.False(h, e.overdue(now) && e.host.mayTake(now, &e.turn), "a delivery waits although it could be admitted")
+			require.False(h, e.overdue(now) && e.host.mayTake(now, &e.hostEntry), "a delivery waits although it could be admitted")
 		}
 	}
 	for name, known := range ctl.hosts {
@@ -75,7 +75,7 @@ func (h *hostModel) check(inFlight map[string]int) {
 		require.Equal(h, inFlight[name], known.inFlight)
 		require.Equal(h, leading[known], known.endpoints)
 		require.Positive(h, known.inFlight+known.endpoints, "it is not needed")
-		var waiting []*turn
+		var waiting []*hostEntry
 		for _, q := range known.queue {
 			if _, listed := find(known.waiting, q); listed {
 				waiting = append(waiting, q)
@@ -84,7 +84,7 @@ func (h *hostModel) check(inFlight map[string]int) {
 			}
 		}
 		require.True(h, slices.Equal(waiting, known.waiting), "each of the queue, and once")
-		seen := map[*turn]bool{}
+		seen := map[*hostEntry]bool{}
 		for _, q := range known.queue {
 			require.True(h, q.queued && q.contender.(*endpoint).host == known && !seen[q], "each once")
 			seen[q] = true
@@ -108,7 +108,7 @@ func (h *hostModel) pick() *model {
 }
 
 // The invariants of hosts, whatever happens in whatever order at whichever endpoint: never more in
-// flight than allowed, no delivery waits beside a free slot, endpoints move to another host while
+// flight than allowed, no delivery waits while a slot is free, endpoints move to another host while
 // requests are in flight, circuits open and are probed; at last all deliveries have been admitted, and
 // nothing is left.
 func TestHostModel(t *testing.T) {

@@ -235,7 +235,7 @@ func TestProbeWaitsForTheHost(t *testing.T) {
 	})
 }
 
-// A delivery that comes before the receiver wants requests again does not wait for a slot of the host: it
+// A delivery that comes while the receiver has asked for no requests does not wait for a slot of the host: it
 // would be admitted when that is free.
 func TestBlockedAtABusyHost(t *testing.T) {
 	t.Parallel()
@@ -284,9 +284,9 @@ func TestQuickAtAHost(t *testing.T) {
 				}
 				busy := admit(t, ctl, at("a.test:443"))
 				elapse(c.stall)
-				turn := ctl.Forecast(req.Endpoint).Wait
-				require.Greater(t, turn, shortPatience)
-				require.Less(t, turn, longPatience)
+				wait := ctl.Forecast(req.Endpoint).Wait
+				require.Greater(t, wait, shortPatience)
+				require.Less(t, wait, longPatience)
 				entered := make(chan kind)
 				go func() {
 					decision := ctl.Acquire(t.Context(), another(req))
@@ -305,7 +305,7 @@ func TestQuickAtAHost(t *testing.T) {
 	}
 }
 
-// At a host that hangs, a delivery that could be the probe is not told to come again and again.
+// At a host that hangs, a delivery that could be the probe does not come back again and again.
 func TestProbeOfAHangingHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

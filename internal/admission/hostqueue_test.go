@@ -62,17 +62,17 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 		permit.Done(delivered(2 * time.Second))
 	}
 	busy := admit(t, ctl, at("a.test:443"))
-	var told []Request
-	var turns []time.Time
+	var deferred []Request
+	var times []time.Time
 	for range 5 {
 		req := at("a.test:443")
 		decision := ctl.Acquire(t.Context(), req)
 		require.Equal(t, Decision{Until: decision.Until, Wait: decision.Until.Sub(clock.Time), Reason: webhook.ReasonHost}, decision)
 		require.True(t, decision.Deferred())
-		told, turns = append(told, req), append(turns, decision.Until)
+		deferred, times = append(deferred, req), append(times, decision.Until)
 	}
-	for i := 1; i < len(turns); i++ {
-		require.InDelta(t, 2, turns[i].Sub(turns[i-1]).Seconds(), 0.2, "one after the other")
+	for i := 1; i < len(times); i++ {
+		require.InDelta(t, 2, times[i].Sub(times[i-1]).Seconds(), 0.2, "one after the other")
 	}
 	clock.advance(2 * time.Second)
 	busy.Done(delivered(2 * time.Second))
@@ -80,9 +80,9 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	decision := ctl.Acquire(t.Context(), later)
 	permit := decision.Permit
 	require.Nil(t, permit, "the slot is free, but not for it")
-	require.False(t, decision.Until.Before(turns[4]))
-	for i, req := range told {
-		clock.Time = turns[i]
+	require.False(t, decision.Until.Before(times[4]))
+	for i, req := range deferred {
+		clock.Time = times[i]
 		permit := admit(t, ctl, req)
 		clock.advance(1900 * time.Millisecond)
 		permit.Done(delivered(1900 * time.Millisecond))
@@ -93,13 +93,13 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	// Once all wait, the reservations of one endpoint are a round apart.
 	busy = admit(t, ctl, at("a.test:443"))
 	for range 3 {
-		for i, req := range told {
+		for i, req := range deferred {
 			decision := ctl.Acquire(t.Context(), another(req))
 			require.True(t, decision.Deferred())
-			if !turns[i].Before(clock.Time) {
-				require.GreaterOrEqual(t, decision.Until.Sub(turns[i]), 8*time.Second)
+			if !times[i].Before(clock.Time) {
+				require.GreaterOrEqual(t, decision.Until.Sub(times[i]), 8*time.Second)
 			}
-			turns[i] = decision.Until
+			times[i] = decision.Until
 		}
 	}
 	busy.Cancel()
@@ -130,10 +130,10 @@ func TestNeedsSlot(t *testing.T) {
 		e.reservations.add(time.Second, req.Delivery)
 		c.change(e)
 		require.Equal(t, c.want, e.needsSlot(0, minDeferral), name)
-		h.join(&e.turn)
+		h.join(&e.hostEntry)
 		h.prunedAt = -pruneEvery
 		h.prune(0)
-		require.Equal(t, c.want, e.turn.queued, name)
+		require.Equal(t, c.want, e.hostEntry.queued, name)
 	}
 }
 
@@ -174,29 +174,29 @@ func (c *contending) admitFirst(time.Duration) bool {
 
 // setupHost makes a host with so many free slots and endpoints in its queue, and returns in which order
 // they are admitted.
-func setupHost(free int, interval time.Duration, all ...*contending) (h *host, turns []*turn, order *[]*contending) {
+func setupHost(free int, interval time.Duration, all ...*contending) (h *host, entries []*hostEntry, order *[]*contending) {
 	h, order = &host{limit: 10, inFlight: 10 - free, interval: interval}, new([]*contending)
 	for _, c := range all {
-		t := &turn{contender: c}
+		t := &hostEntry{contender: c}
 		c.admitted = func(c *contending) {
 			*order = append(*order, c)
 			h.add(0, t)
 		}
 		h.join(t)
-		turns = append(turns, t)
+		entries = append(entries, t)
 	}
-	return h, turns, order
+	return h, entries, order
 }
 
-// A host's slots go to its endpoints by turns, as many as are free.
+// A host's slots go to its endpoints round-robin, as many as are free.
 func TestHostTurns(t *testing.T) {
 	t.Parallel()
 	a, b, c := &contending{waiting: 3, due: never}, &contending{waiting: 1, due: never}, &contending{waiting: 2, due: never}
-	h, turns, order := setupHost(5, time.Second, a, b, c)
+	h, entries, order := setupHost(5, time.Second, a, b, c)
 	h.admitWaiters(0)
 	require.Equal(t, []*contending{a, b, c, a, c}, *order)
 	require.True(t, h.full())
-	require.False(t, h.add(0, turns[0]), "all slots are taken")
+	require.False(t, h.add(0, entries[0]), "all slots are taken")
 	require.Equal(t, 10, h.inFlight)
 	h.remove(0, time.Second)
 	require.Len(t, *order, 6)
@@ -225,18 +225,18 @@ func TestHostKeepsASlot(t *testing.T) {
 		"it is gone for now": {1, time.Second, 2, never, 1},
 	} {
 		away, here := &contending{due: c.due}, &contending{waiting: 2, due: never}
-		h, turns, order := setupHost(c.free, c.interval, away, here)
-		turns[0].missed = c.missed
+		h, entries, order := setupHost(c.free, c.interval, away, here)
+		entries[0].missed = c.missed
 		h.admitWaiters(0)
 		require.Len(t, *order, c.admitted, name)
 		if c.free == 0 || c.admitted >= c.free {
 			continue
 		}
 		away.waiting = 1
-		h.join(turns[0])
+		h.join(entries[0])
 		h.admitWaiters(0)
 		require.Same(t, away, (*order)[c.admitted], "%s: it came", name)
-		require.Zero(t, turns[0].missed)
+		require.Zero(t, entries[0].missed)
 	}
 }
 
@@ -251,9 +251,9 @@ func TestHostWorkIsBounded(t *testing.T) {
 		}
 		here := all[endpoints/2]
 		here.waiting = requests
-		h, turns, order := setupHost(0, time.Second, all...)
-		for _, turn := range turns {
-			turn.missed = missesToKeep // none is about to come: the search for the one to keep a slot for finds nothing
+		h, entries, order := setupHost(0, time.Second, all...)
+		for _, entry := range entries {
+			entry.missed = missesToKeep // none is about to come: the search for the one to keep a slot for finds nothing
 		}
 		looked = 0
 		for i := range requests {
@@ -313,7 +313,7 @@ func TestMissedBecauseOfTheHost(t *testing.T) {
 			e.lock.Lock()
 			defer e.lock.Unlock()
 			e.reserveAgain(ctl.now(), &req)
-			require.Equal(t, c.missed, e.turn.missed)
+			require.Equal(t, c.missed, e.hostEntry.missed)
 		})
 	}
 }

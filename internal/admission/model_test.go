@@ -80,7 +80,7 @@ func (m *model) settle() {
 					m.counts = append(m.counts, d.returns)
 				}
 			case isDeferred:
-				if !a.Until.Equal(d.until) { // else it came early, for nothing
+				if !a.Until.Equal(d.until) { // else it came early, in vain
 					require.GreaterOrEqual(m, a.Until.Sub(a.at), minDeferral, "less is not worth a timer")
 				}
 				d.until = a.Until
@@ -187,7 +187,7 @@ func (m *model) try() {
 	m.admitted = append(m.admitted, time.Now())
 }
 
-// rest lets a deferred delivery come to rest.
+// rest lets a deferred delivery end.
 func (m *model) rest() {
 	d := m.pick(m.due(time.Hour))
 	delete(m.deferred, d.id)

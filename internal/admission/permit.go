@@ -74,7 +74,7 @@ func (e *endpoint) admitAtOnce(now time.Duration, req *Request) *Permit {
 // the probe.
 func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
 	p := &Permit{endpoint: e, host: e.host, activeRequest: activeRequest{start: now, timeout: e.timeout(now, retries), epoch: e.breaker.epoch}}
-	if e.host.full() || !e.slots.add(&p.activeRequest) || !e.host.add(now, &e.turn) {
+	if e.host.full() || !e.slots.add(&p.activeRequest) || !e.host.add(now, &e.hostEntry) {
 		return nil
 	}
 	if before := e.breaker.state; before != webhook.CircuitClosed {
@@ -85,7 +85,7 @@ func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
 	return p
 }
 
-// finish takes a request out of flight and learns from its result, if there is one.
+// finish ends a request and updates the endpoint with its result, if there is one.
 func (e *endpoint) finish(now time.Duration, p *Permit, r *Result) {
 	p.ended = true
 	e.slots.remove(&p.activeRequest)

@@ -23,7 +23,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		"timeout_headers": failure, "timeout_body": failure, "timeout_total": failure, "denied_address": nothing, "unknown": nothing,
 		"token_refused": nothing, "token_unavailable": nothing,
 	}
-	told := func(r Result) string {
+	signals := func(r Result) string {
 		return map[signal]string{signalSuccess: success, signalFailure: failure, signalNone: nothing}[r.signal()]
 	}
 	seen := map[retry.Reason]bool{}
@@ -32,7 +32,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		r := ResultOf(outcome, 3, time.Second)
 		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
 		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.BreakerFailure, TimedOut: late}, r)
-		require.Equal(t, want[outcome.Reason], told(r), outcome.Reason)
+		require.Equal(t, want[outcome.Reason], signals(r), outcome.Reason)
 		seen[outcome.Reason] = true
 	}
 	require.Len(t, seen, len(want))
@@ -42,11 +42,11 @@ func TestResultOfEveryReason(t *testing.T) {
 		if status < 200 || status >= 500 || status == 429 {
 			expected = failure
 		}
-		require.Equal(t, expected, told(r), status)
+		require.Equal(t, expected, signals(r), status)
 		require.Equal(t, status >= 200 && status < 300, r.Delivered)
 	}
 	// A payload that could not be sent says nothing of the receiver.
-	require.Equal(t, nothing, told(ResultOf(retry.Outcome{Reason: retry.ReasonPayloadCorrupt}, 1, 0)))
+	require.Equal(t, nothing, signals(ResultOf(retry.Outcome{Reason: retry.ReasonPayloadCorrupt}, 1, 0)))
 }
 
 // Retry-After defers the endpoint with a 429 only; a rate-limit hint paces it with any status.

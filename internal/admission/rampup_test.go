@@ -158,8 +158,8 @@ func TestLateDuringRampUp(t *testing.T) {
 					go enter(late)
 					synctest.Wait()
 				}
-				turn := ctl.Forecast(req.Endpoint).Wait
-				require.Greater(t, turn, 140*time.Millisecond, "a new delivery is admitted after the five that wait")
+				wait := ctl.Forecast(req.Endpoint).Wait
+				require.Greater(t, wait, 140*time.Millisecond, "a new delivery is admitted after the five that wait")
 				elapse(130 * time.Millisecond) // where nothing is in the way, all have gone
 				go enter(another(req))
 				elapse(time.Second)

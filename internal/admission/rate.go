@@ -66,7 +66,7 @@ func (r *rateLimit) measured(now time.Duration) float64 {
 	return r.sent * math.Exp(-float64(now-r.sentAt)/float64(rateMemory)) / share
 }
 
-// remember notes the rate before an outage, unless the ramp-up after an earlier one goes on.
+// remember keeps the rate before an outage, unless the ramp-up after an earlier one goes on.
 func (r *rateLimit) remember(now time.Duration) {
 	if !r.ramp.active {
 		r.earlier = r.measured(now)

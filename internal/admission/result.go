@@ -7,7 +7,7 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// Result is what became of a request.
+// Result is the result of a request.
 type Result struct {
 	Latency        time.Duration
 	Number         int          // of the attempt; from 2 on it is a retry
@@ -17,16 +17,16 @@ type Result struct {
 	BreakerFailure bool // the circuit breaker counts it as a failure
 	TimedOut       bool // there was a connection, and no complete answer in time
 
-	// DeferFor is for how long the receiver wants no requests (Retry-After with 429); 0: it did
-	// not say. PaceFor is how long it takes until its rate limit, of which nothing remains, is
-	// reset. Of both, an hour counts at most.
+	// DeferFor is for how long the receiver has asked for no requests (Retry-After with 429); 0: it
+	// has not asked. PaceFor is the time until its exhausted rate limit is reset. Of both, an hour
+	// counts at most.
 	DeferFor, PaceFor time.Duration
 }
 
 // ResultOf returns the result that an attempt's outcome stands for.
 //
-// Retry-After defers the endpoint only with a 429: with another status it says when this
-// delivery is welcome, not that others are not.
+// Retry-After defers the endpoint only with a 429: with another status it applies to this delivery
+// alone.
 func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
 	r := Result{
 		Latency: latency, Number: number, Reason: outcome.Reason,
@@ -43,12 +43,12 @@ func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
 }
 
 // timedOut reports whether a receiver that accepted the connection did not answer in time. One
-// that does not accept it is not slow but away: a longer timeout would only be wasted on it.
+// that does not accept it is unreachable, not slow: a longer timeout would not help.
 func timedOut(reason retry.Reason) bool {
 	return reason == retry.ReasonTimeoutTLS || reason == retry.ReasonTimeoutHeaders || reason == retry.ReasonTimeoutBody
 }
 
-// signal is what a result tells the circuit breaker.
+// signal is what a result means for the circuit breaker.
 type signal uint8
 
 const (

@@ -39,12 +39,12 @@ const (
 )
 
 // quick reports whether the endpoint, by the requests that have ended, answers at once and takes
-// many. When its slots seem to become free slowly, then that is because this process was busy for
-// a moment: a durable timer would take longer than the wait.
+// many. If its slots seem to become free slowly, this process was busy for a moment: a durable
+// timer would take longer than the wait.
 func (e *endpoint) quick() bool {
 	s := &e.slots
 	return s.known && s.latency <= min(quickLatency, quickInterval*time.Duration(s.limit)) &&
-		e.rate.interval <= quickInterval && (e.host == nil || e.host.share(e.host.interval, &e.turn) <= quickInterval) &&
+		e.rate.interval <= quickInterval && (e.host == nil || e.host.share(e.host.interval, &e.hostEntry) <= quickInterval) &&
 		!e.rate.ramp.active && e.recent.failureStreak == 0
 }
 
@@ -71,15 +71,15 @@ func (e *endpoint) mayWait() int {
 func (e *endpoint) mayReserve() int {
 	switch {
 	case e.breaker.relapsed():
-		return alwaysReserved // those that came back for nothing would do so again and again
+		return alwaysReserved // more would come back in vain again and again
 	case !e.slots.known:
 		return max(unknownReserved, 4*e.slots.limit)
 	}
 	return maxReserved
 }
 
-// reach is how far ahead a delivery may get a reservation. After a relapse trust has to grow
-// first: were the circuit to open again, all that have one would come for nothing.
+// reach is how far ahead a delivery may get a reservation. After a relapse it grows slowly: if the
+// circuit opened again, all deliveries with a reservation would come back in vain.
 func (e *endpoint) reach(now time.Duration, released bool) time.Duration {
 	reach := horizonFirst
 	if released {
@@ -95,7 +95,7 @@ func (e *endpoint) reach(now time.Duration, released bool) time.Duration {
 func (e *endpoint) pacing(now time.Duration) pacing {
 	interval, reason := e.slots.interval(now), webhook.ReasonInFlight
 	if e.host != nil {
-		if share := e.host.share(e.host.freeInterval(now), &e.turn); share > interval {
+		if share := e.host.share(e.host.freeInterval(now), &e.hostEntry); share > interval {
 			interval, reason = share, webhook.ReasonHost
 		}
 	}
@@ -105,7 +105,7 @@ func (e *endpoint) pacing(now time.Duration) pacing {
 // admissible reports whether a new delivery is admitted at once, and none waits.
 func (e *endpoint) admissible(now time.Duration) bool {
 	return len(e.reservations.all) == 0 && !e.slots.full() && e.breaker.state == webhook.CircuitClosed &&
-		e.blockedUntil <= now && e.rate.conforms(now) && e.host.open(&e.turn)
+		e.blockedUntil <= now && e.rate.conforms(now) && e.host.open(&e.hostEntry)
 }
 
 // earliest is when a new delivery may be admitted, and why not sooner; now means at once.
@@ -123,8 +123,8 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, string) {
 	} else if p.slots >= p.interval(now) {
 		reason = p.reason
 	}
-	if turn := e.host.turnAt(now, &e.turn); turn > from {
-		from, reason = turn, webhook.ReasonHost
+	if slot := e.host.slotForNew(now, &e.hostEntry); slot > from {
+		from, reason = slot, webhook.ReasonHost
 	}
 	if n := len(e.waiters); n > 0 {
 		from = max(from, e.waiters[n-1].at)

@@ -97,7 +97,7 @@ func rateOf(c *Controller, id webhook.EndpointID, limits Limits) float64 {
 	return rate
 }
 
-// queue is what the admission knows of an endpoint and does not tell.
+// queue is internal state of an endpoint.
 type queue struct {
 	waiting, reserved int
 	recent, earlier   float64 // rates: now, and before the last outage

@@ -9,7 +9,7 @@ import (
 
 const (
 	shards = 128 // each with a lock of its own, unless hosts are limited
-	// idleAfter is how long an endpoint is remembered that has nothing to do.
+	// idleAfter is how long an idle endpoint is kept.
 	idleAfter = 5 * time.Minute
 )
 
@@ -18,7 +18,7 @@ type shard struct {
 	env       *environment
 	lock      *lock
 	own       lock
-	size      int // how many endpoints it remembers
+	size      int // how many endpoints it keeps
 	endpoints map[webhook.EndpointID]*endpoint
 	byUse     list.List // of endpoints, those that have not been used for longest in front
 }

@@ -54,7 +54,7 @@ func (a *autoTimeout) sum(now time.Duration) (steps [autoSteps]uint64, n uint64)
 	return steps, n
 }
 
-// empty reports whether no latency is remembered; nil is empty.
+// empty reports whether there is no latency; nil is empty.
 func (a *autoTimeout) empty(now time.Duration) bool {
 	if a == nil {
 		return true

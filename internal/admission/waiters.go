@@ -63,8 +63,8 @@ func (e *endpoint) admitWaiters(now time.Duration) {
 		}
 		return
 	}
-	if e.turn.queued || e.ready(now) {
-		e.host.join(&e.turn)
+	if e.hostEntry.queued || e.ready(now) {
+		e.host.join(&e.hostEntry)
 	}
 	e.host.admitWaiters(now)
 }

@@ -98,7 +98,7 @@ func (a *App) registerGauges() {
 	if a.admission != nil {
 		a.metrics.Register(admissionGauges(a.admission))
 		a.metrics.Gauge("everpost_worker_running", "1 while the Temporal worker of this process runs.", func() float64 { return truth(a.working.Load()) })
-		a.metrics.Gauge("everpost_attempts_running", "Attempts that this process is making, from the first check to the record.",
+		a.metrics.Gauge("everpost_attempts_running", "Attempts that this process is making, from the first check to the recording of the outcome.",
 			func() float64 { return float64(a.runningAttempts()) })
 	}
 	a.metrics.Gauge("everpost_clock_offset_seconds", "How far this process's clock is ahead of PostgreSQL's, which counts.",

@@ -301,7 +301,7 @@ func TestDemoIsSetUpOnce(t *testing.T) {
 	require.Equal(t, "http://127.0.0.1:2/demo", again.URL)
 }
 
-// Keys are made and looked after without the API; the last word has the record.
+// Keys are made and revoked without the API; the store is authoritative.
 func TestKeyRing(t *testing.T) {
 	t.Parallel()
 	o := options(t, postgrestest.New(t))

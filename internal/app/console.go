@@ -21,7 +21,7 @@ func (a *App) consoleLinks() api.ConsoleLinks {
 	return a.store.Sessions
 }
 
-// withConsole returns the handler of the API with the console beside it, and what ends the console's
+// withConsole returns a handler of the API and the console, and what ends the console's
 // streams when the server stops.
 func (a *App) withConsole(server *api.Server) (handler http.Handler, end func()) {
 	handler, end = server.Handler(), func() {}

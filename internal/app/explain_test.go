@@ -212,7 +212,7 @@ func TestHealthNamesTheLastFailureOnRecord(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t)
 	path := "/endpoints/" + r.endpoint + "/health"
-	require.Equal(t, "Active; no trouble is known; nothing waits.", r.ok(t, http.StatusOK, "GET", path, "")["summary"])
+	require.Equal(t, "Active; no failure on record; nothing waits.", r.ok(t, http.StatusOK, "GET", path, "")["summary"])
 	failed := func(state webhook.State, reason retry.Reason, ago time.Duration) {
 		step := r.posted(t)
 		step.State, step.Attempts, step.RunAttempts = state, 1, 1

@@ -78,7 +78,7 @@ func (a *App) checkKeys(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("EVERPOST_KEK_OLD_FILES: the key that encrypts %s is not known; add it there, to EVERPOST_KEK_OLD, "+
-		"or as Vault's with EVERPOST_KEK_VAULT_OLD (if it is lost for good, name its id in EVERPOST_KEK_LOST)", missing)
+		"or as Vault's with EVERPOST_KEK_VAULT_OLD (if it is permanently lost, name its id in EVERPOST_KEK_LOST)", missing)
 }
 
 // usesOf describes what is encrypted with the keys that match, "" for nothing.

@@ -63,7 +63,7 @@ func TestKeyServiceInReadyz(t *testing.T) {
 	}
 }
 
-// A process does not start without a key that the record needs.
+// A process does not start without a key that stored secrets need.
 func TestUnknownKeyIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	database := postgrestest.New(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// process is a running process whose workers tell of their endpoints at once.
+// process is a running process whose workers share the health of their endpoints at once.
 func process(t *testing.T, o Options) *App {
 	t.Helper()
 	o.shareHealthEvery = 5 * time.Millisecond
@@ -74,7 +74,7 @@ func TestHealthIsShared(t *testing.T) {
 		return answer
 	}
 	circuit := func(a *App) any { return health(a)["circuit"].(map[string]any)["state"] }
-	require.Equal(t, "Active; no trouble is known; nothing waits.", health(alone)["summary"])
+	require.Equal(t, "Active; no failure on record; nothing waits.", health(alone)["summary"])
 
 	temporal := newFrontend(t)
 	o := options(t, database)
@@ -104,10 +104,10 @@ func TestHealthIsShared(t *testing.T) {
 	require.Equal(t, 3, both.seen(t, id).Failed, "not its own shared observation again")
 	require.Eventually(t, func() bool { return circuit(alone) == "closed" }, 20*time.Second, 5*time.Millisecond)
 
-	// A process that ends takes with it what it has said.
+	// What a process has shared ends with it.
 	both.Stop()
 	worker.Stop()
-	require.Equal(t, "Active; no trouble is known; nothing waits.", health(alone)["summary"])
+	require.Equal(t, "Active; no failure on record; nothing waits.", health(alone)["summary"])
 	var n int
 	require.NoError(t, alone.store.Pool().QueryRow(t.Context(), `select count(*) from endpoint_health`).Scan(&n))
 	require.Zero(t, n)
@@ -160,7 +160,7 @@ func parse(t *testing.T, id string) webhook.EndpointID {
 	return parsed
 }
 
-// seen is an endpoint as a process sees it, by itself and by what others tell.
+// seen is an endpoint as a process sees it, by itself and by what others share.
 func (a *App) seen(t *testing.T, id string) webhook.Observation {
 	t.Helper()
 	h, err := a.health.Health(t.Context(), "acme", parse(t, id))

@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/egress"
 )
 
-// Receivers of an authority in EVERPOST_CA_FILE are trusted, beside those of the system.
+// Receivers of an authority in EVERPOST_CA_FILE are trusted, in addition to those of the system.
 func TestOwnAuthority(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -74,7 +74,7 @@ func eventually(t *testing.T, list func() []string) []string {
 }
 
 // R11: a request that the API has accepted is carried through by all that comes after
-// it: stored, and started at Temporal, before the worker takes leave; the writers end
+// it: stored, and started at Temporal, before the worker stops; the writers end
 // before the connection to Temporal. Meanwhile the process says that it is stopping.
 func TestR11OrderOfStopping(t *testing.T) {
 	t.Parallel()

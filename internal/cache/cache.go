@@ -178,7 +178,7 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, f *fill[V], since time.Tim
 	close(f.done)
 }
 
-// Forget makes every later Get of the key read it anew.
+// Forget makes every later Get of the key read it again.
 func (c *Cache[K, V]) Forget(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -50,7 +50,7 @@ type Commands struct {
 	SetupTemporal SetupTemporalCommand `cmd:"" help:"Create Everpost's namespace and search attributes in Temporal."`
 	Doctor        DoctorCommand        `cmd:"" help:"Check an installation, and say how to fix what is wrong."`
 
-	Explain     ExplainCommand     `cmd:"" help:"Explain how a delivery, an event or an endpoint is doing, by its id."`
+	Explain     ExplainCommand     `cmd:"" help:"Explain the state of a delivery, an event or an endpoint, by its id."`
 	Send        SendCommand        `cmd:"" help:"Post an event."`
 	Events      EventsCommand      `cmd:"" help:"Show events."`
 	Deliveries  DeliveriesCommand  `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`
@@ -60,7 +60,7 @@ type Commands struct {
 	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
 	Stats       StatsCommand       `cmd:"" help:"Show attempts, ends and latencies by minute or hour."`
 	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
-	MCP         MCPCommand         `cmd:"" help:"Let an agent look at deliveries: a server of the Model Context Protocol." name:"mcp"`
+	MCP         MCPCommand         `cmd:"" help:"Serve the Model Context Protocol, for agents that look at deliveries." name:"mcp"`
 	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`
 
 	Completion completion.ScriptCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`

@@ -17,10 +17,10 @@ func TestEndpointsHealth(t *testing.T) {
 	b := setup(t)
 	id := b.endpoint()
 	require.Equal(t, [][]string{
-		{"Active; no trouble is known; nothing waits."}, nil, {"code", "endpoint_idle"}, {"state", "active"}, {"circuit", "closed"},
+		{"Active; no failure on record; nothing waits."}, nil, {"code", "endpoint_idle"}, {"state", "active"}, {"circuit", "closed"},
 		{"rate", "10000 requests per second"}, {"timeout", "15s"},
 		{"latency", "-"}, {"delivered, 15 min", "-"}, {"retries per first attempt", "-"}, {"in a row", "0 delivered, 0 failed"}, {"in flight", "0"},
-		{"waiting", "0 (0 for a retry, 0 for their turn)"}, {"scheduled", "0"}, {"held", "0"},
+		{"waiting", "0 (0 for a retry, 0 for admission)"}, {"scheduled", "0"}, {"held", "0"},
 	}, rows(t, b.ok("endpoints", "health", id)))
 
 	endpoint, err := webhook.ParseEndpointID(id)
@@ -40,7 +40,7 @@ func TestEndpointsHealth(t *testing.T) {
 		{"circuit", "open (14 of 20 requests failed, the last with http_503)"}, {"circuit since", since.Format(time.DateTime)},
 		{"next probe", since.Add(time.Hour).Format(time.DateTime)}, {"deferred until", since.Add(30*time.Minute).Format(time.DateTime) + " (retry_after)"},
 		{"rate", "0 requests per second"}, {"latency", "41 ms"}, {"delivered, 15 min", "30.0 %"}, {"retries per first attempt", "1.00"},
-		{"in a row", "0 delivered, 14 failed"}, {"waiting", "1 (1 for a retry, 0 for their turn)"},
+		{"in a row", "0 delivered, 14 failed"}, {"waiting", "1 (1 for a retry, 0 for admission)"},
 	} {
 		require.Contains(t, rows(t, shown), row)
 	}

@@ -19,7 +19,7 @@ type EventsCommand struct {
 	Get     EventsGetCommand     `cmd:"" help:"Show an event and the state of its deliveries."`
 	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, byte for byte."`
 
-	ErasePayload EventsErasePayloadCommand `cmd:"" help:"Erase the payload of an event, or of the events with certain external ids, for good."`
+	ErasePayload EventsErasePayloadCommand `cmd:"" help:"Erase the payload of an event, or of the events with certain external ids, permanently."`
 }
 
 // EventsListCommand lists events.

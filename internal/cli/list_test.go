@@ -248,7 +248,7 @@ func TestExplain(t *testing.T) {
 	none, _ := b.send("user.created")
 	shown = b.ok("explain", none)
 	require.Contains(t, shown, "No endpoint matched the type user.created, so nothing is sent; the tenant has 1 endpoint; "+
-		""+ep+" (example.com) wants order.*.\n\n")
+		""+ep+" (example.com) subscribes to order.*.\n\n")
 	require.Contains(t, rows(t, shown), []string{"code", "no_matching_endpoint"})
 
 	shown = b.ok("explain", ep)

@@ -90,7 +90,7 @@ func (c *SendCommand) withConsequence(err error) error {
 	case !ok || silent.NotSent:
 		return err
 	case c.ExternalID != "" || c.IdempotencyKey != "":
-		return fmt.Errorf("%w; the event may be stored: send it again just so, it is stored once", err)
+		return fmt.Errorf("%w; the event may be stored: send exactly the same again, it is stored once", err)
 	}
 	return fmt.Errorf("%w; the event may be stored: sent again it may be delivered twice (--external-id and --idempotency-key prevent that)", err)
 }

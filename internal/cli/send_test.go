@@ -283,7 +283,7 @@ func TestSendWithUnknownResult(t *testing.T) {
 	require.Equal(t, 5, r.code)
 	require.Contains(t, r.stderr, "no answer from "+server.URL+": EOF; the event may be stored: sent again it may be delivered twice")
 	r = call{args: at(server.URL, "send", "order.paid", "--external-id=x")}.run(t)
-	require.Contains(t, r.stderr, "the event may be stored: send it again just so, it is stored once")
+	require.Contains(t, r.stderr, "the event may be stored: send exactly the same again, it is stored once")
 	r = call{args: at("http://"+closedPort(t), "send", "order.paid")}.run(t)
 	require.Contains(t, r.stderr, "is Everpost running at http://127.0.0.1:")
 	require.NotContains(t, r.stderr, "may be stored")

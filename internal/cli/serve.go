@@ -87,7 +87,7 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 type MigrateCommand struct {
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL" required:""`
 	Check       bool   `help:"Only check whether the database is up to date; exit with 1 if not."`
-	LogLevel    string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines." placeholder:"LEVEL"`
+	LogLevel    string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Lowest level of log lines." placeholder:"LEVEL"`
 }
 
 // Run migrates.

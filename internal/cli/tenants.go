@@ -178,7 +178,7 @@ func (c *TenantsExportCommand) Run(ctx context.Context, p Process) error {
 type TenantsDeleteCommand struct {
 	oneTenant `embed:""`
 
-	Everything bool `help:"Delete its endpoints, too, and remove everything that is stored of it, for good."`
+	Everything bool `help:"Delete its endpoints, too, and remove everything that is stored of it, permanently."`
 }
 
 // Run deletes it.

@@ -57,7 +57,7 @@ func (w *waiter) follow(ctx context.Context, patience time.Duration) error {
 	for {
 		news, err := w.poll(ctx)
 		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted; %s is stored and goes on being delivered", printable.Text(w.event.ID))
+			return fmt.Errorf("interrupted; %s is stored, and its delivery continues", printable.Text(w.event.ID))
 		}
 		if err != nil && !isTemporary(err) {
 			return err

@@ -35,14 +35,14 @@ type Config struct {
 
 	// LaneListen is where processes that send requests reach each other, and LaneAddress how. Without LaneListen each counts the limits
 	// of endpoints for itself.
-	LaneListen  string `env:"EVERPOST_LANE_LISTEN" help:"Address at which other workers ask this one for permits, so that the limits of endpoints hold over all of them together." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"each worker counts for itself"`
-	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Where other workers reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
+	LaneListen  string `env:"EVERPOST_LANE_LISTEN" help:"Address at which other workers request permits from this one, so that the limits of endpoints apply to all workers together." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"each worker enforces the limits for its own requests"`
+	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Address at which other workers reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
 
 	// AdminHosts are the host names that the admin listener answers, in addition to IP addresses and localhost.
-	AdminHosts Hosts `env:"EVERPOST_ADMIN_HOSTS" help:"Names that the admin listener answers to beside addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any" section:"process" see:"operations.md#names-of-the-listeners"`
+	AdminHosts Hosts `env:"EVERPOST_ADMIN_HOSTS" help:"Names that the admin listener accepts, in addition to addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any" section:"process" see:"operations.md#names-of-the-listeners"`
 
 	// TrustedProxies are the reverse proxies in front of the API whose X-Forwarded-For is used.
-	TrustedProxies []netip.Prefix `env:"EVERPOST_TRUSTED_PROXIES" help:"Address ranges of reverse proxies whose X-Forwarded-For is believed, for the audit log, separated by commas." name:"trusted-proxies" placeholder:"CIDR" role:"api" section:"process" see:"operations.md#who-changed-what"`
+	TrustedProxies []netip.Prefix `env:"EVERPOST_TRUSTED_PROXIES" help:"Address ranges of reverse proxies whose X-Forwarded-For is trusted, for the audit log, separated by commas." name:"trusted-proxies" placeholder:"CIDR" role:"api" section:"process" see:"operations.md#audit-log"`
 
 	// WorkflowURLForTenants shows workflow_url to tenants' keys too. The Web UI shows the workflows of all tenants.
 	WorkflowURLForTenants bool `env:"EVERPOST_WORKFLOW_URL_FOR_TENANTS" help:"Show 'workflow_url' to tenants' keys, not only to operators'." name:"workflow-url-for-tenants" role:"api" section:"process"`
@@ -54,7 +54,7 @@ type Config struct {
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a 'postgres://' URL." placeholder:"URL" section:"database" see:"security-database.md#the-address" unset:"standalone: its own cluster; else required"`
 
 	// OperatorKey is an additional operator key, which is valid as long as it is set.
-	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept beside those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
+	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept in addition to those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
 
 	// The web console.
 	Console `embed:""`
@@ -73,23 +73,23 @@ type Config struct {
 	DeniedCIDRs []netip.Prefix `env:"EVERPOST_DENIED_CIDRS" help:"Address ranges that endpoints may not be in, whatever else allows them, separated by commas." name:"denied-cidrs" placeholder:"CIDR" section:"egress"`
 
 	// ExtraPorts are allowed destination ports in addition to 443 and 80.
-	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any" section:"egress"`
+	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports in addition to 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any" section:"egress"`
 
 	// EgressProxy is a CONNECT proxy for requests to receivers. The URL may contain a password.
 	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port'." placeholder:"URL" section:"egress"`
 
 	// CAFile has additional certificates (PEM) to verify receivers with.
-	CAFile string `env:"EVERPOST_CA_FILE" help:"File with certificates (PEM) to trust for receivers beside the system's." name:"ca-file" placeholder:"FILE" section:"egress"`
+	CAFile string `env:"EVERPOST_CA_FILE" help:"File with certificates (PEM) to trust for receivers, in addition to the system's." name:"ca-file" placeholder:"FILE" section:"egress"`
 
 	// MaxInFlightPerHost limits the concurrent requests of a worker to one host, over all endpoints there.
-	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests under way at a time to one host and port, of all endpoints of all tenants there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N" range:"0 to 10000" role:"worker" section:"egress" see:"isolation.md"`
+	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests in flight to one host and port, of all endpoints of all tenants there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N" range:"0 to 10000" role:"worker" section:"egress" see:"isolation.md"`
 
 	// RetryPolicy applies if neither the endpoint nor its tenant has a policy.
-	RetryPolicy RetryPolicy `default:"default" env:"EVERPOST_RETRY_POLICY" help:"Retry policy of endpoints that have none, nor their tenant: a preset's name, or JSON; the same for every process." placeholder:"POLICY" section:"deliveries" see:"retries.md#whose-policy"`
+	RetryPolicy RetryPolicy `default:"default" env:"EVERPOST_RETRY_POLICY" help:"Retry policy of endpoints without one, if their tenant has none either: a preset's name, or JSON; the same for every process." placeholder:"POLICY" section:"deliveries" see:"retries.md#the-policy-in-force"`
 
 	// StartSlots limits the concurrent workflow starts, QueueLength the deliveries that wait for one. Waiting deliveries
 	// share a workflow, up to MaxPerWorkflow.
-	StartSlots     int `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N" range:"1 to 1000" section:"deliveries"`
+	StartSlots     int `default:"1" env:"EVERPOST_START_SLOTS" help:"Concurrent workflow starts; deliveries that wait for a start share the next one." placeholder:"N" range:"1 to 1000" section:"deliveries"`
 	MaxPerWorkflow int `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N" range:"1 to 200" section:"deliveries"`
 	QueueLength    int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait; one tenant alone gets half of it." placeholder:"N" range:"1 to 100000" section:"deliveries"`
 
@@ -105,11 +105,11 @@ type Config struct {
 
 	// AuditRetention is how long the audit log is kept. The database always keeps 29 days of it: one day less than the
 	// minimum of this setting, because clocks differ.
-	AuditRetention time.Duration `default:"17520h" env:"EVERPOST_AUDIT_RETENTION" help:"How long entries of the audit log are kept." placeholder:"DURATION" range:"720h or more" section:"retention" see:"operations.md#who-changed-what"`
+	AuditRetention time.Duration `default:"17520h" env:"EVERPOST_AUDIT_RETENTION" help:"How long entries of the audit log are kept." placeholder:"DURATION" range:"720h or more" section:"retention" see:"operations.md#audit-log"`
 
 	// Default limits of a tenant; 0 means no limit.
 	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, in each API process (429 above it); 0 is no limit." placeholder:"N" range:"0.01 to 100000" role:"api" section:"tenants" zero:"no limit"`
-	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is those of a second." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
+	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is the number for one second." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantEndpoints         int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, about (429 for events above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantEndpointsPerEvent int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`

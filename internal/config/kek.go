@@ -13,15 +13,15 @@ import (
 // keys that only decrypt until 'everpost keys rewrap' has replaced them.
 type KEKs struct {
 	// KEKFile and KEK set the key: a file, or the key itself, as base64 of 32 bytes.
-	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes, and nothing that can be guessed." name:"kek-file" placeholder:"FILE" section:"keys" unset:"standalone: made in the data directory"`
+	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE" section:"keys" unset:"standalone: made in the data directory"`
 	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64" section:"keys"`
 
 	// KEKOldFiles and KEKOld are further keys, in the same form, that only decrypt.
-	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys that secrets may still be encrypted with, separated by commas: to read with while 'everpost keys rewrap' replaces them." name:"kek-old-files" placeholder:"FILE" section:"keys"`
+	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys, separated by commas, that still decrypt secrets while 'everpost keys rewrap' replaces them." name:"kek-old-files" placeholder:"FILE" section:"keys"`
 	KEKOld      []string `env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64" section:"keys"`
 
 	// KEKLost are the ids of keys that are lost: a process starts without them.
-	KEKLost []string `env:"EVERPOST_KEK_LOST" help:"Ids of keys that are lost for good, separated by commas: a process starts although what they encrypt cannot be read." name:"kek-lost" placeholder:"ID" section:"keys"`
+	KEKLost []string `env:"EVERPOST_KEK_LOST" help:"Ids of keys that are permanently lost, separated by commas: a process starts although what they encrypt cannot be read." name:"kek-lost" placeholder:"ID" section:"keys"`
 
 	// KEKVaultAddr and the following fields configure a key in the transit engine of a HashiCorp Vault, instead of a file or value.
 	KEKVaultAddr      string        `env:"EVERPOST_KEK_VAULT_ADDR" help:"HashiCorp Vault whose transit engine holds the key, instead of a file: 'https://host:port'." name:"kek-vault-addr" placeholder:"URL" section:"keys" see:"security-secrets.md#hashicorp-vault"`
@@ -29,7 +29,7 @@ type KEKs struct {
 	KEKVaultKey       string        `default:"everpost" env:"EVERPOST_KEK_VAULT_KEY" help:"Name of the key in Vault." name:"kek-vault-key" placeholder:"NAME" section:"keys"`
 	KEKVaultNamespace string        `env:"EVERPOST_KEK_VAULT_NAMESPACE" help:"Vault's namespace." name:"kek-vault-namespace" placeholder:"PATH" section:"keys"`
 	KEKVaultToken     string        `env:"EVERPOST_KEK_VAULT_TOKEN" help:"Token for Vault." name:"kek-vault-token" placeholder:"SECRET" section:"keys"`
-	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token for Vault instead, read anew for each request." name:"kek-vault-token-file" placeholder:"FILE" section:"keys"`
+	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token for Vault instead, read again for each request." name:"kek-vault-token-file" placeholder:"FILE" section:"keys"`
 	KEKVaultCAFile    string        `env:"EVERPOST_KEK_VAULT_CA_FILE" help:"File with certificates (PEM) to trust for Vault instead of the system's." name:"kek-vault-ca-file" placeholder:"FILE" section:"keys"`
 	KEKVaultTimeout   time.Duration `default:"3s" env:"EVERPOST_KEK_VAULT_TIMEOUT" help:"How long one request to Vault may take." name:"kek-vault-timeout" placeholder:"DURATION" range:"100ms to 10s" section:"keys"`
 	// EncryptHistories encrypts what workflows keep in Temporal, with the same key. What is encrypted is always decrypted.

@@ -15,7 +15,7 @@ type Standalone struct {
 
 	TemporalListen string `default:"127.0.0.1:7233" env:"EVERPOST_TEMPORAL_LISTEN" help:"Address of the embedded Temporal; it has no authentication." placeholder:"HOST:PORT" section:"standalone"`
 	UIListen       string `default:"127.0.0.1:8233" env:"EVERPOST_UI_LISTEN" help:"Address of the Temporal Web UI; it has no authentication." name:"ui-listen" placeholder:"HOST:PORT" section:"standalone"`
-	UIHosts        Hosts  `env:"EVERPOST_UI_HOSTS" help:"Names that the Temporal Web UI answers to beside addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." name:"ui-hosts" placeholder:"NAME,...|any" section:"standalone" see:"operations.md#names-of-the-listeners"`
+	UIHosts        Hosts  `env:"EVERPOST_UI_HOSTS" help:"Names that the Temporal Web UI accepts, in addition to addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." name:"ui-hosts" placeholder:"NAME,...|any" section:"standalone" see:"operations.md#names-of-the-listeners"`
 
 	// Dev allows receivers on this machine, for experiments. See AllowDev.
 	Dev bool `env:"EVERPOST_DEV" help:"For trying things out: allow endpoints on this machine, over http and on any port." section:"standalone"`

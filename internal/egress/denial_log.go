@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxDenials bounds the endpoint and host pairs that are remembered as logged.
+	// maxDenials bounds the endpoint and host pairs that are kept as logged.
 	maxDenials = 1000
 	// denialEvery is how often the same endpoint and host is logged. The tenant controls
 	// the name and how often it is resolved.
@@ -20,7 +20,7 @@ const (
 	denialWindow = time.Minute
 )
 
-// denialLog logs for the operator what a tenant must not learn: that a name exists and
+// denialLog logs for the operator what must not be shown to a tenant: that a name exists and
 // resolves to a denied address.
 type denialLog struct {
 	mu     sync.Mutex

@@ -149,7 +149,7 @@ func tokenless(answer string) func(*testing.T) Response {
 // outcomes is the classifier's table, from real connections.
 func outcomes() map[string]judged {
 	// Short names for the rows: whether the receiver is unhealthy (counts as a breaker
-	// failure), whether it may be gone for good (ambiguous_delays bounds it), and what ends
+	// failure), whether it may be gone permanently (ambiguous_delays bounds it), and what ends
 	// a delivery.
 	unhealthy := func(reason retry.Reason) retry.Outcome {
 		return retry.Outcome{Decision: retry.Retry, Reason: reason, BreakerFailure: true}

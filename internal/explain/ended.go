@@ -46,7 +46,7 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why = Exhausted, made+" failed, and the retry policy's time is over"+last
 		if d.RunAttempts == 0 {
 			e.Code, why, f.remedy = Expired, "no attempt could be made before the give-up time", ""
-			e.Cause = "Everpost, its database or Temporal was away until then, or the workers had too much to do."
+			e.Cause = "Everpost, its database or Temporal was unavailable until then, or the workers were overloaded."
 		}
 	case string(retry.ReasonAmbiguousLimit):
 		e.Code, why = Exhausted, made+" failed, and such a failure is not retried more often"+last
@@ -59,7 +59,7 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why, f.remedy = Expired, "it was held until the give-up time", ""
 		e.Cause = "Its endpoint was paused or disabled, or more deliveries waited for it than it took."
 	case webhook.ReasonDeferredExpired:
-		e.Code, why, f.remedy = Expired, "its turn at the endpoint did not come before the give-up time", ""
+		e.Code, why, f.remedy = Expired, "it was deferred until the give-up time", ""
 		e.Cause = "The endpoint takes fewer requests than it gets."
 	case webhook.ReasonInternal:
 		e.Code, why, f.remedy = FailedInside, "a fault of Everpost, not of the receiver, lasted until the give-up time", "An operator fixes the fault."
@@ -74,7 +74,7 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why, f.remedy = Terminated, "its workflow was terminated from outside", ""
 		e.Cause = "A person or a tool terminated the workflow in Temporal."
 	default:
-		e.Code, why = Refused, "it failed for good"
+		e.Code, why = Refused, "it failed permanently"
 		if d.LastOutcome != nil {
 			why = fmt.Sprintf("attempt %d %s, which is not retried", d.Attempts, f.what)
 		}

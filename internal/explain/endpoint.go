@@ -9,8 +9,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// wellRatio is the share of delivered attempts from which an endpoint is reported as "well".
-const wellRatio = 0.95
+// healthyRatio is the share of delivered attempts from which an endpoint is reported as "healthy".
+const healthyRatio = 0.95
 
 // health is an endpoint's health at a time.
 type health struct {
@@ -64,7 +64,7 @@ func (h health) condition() Explanation {
 	case s.Circuit == webhook.CircuitHalfOpen:
 		return Explanation{
 			Code: EndpointProbe, Summary: "circuit half open" + since(s, h.now) + reasonOf(s) + "; " + probe(s, h.now), Until: s.ProbeOver,
-			Cause: "Most requests failed; one request finds out whether the receiver is well again.",
+			Cause: "Most requests failed; one request tests whether the receiver has recovered.",
 			Next:  "If the probe succeeds, the circuit closes; else it stays open for longer.",
 		}
 	case s.BlockedUntil.After(h.now):
@@ -78,7 +78,7 @@ func (h health) condition() Explanation {
 			words = "circuit closed again" + since(s, h.now) + ", " + words
 		}
 		return Explanation{
-			Code: EndpointRises, Summary: words, Cause: "After an outage or a pause the rate rises step by step, so that the receiver is not overrun.",
+			Code: EndpointRises, Summary: words, Cause: "After an outage or a pause the rate rises step by step, so that the receiver is not overloaded.",
 			Next: sentence("the rate rises to the endpoint's " + PerSecond(h.Endpoint.RateLimit)),
 		}
 	case s.DeferReason == webhook.ReasonInFlight || s.DeferReason == webhook.ReasonHost || s.Latency > webhook.SlowLatency:
@@ -101,7 +101,7 @@ func (h health) condition() Explanation {
 	return h.active()
 }
 
-// active describes an active endpoint without trouble.
+// active describes an active endpoint without a known problem.
 func (h health) active() Explanation {
 	s := &h.Observed
 	ratio, known := s.SuccessRate()
@@ -112,11 +112,11 @@ func (h health) active() Explanation {
 			Summary: "active; the last failure on record is " + Outcome(h.LastFailure.Reason) + " at " + when(h.LastFailure.At, h.now),
 		}
 	case !known:
-		return Explanation{Code: EndpointIdle, Summary: "active; no trouble is known"}
+		return Explanation{Code: EndpointIdle, Summary: "active; no failure on record"}
 	}
 	words := "active"
-	if ratio >= wellRatio {
-		words += " and well"
+	if ratio >= healthyRatio {
+		words += " and healthy"
 	}
 	words += ": " + percent(ratio) + " of the attempts of the last 15 min delivered"
 	if s.Latency > 0 {
@@ -264,7 +264,7 @@ func (h health) waitReason() string {
 		}
 		return " for a retry" + next
 	case b.Retrying > 0:
-		return fmt.Sprintf(" (%d for their turn, %d for a retry)", b.Deferred, b.Retrying)
+		return fmt.Sprintf(" (%d for admission, %d for a retry)", b.Deferred, b.Retrying)
 	case b.Deferred == 1:
 		return " for its turn"
 	}

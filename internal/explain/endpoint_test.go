@@ -46,16 +46,16 @@ func TestHealthSummary(t *testing.T) {
 	}{
 		"well": {
 			webhook.Health{Endpoint: active, Observed: well},
-			"active and well: 98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
+			"active and healthy:  98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
 		},
 		"not so well": {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Failed, s.Latency = 500, 0 })},
 			"active: 66.3 % of the attempts of the last 15 min delivered; nothing waits",
 		},
-		"nothing known": {webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil)}, "active; no trouble is known; nothing waits"},
+		"nothing known": {webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil)}, "active; no failure on record; nothing waits"},
 		"idle since long": {
 			webhook.Health{Endpoint: active, Observed: webhook.Observation{Circuit: webhook.CircuitClosed, Latency: time.Millisecond}},
-			"active; no trouble is known; nothing waits",
+			"active; no failure on record; nothing waits",
 		},
 		"failed once": {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 1 })},
@@ -87,14 +87,14 @@ func TestHealthSummary(t *testing.T) {
 				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.InFlight, s.DeferReason = 10, webhook.ReasonInFlight }),
 				Backlog: webhook.Backlog{Deferred: 200, Oldest: ago},
 			},
-			"active, at its cap of 10 requests at a time: 80 requests per second; 10 in flight; 200 waiting for their turn; the oldest since 11:58 UTC",
+			"active, at its cap of 10 requests at a time: 80 requests per second; 10 in flight; 200 waiting for admission; the oldest since 11:58 UTC",
 		},
 		"slow and full": {
 			webhook.Health{Endpoint: one, Observed: with(func(s *webhook.Observation) {
 				s.InFlight, s.DeferReason, s.Latency, s.Rate = 1, webhook.ReasonInFlight, 12*time.Second, 0.083
 			}), Backlog: webhook.Backlog{Deferred: 1, Oldest: ago}},
 			"active but slow, answers take 12 s, at its cap of 1 request at a time: 5 requests per minute; 1 in flight; " +
-				"1 waiting for its turn; the oldest since 11:58 UTC",
+				"1 waiting for admission; the oldest since 11:58 UTC",
 		},
 		"at its host's cap": {
 			webhook.Health{
@@ -102,7 +102,7 @@ func TestHealthSummary(t *testing.T) {
 				Backlog: webhook.Backlog{Deferred: 7, Oldest: ago},
 			},
 			"active, waiting for its host, whose cap all endpoints there share: 2 requests per second; " +
-				"1 in flight; 7 waiting for their turn; the oldest since 11:58 UTC",
+				"1 in flight; 7 waiting for admission; the oldest since 11:58 UTC",
 		},
 		"slow, and at its host's cap": {
 			webhook.Health{Endpoint: one, Observed: with(func(s *webhook.Observation) {
@@ -116,11 +116,11 @@ func TestHealthSummary(t *testing.T) {
 				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.DeferReason = webhook.ReasonRate }),
 				Backlog: webhook.Backlog{Deferred: 3, Retrying: 1},
 			},
-			"active, at its rate of 5 requests per second; 4 waiting (3 for their turn, 1 for a retry)",
+			"active, at its rate of 5 requests per second; 4 waiting (3 for admission, 1 for a retry)",
 		},
 		"circuit open": {
 			webhook.Health{Endpoint: active, Observed: open, Backlog: webhook.Backlog{Deferred: 212}},
-			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 212 waiting for their turn",
+			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 212 waiting for admission",
 		},
 		"open, timeouts": {
 			webhook.Health{Endpoint: active, Observed: func() webhook.Observation {
@@ -145,7 +145,7 @@ func TestHealthSummary(t *testing.T) {
 		"half open": {
 			webhook.Health{Endpoint: active, Observed: halfOpen, Backlog: webhook.Backlog{Deferred: 4, Held: 1890, Oldest: ago}},
 			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503; a probe is under way; 1 in flight; " +
-				"4 waiting for their turn; 1890 held, being released oldest first; the oldest since 11:58 UTC",
+				"4 waiting for admission; 1890 held, being released oldest first; the oldest since 11:58 UTC",
 		},
 		"just closed": {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) {
@@ -173,19 +173,19 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"pause has ended": {
 			webhook.Health{Endpoint: active, Observed: barred(webhook.ReasonRetryAfter, 0)},
-			"active and well: 98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
+			"active and healthy:  98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
 		},
 		"retries": {
 			webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil), Backlog: webhook.Backlog{Retrying: 12, NextAt: at(49 * time.Hour), Oldest: ago}},
-			"active; no trouble is known; 12 waiting for a retry, the next in 3 days; the oldest since 11:58 UTC",
+			"active; no failure on record; 12 waiting for a retry, the next in 3 days; the oldest since 11:58 UTC",
 		},
 		"retries, one is due": {
 			webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil), Backlog: webhook.Backlog{Retrying: 12, NextAt: now}},
-			"active; no trouble is known; 12 waiting for a retry",
+			"active; no failure on record; 12 waiting for a retry",
 		},
 		"scheduled": {
 			webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil), Backlog: webhook.Backlog{Retrying: 2, Scheduled: 3, NextAt: at(time.Second)}},
-			"active; no trouble is known; 2 waiting for a retry; 3 scheduled",
+			"active; no failure on record; 2 waiting for a retry; 3 scheduled",
 		},
 		"more": {
 			webhook.Health{
@@ -250,11 +250,11 @@ func TestOperationalEvents(t *testing.T) {
 		"Within 15 min the endpoint was sent 1 first attempt and 101 retries.": RetryStorm(1, 101),
 		"The endpoint is active again; its held deliveries are released.":      StateChanged(&webhook.Endpoint{}),
 		"The endpoint is paused; its deliveries are held until it is resumed.": StateChanged(&webhook.Endpoint{State: webhook.EndpointPaused}),
-		"The endpoint is disabled, because the receiver answered 410: it wants no more events; " +
+		"The endpoint is disabled, because the receiver answered 410: it accepts no more events; " +
 			"its deliveries are held until it is resumed.": StateChanged(&disabled),
 		"The replay is complete: 3 released, of which 2 were delivered and 1 were not at the first " +
 			"attempt.": ReplayCompleted(&webhook.Replay{ReplayCounts: webhook.ReplayCounts{Released: 3, Delivered: 2, Failed: 1}}),
-		"1 request in a row was refused for good, the last with 404": DisabledRefused(1, "http_404"),
+		"1 request in a row was refused permanently, the last with 404": DisabledRefused(1, "http_404"),
 		"10 deliveries were given up within 24 hours and none was delivered, " +
 			"the last failed with no answer": DisabledExhausted(10, ""),
 	} {

@@ -25,9 +25,9 @@ func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.
 		case wants && e.CreatedAt.After(event.CreatedAt):
 			near = append(near, func() string { return named(e) + " was created later, at " + at(e.CreatedAt, now) })
 		case wants:
-			near = append(near, func() string { return named(e) + " has wanted this type only since it was changed later" })
+			near = append(near, func() string { return named(e) + " has subscribed to this type only since a later change" })
 		case len(others) < maxNamed:
-			others = append(others, func() string { return named(e) + " wants " + filters(e.EventTypes) })
+			others = append(others, func() string { return named(e) + " subscribes to " + filters(e.EventTypes) })
 		}
 	}
 	rest := len(endpoints)
@@ -59,7 +59,7 @@ func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.
 	}
 	e := Explanation{
 		Code: NoMatch, Summary: sentence(clauses...), Cause: "An event goes to the endpoints whose event_types match its type when it is accepted.",
-		Next: "The event is stored and goes nowhere.",
+		Next: "The event is stored and not sent.",
 		Remedy: "Create an endpoint for it, or add " + event.Type + " to the event_types of one. " +
 			"Then send the past events again: everpost replays create --source events.",
 	}

@@ -1,5 +1,5 @@
-// Package explain says in words how a delivery, an event or an endpoint is doing: what happened, why,
-// what happens next and what a person can do. It is the only place where such words are made. It is
+// Package explain describes the situation of a delivery, an event or an endpoint in words: what happened, why,
+// what happens next and what a person can do. It is the only place where such texts are made. It is
 // pure: everything it says follows from its arguments.
 package explain
 
@@ -86,13 +86,13 @@ func Codes() []Code {
 	}
 }
 
-// Explanation says how something is doing. Each text is one or more sentences, or "" if there is
+// Explanation describes a situation. Each text is one or more sentences, or "" if there is
 // nothing to say; Summary is one sentence and never "".
 type Explanation struct {
 	Code    Code
 	Summary string // what happened, why, and what happens next
 	Cause   string // why, in detail
-	Next    string // what happens without anyone's help
+	Next    string // what happens without intervention
 	Remedy  string // what a person can do
 	// Workflow is in which workflow a delivery is, or was.
 	Workflow string
@@ -118,7 +118,7 @@ type Situation struct {
 	Ahead *Ahead
 	// PausedReplay is the paused replay that is to release a held delivery; zero if there is none.
 	PausedReplay webhook.ReplayID
-	// EngineAway is since when Temporal has been out of reach; zero if it is not.
+	// EngineAway is since when Temporal has been unreachable; zero if it is not.
 	EngineAway time.Time
 	// Kept is how long a dead letter is kept; 0 if not known.
 	Kept time.Duration

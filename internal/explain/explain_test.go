@@ -112,7 +112,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"Temporal is away", func(s *Situation) { pending(s); s.EngineAway = noon().Add(-90 * time.Second) }, EngineAway,
-			"Attempt 1 waits because Temporal has been out of reach since 12:02:38 UTC, 90 s ago; it is made when Temporal is back.", "safely stored",
+			"Attempt 1 waits because Temporal has been unreachable since 12:02:38 UTC, 90 s ago; it is made when Temporal is back.", "safely stored",
 		},
 		{
 			"scheduled", func(s *Situation) { pending(s); s.Delivery.DueAt = noon().Add(49 * time.Hour) }, Scheduled,
@@ -225,11 +225,12 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"rate", deferred(webhook.ReasonRate), WaitsRate,
-			"Waits for its turn at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+			"Waits for admission at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+				"tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"ramp-up", deferred(webhook.ReasonRate, observed(webhook.Observation{Recovering: true, Rate: 0.05})), WaitsRate,
-			"Waits for its turn while the rate rises again after an outage: 3 requests per minute now; " +
+			"Waits for admission while the rate rises again after an outage: 3 requests per minute now; " +
 				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
@@ -253,12 +254,12 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"capacity", deferred(webhook.ReasonCapacity), WaitsCapacity,
-			"Waits because slow receivers occupy the half of the worker that they may have; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+			"Waits because requests to slow receivers already use their half of the worker's capacity; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
 				"tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"no owner", deferred(webhook.ReasonNoOwner), WaitsOwner,
-			"Waits because the worker that counts the endpoint's limits did not answer in time; another takes over within seconds; " +
+			"Waits because the worker that enforces the endpoint's limits did not answer in time; another takes over within seconds; " +
 				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
@@ -266,8 +267,8 @@ func deliveryCases() []deliveryCase {
 			"Held because the endpoint is paused by hand; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
-			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it wants no more events")), HeldDisabled,
-			"Held because the endpoint is disabled (the receiver answered 410: it wants no more events); " +
+			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it accepts no more events")), HeldDisabled,
+			"Held because the endpoint is disabled (the receiver answered 410: it accepts no more events); " +
 				"sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
@@ -386,7 +387,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"deferred too long", ended(webhook.StateDeadLettered, "deferred_expired", "http_503"), Expired,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: its turn at the endpoint did not come before the give-up time; " + kept, "",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: it was deferred until the give-up time; " + kept, "",
 		},
 		{
 			"internal",
@@ -551,11 +552,11 @@ func TestEvent(t *testing.T) {
 	paused.State = webhook.EndpointPaused
 	for want, endpoints := range map[string][]webhook.Endpoint{
 		"the tenant has no endpoint.":                                        nil,
-		"the tenant has 1 endpoint; " + id + " (a.example) wants invoice.*.": {named("a.example", -time.Hour, "invoice.*")},
+		"the tenant has 1 endpoint; " + id + " (a.example) subscribes to invoice.*.": {named("a.example", -time.Hour, "invoice.*")},
 		"the tenant has 2 endpoints; " + id + " (c.example) was created later, at 12:04:03 UTC; " + id +
-			" (b.example, paused) wants user.*, invoice.paid, x and 2 more.": {paused, named("c.example", -5*time.Second, "order.*")},
-		"the tenant has 1 endpoint; " + id + " (d.example) has wanted this type only since it was changed later.": {named("d.example", -time.Hour, "*")},
-		"the tenant has 5 endpoints; " + strings.Repeat(id+" (a.example) wants a; ", 3) + "2 more did not match.": slices.Repeat(
+			" (b.example, paused) subscribes to user.*, invoice.paid, x and 2 more.": {paused, named("c.example", -5*time.Second, "order.*")},
+		"the tenant has 1 endpoint; " + id + " (d.example) has subscribed to this type only since a later change.": {named("d.example", -time.Hour, "*")},
+		"the tenant has 5 endpoints; " + strings.Repeat(id+" (a.example) subscribes to a; ", 3) + "2 more did not match.": slices.Repeat(
 			[]webhook.Endpoint{named("a.example", -time.Hour, "a")}, 5),
 	} {
 		got := Event(event, endpoints, nil, noon())

@@ -97,7 +97,7 @@ func statusFailure(status int) failure {
 	case status == 408:
 		name = "Request Timeout"
 	case status == 410:
-		name, remedy = "Gone", "The receiver wants no more events, and the endpoint is disabled: resume it if that was a mistake."
+		name, remedy = "Gone", "The receiver accepts no more events, and the endpoint is disabled: resume it if that was a mistake."
 	case status == 413:
 		name, remedy = "Content Too Large", "Raise the receiver's limit on the size of a request."
 	case status == 422:
@@ -193,7 +193,7 @@ func Wait(reason string) string {
 	case webhook.ReasonDisabled:
 		return "its endpoint is disabled"
 	case webhook.ReasonBacklog:
-		return "many are waiting before it"
+		return "many deliveries wait before it"
 	case webhook.ReasonCircuitOpen:
 		return "the circuit of its endpoint is open"
 	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
@@ -207,9 +207,9 @@ func Wait(reason string) string {
 	case webhook.ReasonInternal:
 		return "an internal fault keeps its endpoint from being sent to"
 	case webhook.ReasonCapacity:
-		return "too many slow receivers are being waited for"
+		return "too many requests to slow receivers are in flight"
 	case webhook.ReasonNoOwner:
-		return "the worker that counts the endpoint's limits did not answer"
+		return "the worker that enforces the endpoint's limits did not answer"
 	case "":
 		return "its endpoint was not active"
 	}

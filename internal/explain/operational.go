@@ -50,11 +50,11 @@ func ReplayCompleted(r *webhook.Replay) string {
 }
 
 // DisabledGone is the reason of an endpoint that is disabled because its receiver answered 410.
-const DisabledGone = "the receiver answered 410: it wants no more events"
+const DisabledGone = "the receiver answered 410: it accepts no more events"
 
 // DisabledRefused is the reason of an endpoint that is disabled because so many requests in a row were refused.
 func DisabledRefused(n int, last string) string {
-	return fmt.Sprintf("%s in a row %s refused for good, the last with %s", count(n, "request"), were(n), Outcome(last))
+	return fmt.Sprintf("%s in a row %s refused permanently, the last with %s", count(n, "request"), were(n), Outcome(last))
 }
 
 // DisabledExhausted is the reason of an endpoint that is disabled because so many deliveries were given up.

@@ -118,10 +118,10 @@ func (s *Situation) replayed() string {
 func (s *Situation) engineAway() Explanation {
 	return Explanation{
 		Code: EngineAway,
-		Summary: sentence(fmt.Sprintf("attempt %d waits because Temporal has been out of reach since %s", s.number(), when(s.EngineAway, s.Now)),
+		Summary: sentence(fmt.Sprintf("attempt %d waits because Temporal has been unreachable since %s", s.number(), when(s.EngineAway, s.Now)),
 			"it is made when Temporal is back"),
 		Cause:  "Temporal drives the deliveries, and does not answer or cannot write. The delivery is safely stored in PostgreSQL.",
-		Next:   sentence("it goes on by itself when Temporal is back", s.until("tried until ")),
+		Next:   sentence("it continues when Temporal is back", s.until("tried until ")),
 		Remedy: "Check the Temporal service and its database.", Until: s.Delivery.GiveUpAt,
 	}
 }
@@ -276,18 +276,18 @@ func (s *Situation) deferred() Explanation {
 		}
 		e.Cause = "A response had Retry-After with 429, or said that no request is left of the receiver's rate limit; it holds for the whole endpoint."
 	case webhook.ReasonCapacity:
-		e.Code, why = WaitsCapacity, "waits because slow receivers occupy the half of the worker that they may have"
+		e.Code, why = WaitsCapacity, "waits because requests to slow receivers already use their half of the worker's capacity"
 		e.Remedy = "Add workers, or have the slow receivers answer faster."
 	case webhook.ReasonNoOwner:
-		e.Code, why = WaitsOwner, "waits because the worker that counts the endpoint's limits did not answer in time; another takes over within seconds"
+		e.Code, why = WaitsOwner, "waits because the worker that enforces the endpoint's limits did not answer in time; another takes over within seconds"
 		e.Remedy = "Nothing, unless it lasts: then see the logs of the workers for 'leases' and 'process'."
 	default:
-		e.Code, why = WaitsRate, "waits for its turn"
+		e.Code, why = WaitsRate, "waits for admission"
 		if s.Endpoint != nil {
 			why += " at the endpoint's rate of " + PerSecond(s.Endpoint.RateLimit)
 		}
 		if o := s.Observed; o != nil && o.Recovering {
-			why = "waits for its turn while the rate rises again after an outage: " + PerSecond(o.Rate) + " now"
+			why = "waits for admission while the rate rises again after an outage: " + PerSecond(o.Rate) + " now"
 		}
 		e.Remedy = "If the receiver can take more, raise the endpoint's rate_limit_per_second."
 	}
@@ -325,8 +325,8 @@ func (s *Situation) fault(does string) Explanation {
 	}
 	return Explanation{
 		Code: InternalFault, Summary: sentence("a fault of Everpost, not of the receiver, "+does+": "+text, s.until("tried again until ")),
-		Cause: sentence(text) + " No attempt is counted, and nothing is held against the receiver.",
-		Next:  "It goes on by itself when the fault has ended.", Remedy: "An operator finds the cause in the worker's log.", Until: s.Delivery.GiveUpAt,
+		Cause: sentence(text) + " No attempt is counted, and nothing is recorded against the endpoint.",
+		Next:  "It continues when the fault has ended.", Remedy: "An operator finds the cause in the worker's log.", Until: s.Delivery.GiveUpAt,
 	}
 }
 
@@ -354,7 +354,7 @@ func (s *Situation) held() Explanation {
 		e.Code, e.Summary = Releasing, sentence("held: the replay that releases it is paused", "sent when the replay is resumed"+giveUp)
 		e.Next = sentence("nothing is sent until the replay is resumed or cancelled", s.until("it is given up at "))
 		replay := s.PausedReplay.String()
-		e.Remedy = "Look at the replay: everpost replays get " + replay + ". To go on: everpost replays resume " + replay + "."
+		e.Remedy = "Look at the replay: everpost replays get " + replay + ". To continue: everpost replays resume " + replay + "."
 		e.Cause = joined("A release of held deliveries pauses when too many of their attempts fail, or on request.", e.Cause)
 	case d.Reason == webhook.ReasonBacklog:
 		e.Code, e.Summary = HeldBacklog,

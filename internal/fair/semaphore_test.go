@@ -331,7 +331,7 @@ func TestSemaphoreAcquireSeveral(t *testing.T) {
 	})
 }
 
-// A tenant that is alone, and one beside many that wait.
+// A tenant that is alone, and one among many that wait.
 func BenchmarkSemaphore(b *testing.B) {
 	for _, waiting := range []int{0, 10, 1000} {
 		b.Run(fmt.Sprint("waiting=", waiting), func(b *testing.B) {

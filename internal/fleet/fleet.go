@@ -1,8 +1,8 @@
-// Package fleet makes the limits of endpoints hold over several processes: for each endpoint one process decides when requests
+// Package fleet makes the limits of endpoints apply across several processes: for each endpoint one process decides when requests
 // are sent, and the others ask it.
 //
 // An endpoint belongs to a lane. Each lane has one owner, by a lease in PostgreSQL, whose admission.Controller admits the requests
-// to the endpoints in it. A process that is to send a request asks the owner for a permit, and tells it the result. The request
+// to the endpoints in it. A process that is to send a request asks the owner for a permit, and reports the result to it. The request
 // itself is sent by the process that runs the delivery's workflow.
 //
 // A process that sends nothing, an API, owns no lanes. It forwards the deliveries that it stores to the owners.
@@ -44,7 +44,7 @@ const (
 	leavePatience = 3 * time.Second
 	// overtime is how much longer than its timeout a request may be under way.
 	overtime = time.Second
-	// knownForecasts is of how many endpoints of other owners the forecast is remembered.
+	// knownForecasts is for how many endpoints of other owners the forecast is kept.
 	knownForecasts = 10_000
 )
 

@@ -80,7 +80,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 	}
 }
 
-// renew renews the leases, and does what follows from what it learns.
+// renew renews the leases, and applies the result.
 func (f *Fleet) renew() error {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
@@ -127,7 +127,7 @@ func (f *Fleet) giveUp() (self webhook.Process, released []int) {
 	return f.self, released
 }
 
-// learn takes in what a renewal has read. It returns the lanes that this process has taken, with their epochs, those that it
+// learn applies what a renewal has read. It returns the lanes that this process has taken, with their epochs, those that it
 // has lost, and the processes that have ended.
 func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int64, lost []int, gone []*peer) {
 	f.mu.Lock()
@@ -157,7 +157,7 @@ func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int6
 	return taken, lost, f.learnPeers(fleet.Processes)
 }
 
-// learnPeers takes in which other processes there are, and returns those that have ended. The caller holds the lock.
+// learnPeers updates the list of other processes, and returns those that have ended. The caller holds the lock.
 func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 	for id, p := range f.peers {
 		if !slices.ContainsFunc(all, func(other webhook.Process) bool { return other.ID == id }) {

@@ -189,7 +189,7 @@ func (f *Fleet) checkPeers() {
 	}
 }
 
-// check asks a process for nothing, to see whether it answers.
+// check makes an empty call to a process, to see whether it answers.
 func (f *Fleet) check(p *peer) {
 	ctx, cancel := context.WithTimeout(f.life, checkTimeout)
 	defer cancel()

@@ -114,7 +114,7 @@ func (f *Fleet) endExpired() {
 	f.endGrantsOf(func(_ grantID, granted *grantedPermit) bool { return now.After(granted.expires) })
 }
 
-// HandOver is what the new owner of lanes learns from another process.
+// HandOver is what the new owner of lanes gets from another process.
 type HandOver struct {
 	UnderWay []UnderWay
 	States   []admission.State // from the owner before
@@ -128,7 +128,7 @@ type UnderWay struct {
 	Timeout time.Duration
 }
 
-// handOver lists for the new owner of lanes what this process has under way in them, and what it has learnt as the owner before.
+// handOver lists for the new owner of lanes what this process has under way in them, and their states if it was the owner before.
 // From now on no permit of an owner before the new one is taken.
 func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
 	var lost []int
@@ -162,7 +162,7 @@ func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
 	return h
 }
 
-// importHandOver takes in what a process hands over of lanes that this process has taken.
+// importHandOver applies what a process hands over of lanes that this process has taken.
 func (f *Fleet) importHandOver(process string, taken map[int]int64, h HandOver) {
 	now := time.Now()
 	for _, s := range h.States {
@@ -179,14 +179,14 @@ func (f *Fleet) importHandOver(process string, taken map[int]int64, h HandOver) 
 	f.adopt(process, taken, h.UnderWay)
 }
 
-// releasedLane is what this process has learnt as the owner of a lane that it has released.
+// releasedLane has the states of the endpoints in a lane that this process has released.
 type releasedLane struct {
 	epoch  int64
 	states []admission.State
 	at     time.Time
 }
 
-// keepStates keeps what was learnt of lanes that are released, for their next owners.
+// keepStates keeps the states of the endpoints in lanes that are released, for their next owners.
 func (f *Fleet) keepStates(lanes []int) {
 	states := map[int][]admission.State{}
 	for _, s := range f.controller.Export(func(id webhook.EndpointID) bool { return slices.Contains(lanes, webhook.LaneOf(id)) }) {

@@ -63,16 +63,16 @@ type ForgetArgs struct {
 	Delivery webhook.DeliveryID
 }
 
-// HealthArgs asks how an endpoint fares.
+// HealthArgs asks for the health of an endpoint.
 type HealthArgs struct{ Endpoint webhook.EndpointID }
 
-// HealthReply is how it fares.
+// HealthReply answers HealthArgs.
 type HealthReply struct {
 	NotOwner bool
 	Observed webhook.Observation
 }
 
-// HandOverArgs asks for what a process has under way in some lanes, and has learnt as their owner. The epochs are those of the
+// HandOverArgs asks for what a process has under way in some lanes, and for their states if it was their owner. The epochs are those of the
 // process that asks, which is their new owner.
 type HandOverArgs struct{ Lanes map[int]int64 }
 
@@ -212,7 +212,7 @@ func (s *service) HandOver(args *HandOverArgs, reply *HandOver) error {
 	return nil
 }
 
-// Health says how an endpoint fares.
+// Health returns the health of an endpoint.
 func (s *service) Health(args *HealthArgs, reply *HealthReply) error {
 	if _, own := s.fleet.owner(args.Endpoint); !own {
 		reply.NotOwner = true

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flushes remembers what an Observer is told.
+// flushes has the calls of an Observer.
 type flushes struct {
 	mu     sync.Mutex
 	items  []int

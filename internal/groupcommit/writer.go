@@ -126,8 +126,8 @@ func (w *Writer[T]) Do(ctx context.Context, item T) error {
 }
 
 // DoUntilSettled is Do for a caller that guards something as long as the item may still be
-// committed. left reports that ctx ended first and the item is still on its way; late is
-// called when it no longer is.
+// committed. left reports that ctx ended first and the item is not settled yet; late is
+// called when it is.
 func (w *Writer[T]) DoUntilSettled(ctx context.Context, item T, late func()) (left bool, err error) {
 	waits := &waiting[T]{item: item, done: make(chan error, 1), late: late}
 	select {

@@ -36,7 +36,7 @@ type deliveryTexts struct {
 	Reason string `json:"reason" jsonschema:"Why it was cancelled or discarded, in that person's words."`
 }
 
-// outcome is what the last attempt came to.
+// outcome is the outcome of the last attempt.
 type outcome struct {
 	Reason string `json:"reason"`
 	Status *int   `json:"status"`

@@ -73,7 +73,7 @@ func (e endpoint) line() string {
 
 // health is the part of the API's endpoint health that tools show. It is also how they show it.
 type health struct {
-	Summary       string     `json:"summary" jsonschema:"How the endpoint is doing, how many deliveries wait and why."`
+	Summary       string     `json:"summary" jsonschema:"The condition of the endpoint, how many deliveries wait and why."`
 	Circuit       circuit    `json:"circuit"`
 	DeferredUntil *time.Time `json:"deferred_until" jsonschema:"Until when nothing is sent, because the receiver asked for a pause."`
 	Rate          float64    `json:"rate_per_second" jsonschema:"Requests per second that are admitted now; 0 while none is."`
@@ -168,7 +168,7 @@ func (s *Server) addEndpointTools() {
 	}, nil, listEndpoints)
 	add(s, tool{
 		name: "get_endpoint", title: "Show an endpoint",
-		description: "Shows an endpoint with its health: how it is doing, why deliveries wait, what happens next, and its limits and " +
+		description: "Shows an endpoint with its health: its condition, why deliveries wait, what happens next, and its limits and " +
 			"retry policy. The key needs the scope admin.",
 	}, nil, getEndpoint)
 }

@@ -51,7 +51,7 @@ func (s *Server) addEndpointCommands() {
 	add(s, tool{
 		name: "close_circuit", title: "Close a circuit", hints: hints{sends: true},
 		description: "Tries an endpoint whose circuit is open at once: the oldest waiting delivery is sent as the probe. " +
-			"For a receiver that works again. The key needs the scope admin.",
+			"For a receiver that has recovered. The key needs the scope admin.",
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
 		return planSwitch(ctx, c, in, "Close the circuit of %s? One delivery is sent now; if it succeeds, the others follow.")
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {

@@ -31,7 +31,7 @@ type explained struct {
 
 func (s *Server) addExplainTool() {
 	add(s, tool{
-		name: "explain", title: "Explain how something is doing",
+		name: "explain", title: "Explain an object",
 		description: "Explains a delivery, an event, an endpoint or a replay by its id: what happened, why, what happens next, and what can be done. " +
 			"Call this first. Endpoints need a key with the scope admin.",
 	}, nil, explainID)

@@ -193,7 +193,7 @@ func (w *firstWrite) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *firstWrite) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// begunSessions knows who has begun which session.
+// begunSessions has the callers that have begun sessions.
 type begunSessions struct {
 	mu       sync.Mutex
 	of       map[string]string // user by session

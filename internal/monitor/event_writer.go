@@ -22,9 +22,9 @@ const (
 
 // Events stores operational events.
 type Events interface {
-	// Listens reports whether an endpoint wants operational events of this type about the tenant.
+	// Listens reports whether an endpoint subscribes to operational events of this type about the tenant.
 	Listens(ctx context.Context, tenantID, eventType string) (bool, error)
-	// Notify stores events for the tenants that want them and returns what it stored, also with an error. It does not
+	// Notify stores events for the tenants that subscribe to them and returns what it stored, also with an error. It does not
 	// store an event again whose key is known.
 	Notify(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.Accepted, error)
 }
@@ -124,7 +124,7 @@ func temporary(err error) bool {
 	return ok && slices.ContainsFunc(several.Unwrap(), temporary)
 }
 
-// insert stores the events that an endpoint wants, and has their deliveries started.
+// insert stores the events to which an endpoint subscribes, and has their deliveries started.
 func (w *eventWriter) insert(ctx context.Context, pending []pendingEvent) error {
 	events := make([]webhook.OperationalEvent, 0, len(pending))
 	for i := range pending {
@@ -162,7 +162,7 @@ func (w *eventWriter) start(ctx context.Context, stored []webhook.Accepted) {
 	w.starter.Accepted(stored...)
 }
 
-// complete fills in the tenant and the endpoint of an event; false when no endpoint wants the event.
+// complete fills in the tenant and the endpoint of an event; false when no endpoint subscribes to the event.
 func (w *eventWriter) complete(ctx context.Context, p *pendingEvent) (e webhook.OperationalEvent, wanted bool, err error) {
 	e = p.event
 	if !p.endpoint.IsZero() {

@@ -22,7 +22,7 @@ const flushPatience = 2 * time.Second
 
 // Admission is what the admission of this process knows of its endpoints. Its times are by the database's clock.
 type Admission interface {
-	// State is how an endpoint is doing; false when the admission does not know it.
+	// State is the health of an endpoint; false when the admission does not know it.
 	State(id webhook.EndpointID) (webhook.Observation, bool)
 	// EachUnhealthy calls visit with every endpoint that fails, is slow, recovers, or has requests waiting.
 	EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation))
@@ -181,7 +181,7 @@ func (m *Monitor) Ended(ref webhook.Ref, p webhook.Progress) {
 		return
 	}
 	now := m.now()
-	if p.Reason == string(retry.ReasonGiveUpTime) && p.RunAttempts > 0 { // without an attempt the receiver is not to blame
+	if p.Reason == string(retry.ReasonGiveUpTime) && p.RunAttempts > 0 { // without an attempt it is no failure of the receiver
 		m.failures.counter.failed(webhook.EndpointFailures{EndpointID: ref.EndpointID, Exhausted: 1, First: now, Last: now, Began: now})
 	}
 	if !webhook.IsOperational(ref.EventType) {

@@ -60,7 +60,7 @@ func TestChangeIsNoRecovery(t *testing.T) {
 	require.Equal(t, webhook.CircuitClosed, m.circuit(b.endpoint.ID))
 	require.Zero(t, m.events.writeAll(t.Context()))
 	require.Empty(t, b.stored(t, webhook.EventEndpointRecovered))
-	for range 5 { // it opens anew: the outage goes on
+	for range 5 { // it opens again: the outage goes on
 		b.send(t, m, 1, 503)
 	}
 	m.EndpointChanged(b.endpoint.ID)

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 // soon is how long a test waits for what must happen.
 const soon = 30 * time.Second
 
-// bundle is a database with an endpoint of the tenant acme, and one of the operator's tenant that wants all operational
+// bundle is a database with an endpoint of the tenant acme, and one of the operator's tenant that subscribes to all operational
 // events.
 type bundle struct {
 	address       string

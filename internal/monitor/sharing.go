@@ -20,9 +20,9 @@ const (
 	maxShared = 5000
 )
 
-// Shared is what the processes tell each other.
+// Shared stores what the processes share with each other.
 type Shared interface {
-	// WriteObservations replaces what the process of this name sees. Other processes believe it for 30 s.
+	// WriteObservations replaces what the process of this name sees. Other processes use it for 30 s.
 	WriteObservations(ctx context.Context, process string, seen map[webhook.EndpointID]webhook.Observation) error
 	// CircuitClosings are those of the endpoints whose circuit a person has closed, and when.
 	CircuitClosings(ctx context.Context, of []webhook.EndpointID) (map[webhook.EndpointID]time.Time, error)

@@ -41,7 +41,7 @@ func NewView(store Healths, admission Admission, owners Owners, process string) 
 	return v
 }
 
-// Health is how an endpoint is doing, and what waits for it.
+// Health is the health of an endpoint, with the deliveries that wait for it.
 func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Health, error) {
 	h, seen, err := v.store.Health(ctx, tenantID, id, v.process)
 	if err != nil {

@@ -97,7 +97,7 @@ func TestAResumeReleasesWhatAWrongClockAccepted(t *testing.T) {
 			wrong := b.WrongStore(t, by)
 			_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 			require.NoError(t, err)
-			held := b.Hold(t, wrong.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+			held := b.Hold(t, wrong.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 			_, r, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 60)
 			require.NoError(t, err)
 			status := wrong.ReleaseBatch(t, r, 1, 10)
@@ -172,7 +172,7 @@ func TestClockLearns(t *testing.T) {
 func TestReleasesCarryTheDatabasesTime(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	now := time.Now()
 	b.Clock().At.Store(&postgres.Reading{Local: now, Database: now.Add(-10 * time.Minute).UTC().Round(0)})
 	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)

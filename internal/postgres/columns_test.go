@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/storetest"
 )
 
-// What is sent once is in every row, and nothing else is changed: not by a null beside values,
+// What is sent once is in every row, and nothing else is changed: not by a null among values,
 // and not by a value that is only the first row's.
 func TestRowsOfAStatement(t *testing.T) {
 	t.Parallel()

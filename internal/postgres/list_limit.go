@@ -15,7 +15,7 @@ import (
 
 const (
 	listsPerTenant = 4 // at a time
-	listsOfPages   = 2 // at a time, for those who look at a tenant's pages, and for all operators
+	listsOfPages   = 2 // at a time, for the pages of a tenant in the console, and for all operators
 	listWait       = time.Second
 
 	// ListTimeout bounds a list's statement.
@@ -29,7 +29,7 @@ const (
 // listLimit bounds the statements that may read all rows of a tenant: lists with a filter that
 // few rows match, and counts. Together they get two thirds of the connections, because accepting events
 // needs connections of the same pool for keys, limits and endpoints. Pages of the console have a small part of
-// their own, so that those who look at them take nothing of what the tenant's own requests may do.
+// their own, so that they do not count against the limit of the tenant's own requests.
 type listLimit struct {
 	Wait, Timeout time.Duration
 	Searched      int             // rows that a list with filters looks at
@@ -47,7 +47,7 @@ func newListLimit(conns int32) *listLimit {
 
 type pagesKey struct{}
 
-// ForPages returns the context of requests of those who look at a tenant's pages; "" for operators.
+// ForPages returns the context of requests for a tenant's pages in the console; "" for operators.
 func ForPages(ctx context.Context, tenant string) context.Context {
 	return context.WithValue(ctx, pagesKey{}, tenant)
 }

@@ -30,7 +30,7 @@ func TestListsForPagesAreApart(t *testing.T) {
 	}
 	pages := func(tenant string) context.Context { return postgres.ForPages(t.Context(), tenant) }
 	require.Equal(t, 2, fill(pages("acme"), "acme", webhook.CodeRateLimited))
-	require.Equal(t, 2, fill(pages(""), "acme", webhook.CodeRateLimited), "operators who look at the same tenant")
+	require.Equal(t, 2, fill(pages(""), "acme", webhook.CodeRateLimited), "operators with pages of the same tenant")
 	require.Zero(t, fill(pages("other"), "other", webhook.CodeUnavailable))
 	require.Equal(t, postgres.ListsPerTenant, fill(t.Context(), "acme", webhook.CodeRateLimited))
 	require.Equal(t, postgres.ListsPerTenant, fill(t.Context(), "other", webhook.CodeRateLimited))

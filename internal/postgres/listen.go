@@ -20,7 +20,7 @@ const (
 	// A change takes effect everywhere within 2 s, even if a connection died unnoticed.
 	// The listener sends a query, its beat, every beatEvery and waits beatTimeout for the
 	// answer. It counts as down beatLife after the last answered beat, and a cache entry
-	// older than staleAfter is then read anew. So a change at time t is seen by
+	// older than staleAfter is then read again. So a change at time t is seen by
 	// t + max(beatLife, staleAfter).
 	beatEvery   = 500 * time.Millisecond
 	beatTimeout = 500 * time.Millisecond
@@ -98,7 +98,7 @@ func (s *Core) ChangedHere(c Change) {
 	}
 }
 
-// ForgetAll makes every cache read everything anew.
+// ForgetAll empties every cache.
 func (s *Core) ForgetAll() {
 	for _, h := range s.changes.handlers {
 		h.ForgetAll()
@@ -119,7 +119,7 @@ func (moved endpointMoved) Changed(c Change) {
 
 func (endpointMoved) ForgetAll() {}
 
-// heartbeat is until when the listener has surely heard every change.
+// heartbeat is until when the listener has certainly received every change.
 type heartbeat struct{ at atomic.Pointer[time.Time] }
 
 func (h *heartbeat) beat(at time.Time) { h.at.Store(&at) }
@@ -151,7 +151,7 @@ func (s *Core) timeToLive() time.Duration {
 	return staleAfter
 }
 
-// StartListening listens for the changes of all processes, and runs beside, in the background
+// StartListening listens for the changes of all processes, and runs the function beside, in the background
 // until ctx or the core ends.
 func (s *Core) StartListening(ctx context.Context, beside func(context.Context)) {
 	s.listenOnce.Do(func() {
@@ -162,7 +162,7 @@ func (s *Core) StartListening(ctx context.Context, beside func(context.Context))
 	})
 }
 
-// Listening reports whether this process hears the changes of others.
+// Listening reports whether this process receives the changes of others.
 func (s *Core) Listening() bool { return s.changes.heard.alive() }
 
 func (s *Core) listenLoop(ctx context.Context) {

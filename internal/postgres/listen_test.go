@@ -116,7 +116,7 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 	require.Eventually(t, func() bool {
 		after, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && after != before && other.Listening()
-	}, storetest.Eventually, storetest.Poll, "read anew after the reconnect")
+	}, storetest.Eventually, storetest.Poll, "read again after the reconnect")
 
 	_, err = s.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
 	require.NoError(t, err)

@@ -73,7 +73,7 @@ type partition struct {
 	table, column string
 	name          string
 	low, high     any
-	function      string // makes it beside the table and then attaches it
+	function      string // makes it as a separate table and then attaches it
 }
 
 func (t Partitioned) partition(from time.Time) partition {
@@ -106,7 +106,7 @@ func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logge
 		if skipped, err = defaultHolds(ctx, tx, p); err != nil || skipped {
 			return err
 		}
-		// Made beside the table and then attached: CREATE TABLE … PARTITION OF would
+		// Made as a separate table and then attached: CREATE TABLE … PARTITION OF would
 		// lock the whole table against reading.
 		_, err = tx.Exec(ctx, `select `+p.function+`($1, $2, $3, $4)`, p.table, p.name, p.low, p.high)
 		return err

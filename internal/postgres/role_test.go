@@ -139,7 +139,7 @@ func setupWall(t *testing.T) *walled {
 		w.endpoints[tenant] = e
 		w.keys[tenant] = webhook.Key{ID: webhook.NewKeyID(), TenantID: tenant, Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}
 		require.NoError(t, s.CreateKey(t.Context(), storetest.TestActor(), w.keys[tenant]))
-		for _, external := range []string{"one", "two"} { // one gets a record, the other stays in the outbox
+		for _, external := range []string{"one", "two"} { // one gets a row, the other stays in the outbox
 			accepted, err := s.Accept(t.Context(), webhook.NewEvent{
 				TenantID: tenant, Type: "order.paid", Payload: []byte(`1`), ExternalID: external, EndpointIDs: []webhook.EndpointID{e.ID},
 			})

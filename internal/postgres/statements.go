@@ -73,7 +73,7 @@ func QueryAll[T any](ctx context.Context, c Caller, op string, scan pgx.RowToFun
 }
 
 // acquire waits a bounded time for a connection: when the pool is exhausted, callers are
-// told to retry later, and requests do not pile up.
+// get an error and retry later, and requests do not pile up.
 func (c Caller) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

@@ -222,14 +222,14 @@ func TestTogetherFailedComeBackApart(t *testing.T) {
 			if status == 429 {
 				slice *= 2
 			}
-			require.LessOrEqual(t, crowd(second, slice), n*3/100, "%s, %d", name, status)
-			require.LessOrEqual(t, crowd(third, slice), n*3/100, "%s, %d", name, status)
+			require.LessOrEqual(t, concurrency(second, slice), n*3/100, "%s, %d", name, status)
+			require.LessOrEqual(t, concurrency(third, slice), n*3/100, "%s, %d", name, status)
 		}
 	}
 }
 
-// crowd returns the largest number of times within any span of the given length.
-func crowd(moments []time.Duration, span time.Duration) int {
+// concurrency returns the largest number of times within any span of the given length.
+func concurrency(moments []time.Duration, span time.Duration) int {
 	sorted := slices.Sorted(slices.Values(moments))
 	most, end := 0, 0
 	for begin, moment := range sorted {

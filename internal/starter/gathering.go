@@ -17,7 +17,7 @@ const (
 	// next delivery is not alone.
 	gatherTime = 500 * time.Millisecond
 	// startAgainAfter is how long after a failed start a gathering is started again. The pause doubles
-	// up to longestStartPause, because Temporal may refuse the start for good.
+	// up to longestStartPause, because Temporal may refuse the start permanently.
 	startAgainAfter   = time.Second
 	longestStartPause = 5 * time.Minute
 )

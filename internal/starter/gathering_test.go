@@ -179,7 +179,7 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 	}
 }
 
-// A start that Temporal refuses for good is tried with growing pauses, each of which logs an error. It does not
+// A start that Temporal refuses permanently is tried with growing pauses, each of which logs an error. It does not
 // keep other gatherings waiting.
 func TestRefusedGatheringIsTriedLessOften(t *testing.T) {
 	t.Parallel()

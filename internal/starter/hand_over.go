@@ -21,10 +21,10 @@ const (
 // HandOver starts the own workflow of a delivery that leaves a shared one. It is also nil if that
 // workflow runs already: it has the delivery, and is signalled the command, if there is one. If it
 // ends before that, HandOver returns an error, and the next try starts another one.
-// activities.ErrCrowded means that too many hand-overs are under way.
+// activities.ErrTooManyHandOvers means that too many hand-overs are under way.
 func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
 	if !s.handOvers.Acquire(ctx, h.TenantID, 1, handOverTimeout) {
-		return activities.ErrCrowded
+		return activities.ErrTooManyHandOvers
 	}
 	defer s.handOvers.Release(h.TenantID, 1)
 	failpoint.Hit("hand-over-before")

@@ -16,7 +16,7 @@ const (
 	// firstCheck is how long after an internal fault its endpoint is checked. The pause doubles up to
 	// lastCheck.
 	firstCheck, lastCheck = time.Second, time.Minute
-	// maxFaulty bounds the endpoints whose faults are remembered. The store knows the others.
+	// maxFaulty bounds the endpoints whose faults are kept in memory. The others are in the store.
 	maxFaulty = 20_000
 )
 

@@ -16,7 +16,7 @@ const (
 	firstReconcile        = 20 * time.Second
 	// concurrentLookups is how many workflows are inspected at a time.
 	concurrentLookups = 4
-	// maxInspected bounds the shared workflows that a round remembers.
+	// maxInspected bounds the shared workflows that a round keeps.
 	maxInspected = 1000
 )
 
@@ -61,7 +61,7 @@ func (s *Starter) reconcile() {
 	}
 }
 
-// reconcileRound remembers the shared workflows that were inspected in one round.
+// reconcileRound has the shared workflows that were inspected in one round.
 type reconcileRound struct{ inspected map[string]*workflow }
 
 // reconcileAll compares all deliveries that were not read within the time again. It returns false if

@@ -64,7 +64,7 @@ func (s *Starter) FaultOf(endpoint webhook.EndpointID) (what string, known bool)
 	return s.heldEndpoints.faultOf(endpoint)
 }
 
-// release releases held deliveries of active endpoints, as many as admission has room for.
+// release releases held deliveries of active endpoints, as many as admission can take.
 func (s *Starter) release() {
 	tick := time.NewTicker(releaseEvery)
 	defer tick.Stop()

@@ -56,7 +56,7 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 
 // An open delivery of a later run may have the workflow of an old dead letter in its place, under the same id.
 // That workflow takes commands and does not carry them out. When a command is repeated, or the delivery is
-// overdue, it is told the run, which it then continues.
+// overdue, it gets a signal with the run, which it then continues.
 func TestCommandReachesADeliveryBehindAnOldDeadLetter(t *testing.T) {
 	t.Parallel()
 	for _, state := range []webhook.State{webhook.StatePending, webhook.StateRetrying, webhook.StateHeld, webhook.StateDeadLettered} {
@@ -78,9 +78,9 @@ func TestCommandReachesADeliveryBehindAnOldDeadLetter(t *testing.T) {
 				f.signalled = nil
 				return signals
 			}
-			var told []workflows.CommandSignal
+			var expected []workflows.CommandSignal
 			if state.Open() && run > 1 {
-				told = append(told, workflows.CommandSignal{Run: run})
+				expected = append(expected, workflows.CommandSignal{Run: run})
 			}
 			command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel, Reason: "enough"}}
 			cancel := workflows.CommandSignal{CommandID: 9, Reason: "enough", Run: run, DeliveryID: delivery.DeliveryID}
@@ -88,9 +88,9 @@ func TestCommandReachesADeliveryBehindAnOldDeadLetter(t *testing.T) {
 			require.Equal(t, []workflows.CommandSignal{cancel}, signalled(), name)
 			command.Signalled = 1
 			require.NoError(t, d.signalCommand(t.Context(), command))
-			require.Equal(t, append(told, cancel), signalled(), name)
+			require.Equal(t, append(expected, cancel), signalled(), name)
 			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
-			require.Equal(t, told, signalled(), name)
+			require.Equal(t, expected, signalled(), name)
 			require.Empty(t, f.started(), name)
 		}
 	}

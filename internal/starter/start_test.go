@@ -138,7 +138,7 @@ func TestScheduledByDatabaseClock(t *testing.T) {
 			require.Equal(t, test.waits, len(shared) == 0)
 			require.Equal(t, test.waits, len(own) == len(batch))
 
-			// One in trouble is set aside when its time has come.
+			// A delivery to an unhealthy endpoint is parked when its time has come.
 			unhealthy := set(accepted(1)).Deliveries[0]
 			collecting := New(Config{Admission: unhealthyEndpoints(unhealthy), Now: func() time.Time { return now }})
 			collecting.permits.Overdraw(unhealthy.TenantID, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// retryMetrics say how retries do, and what becomes of deliveries that were given up.
+// retryMetrics count retries, and deliveries that were given up.
 type retryMetrics struct {
 	byNumber    *prometheus.CounterVec
 	jitter      prometheus.Histogram
@@ -21,7 +21,7 @@ type retryMetrics struct {
 func newRetryMetrics(r registry) retryMetrics {
 	return retryMetrics{
 		byNumber: r.counters("everpost_attempts_by_number_total",
-			"Attempts by their number in the run, 1 to 5, 6-10 or over-10, and by what they came to.", "number", "decision"),
+			"Attempts by their number in the run, 1 to 5, 6-10 or over-10, and by outcome.", "number", "decision"),
 		jitter: r.histogram("everpost_backoff_jitter_ratio", "Computed delays before a retry, divided by the delay without jitter.",
 			.1, .25, .5, .6, .7, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3),
 		deadLetters: r.counters("everpost_dead_letters_total",
@@ -69,7 +69,7 @@ func (r *retryMetrics) attempted(a *webhook.Attempt, number int) {
 	}
 }
 
-// ended counts a delivery that has come to rest.
+// ended counts a delivery that has ended.
 func (r *retryMetrics) ended(p webhook.Progress) {
 	switch p.State {
 	case webhook.StateDeadLettered:
@@ -80,5 +80,5 @@ func (r *retryMetrics) ended(p webhook.Progress) {
 	}
 }
 
-// Ended counts a delivery that has come to rest without an attempt.
+// Ended counts a delivery that has ended without an attempt.
 func (m *Metrics) Ended(p webhook.Progress) { m.retrying.ended(p) }

@@ -31,7 +31,7 @@ func attempted(m *telemetry.Metrics, run, number, inRun int, decision retry.Deci
 	m.Attempted(webhook.Ref{}, &a, p)
 }
 
-// Attempts are numbered within their run: a replay begins anew.
+// Attempts are numbered within their run: a replay begins again.
 func TestMetricsOfRetries(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics("1.2.3")

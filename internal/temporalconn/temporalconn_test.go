@@ -288,7 +288,7 @@ func TestCheckNamesTheSetting(t *testing.T) {
 		env    env
 		want   string
 	}{
-		{"all is well", ours.Issue("127.0.0.1", time.Hour), &valid, nil, ""},
+		{"all valid", ours.Issue("127.0.0.1", time.Hour), &valid, nil, ""},
 		{"by name", ours.Issue("temporal.example.com", time.Hour), &valid, env{"TEMPORAL_TLS_SERVER_NAME": "temporal.example.com"}, ""},
 		{"another name", ours.Issue("temporal.example.com", time.Hour), &valid, nil, "TEMPORAL_TLS_SERVER_NAME: the server's certificate is for another name"},
 		{"another authority", others.Issue("127.0.0.1", time.Hour), &valid, nil, "TEMPORAL_TLS_SERVER_CA_CERT_PATH: the server's certificate is not of"},

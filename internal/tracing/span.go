@@ -101,7 +101,7 @@ func (s *Span) Delivery(ref webhook.Ref) {
 	)
 }
 
-// Outcome sets what a request to a receiver came to. The span is an error unless it was delivered.
+// Outcome sets the outcome of a request to a receiver. The span is an error unless it was delivered.
 func (s *Span) Outcome(o retry.Outcome) {
 	if s == nil || !s.span.IsRecording() {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who is not authenticated decides neither the trace nor whether it is sampled.
+// A caller that is not authenticated decides neither the trace nor whether it is sampled.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	tracer, collector := setup(t)

@@ -35,7 +35,7 @@ const (
 // variables: OTEL_EXPORTER_OTLP_…, OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_RESOURCE_ATTRIBUTES.
 type Config struct {
 	Version string
-	// Logger is told when the collector does not take spans.
+	// Logger gets a warning when the collector does not take spans.
 	Logger *slog.Logger
 	// URL is the collector's address, for tests. Defaults to the SDK's variables.
 	URL string

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// DataKey encrypts many values. Its wrapped form is stored beside each, so that any vault with the key-encryption key can
+// DataKey encrypts many values. Its wrapped form is stored with each, so that any vault with the key-encryption key can
 // open them. It is safe for concurrent use.
 type DataKey struct {
 	KEKID   string // the key that wrapped Wrapped, with its version if it has several

@@ -2,7 +2,7 @@ package webhook
 
 import "time"
 
-// MaxGroups is the number of groups of dead letters that are told apart.
+// MaxGroups is the largest number of groups of dead letters that are listed.
 const MaxGroups = 100
 
 // DeadLetterGroup is what dead letters of one endpoint with the same cause have in common.

@@ -17,7 +17,7 @@ const (
 	CodeForbidden                   // the key's scope does not suffice (403)
 	CodeNotFound                    // does not exist, or belongs to another tenant (404)
 	CodeConflict                    // not possible in the current state (409)
-	CodeRemoved                     // existed and was removed for good (410)
+	CodeRemoved                     // existed and was removed permanently (410)
 	CodeQuota                       // a quota of the tenant is exhausted (409)
 	CodeTooLarge                    // over a size limit (413)
 	CodeMismatch                    // an idempotency key was reused with another body (422)

@@ -8,7 +8,7 @@ type EndpointFailures struct {
 	EndpointID EndpointID
 	Succeeded  time.Time // the last success; zero: none. Everything below came after it
 
-	Permanent int       // deliveries that the receiver refused for good
+	Permanent int       // deliveries that the receiver refused permanently
 	Exhausted int       // deliveries that ran out of attempts or time
 	First     time.Time // when the first of these failures ended
 	Last      time.Time // … and the last

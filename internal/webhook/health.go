@@ -97,7 +97,7 @@ func (s *Observation) SuccessRate() (float64, bool) {
 func (s *Observation) RetryRatio() float64 { return float64(s.Retries) / float64(max(s.First, 1)) }
 
 // Recall replaces the attempts of the last 15 minutes by those that are stored, if these are more:
-// a process that has just started remembers none, and a healthy endpoint is not shared.
+// a process that has just started has counted none, and a healthy endpoint is not shared.
 func (s *Observation) Recall(stored *Counts) {
 	total := int(stored.Total())
 	if total <= s.Attempts() {

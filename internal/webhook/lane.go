@@ -29,7 +29,7 @@ type TakenLane struct {
 	EndedAgo time.Duration // when the lease before has ended; an hour at most
 }
 
-// Fleet is what a process learns when it renews its leases.
+// Fleet is what a process reads when it renews its leases.
 type Fleet struct {
 	Lanes     [Lanes]Lane
 	Processes []Process   // that were seen within the last minute

@@ -36,7 +36,7 @@ func ReservedType(eventType string) bool {
 	return len(eventType) >= len(OperationalPrefix) && strings.EqualFold(eventType[:len(OperationalPrefix)], OperationalPrefix)
 }
 
-// OperationalOnly reports whether the endpoint wants operational events and nothing else:
+// OperationalOnly reports whether the endpoint subscribes to operational events and nothing else:
 // its failures are failures of those.
 func (e *Endpoint) OperationalOnly() bool {
 	return len(e.EventTypes) > 0 && !slices.ContainsFunc(e.EventTypes, func(filter string) bool { return !IsOperational(filter) })

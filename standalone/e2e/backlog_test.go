@@ -17,14 +17,14 @@ import (
 // yet (100): the others are held.
 const manyBehind = 150
 
-// busy is an endpoint with two places, and time enough to hang for a test.
+// busy is an endpoint with two slots and a timeout that is long enough to hang for a test.
 func busy(kind string, further fieldsOf) fieldsOf {
 	fields := fieldsOf{"event_types": []string{kind}, "max_in_flight": 2, "timeout": "30s"}
 	maps.Copy(fields, further)
 	return fields
 }
 
-// postMany posts n events of a type that one endpoint wants, as batches, and returns their
+// postMany posts n events of a type to which one endpoint subscribes, as batches, and returns their
 // deliveries in order.
 func (b *bundle) postMany(kind string, n int) []delivery {
 	b.t.Helper()
@@ -67,16 +67,16 @@ func (b *bundle) waitAllWait(endpointID string, underWay int) []delivery {
 	return all
 }
 
-// waitHeldByRecord waits until n deliveries of the endpoint are held and no workflow
+// waitHeldInStore waits until n deliveries of the endpoint are held and no workflow
 // carries them, and returns those.
-func (b *bundle) waitHeldByRecord(endpointID string, n int) []delivery {
+func (b *bundle) waitHeldInStore(endpointID string, n int) []delivery {
 	b.t.Helper()
 	var held []delivery
 	eventually(contextFor(b.t, patience), b.t, func() string {
 		held = slices.DeleteFunc(b.listDeliveries(url.Values{"endpoint_id": {endpointID}, "state": {"held"}}),
 			func(d delivery) bool { return d.WorkflowID != "" })
 		if len(held) < n {
-			return fmt.Sprintf("%d are held by the record alone, not %d", len(held), n)
+			return fmt.Sprintf("%d are held by the store alone, not %d", len(held), n)
 		}
 		return ""
 	})
@@ -90,7 +90,7 @@ func (b *bundle) waitHeldByRecord(endpointID string, n int) []delivery {
 }
 
 // requireEachOnce waits until the deliveries are delivered, and checks that each took one
-// attempt and reached the receiver once, over no more connections than there are places.
+// attempt and reached the receiver once, over no more connections than there are slots.
 func (b *bundle) requireEachOnce(ctx context.Context, r *receiver, all []delivery, places int) {
 	b.t.Helper()
 	for _, d := range all {
@@ -156,7 +156,7 @@ func TestBacklogSurvivesAKill(t *testing.T) {
 	// The claims of the requests under way run out 5 s after their deadline.
 	ep := b.endpoint(r, "/hang", busy("a.slow", fieldsOf{"timeout": "5s"}))
 	backlog := b.postMany("a.slow", manyBehind)
-	b.waitHeldByRecord(ep.ID, manyBehind/5)
+	b.waitHeldInStore(ep.ID, manyBehind/5)
 	in.kill9()
 	before := r.Count()
 	r.Release()
@@ -177,14 +177,14 @@ func TestBacklogSurvivesAKill(t *testing.T) {
 	}
 }
 
-// A held delivery without a workflow obeys commands: a workflow is started for each.
+// A held delivery without a workflow takes commands: a workflow is started for each.
 func TestCommandsToHeldDeliveries(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
 	ep := b.endpoint(r, "/hang", busy("a.slow", nil))
 	b.postMany("a.slow", manyBehind)
-	held := b.waitHeldByRecord(ep.ID, 3)
+	held := b.waitHeldInStore(ep.ID, 3)
 	cancelled, tried, moved := held[0], held[1], held[2]
 
 	b.command(http.StatusAccepted, cancelled.ID, "cancel", fieldsOf{"reason": "not any more"})
@@ -218,7 +218,7 @@ func TestHeldUntilGivenUp(t *testing.T) {
 	policy["give_up_after"] = "4s"
 	ep := b.endpoint(r, "/hang", busy("a.slow", fieldsOf{"retry_policy": policy}))
 	b.postMany("a.slow", manyBehind)
-	held := b.waitHeldByRecord(ep.ID, 1)[0]
+	held := b.waitHeldInStore(ep.ID, 1)[0]
 	d := b.waitState(held.ID, "dead_lettered")
 	require.Equal(t, "held_expired", text(d.Reason))
 	require.Zero(t, d.Attempts)

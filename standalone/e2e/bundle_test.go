@@ -212,7 +212,7 @@ func (b *bundle) post(kind, payload string, further ...string) event {
 	return made
 }
 
-// postOne is post for an event that exactly one endpoint wants.
+// postOne is post for an event to which exactly one endpoint subscribes.
 func (b *bundle) postOne(kind, payload string, further ...string) (event, delivery) {
 	b.t.Helper()
 	e := b.post(kind, payload, further...)

@@ -78,7 +78,7 @@ func waiting(t *testing.T) (*bundle, *receiver, delivery) {
 	return b, r, d
 }
 
-// deadLettered is a delivery that was refused for good; a second try would succeed.
+// deadLettered is a delivery that was refused permanently; a second try would succeed.
 func deadLettered(t *testing.T) (*bundle, *receiver, delivery) {
 	t.Helper()
 	b, r := setup(t), newReceiver(t)

@@ -63,7 +63,7 @@ func sendAndFollow(t *testing.T, b *bundle, w *window, scripts bool) {
 	w.fill("payload", `{"order": "<b>17</b>"}`)
 	w.pressButton("Send")
 	require.Contains(t, w.path(), "/events/evt_")
-	require.Contains(t, w.text(), "The event is stored and on its way.")
+	require.Contains(t, w.text(), "The event is stored and is being delivered.")
 	require.Contains(t, w.text(), `"<b>17</b>"`, "the payload is text")
 	w.press(`(//main//tbody//a[contains(@href, "/deliveries/")])[1]`)
 	require.Contains(t, w.path(), "/deliveries/dlv_")

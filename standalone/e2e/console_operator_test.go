@@ -72,7 +72,7 @@ func operate(t *testing.T, b *bundle, w *window, _ bool) {
 	for _, said := range []string{"database", "schema", "temporal", "backlog", "made by this process"} {
 		require.Contains(t, w.text(), said)
 	}
-	require.Contains(t, w.text(), "No problem", "a test's installation is well")
+	require.Contains(t, w.text(), "No problem", "a test's installation has no problem")
 	w.show("/tenants/"+made+"/delete", http.StatusOK)
 	w.pressButton("Delete the tenant")
 	require.Contains(t, w.text(), "The tenant has been deleted.")
@@ -113,7 +113,7 @@ func usePortal(t *testing.T, browser *browsers) {
 		require.NotContains(t, navigation, entry)
 	}
 	w.show(b.below("endpoints", ep.ID), http.StatusOK)
-	require.NotContains(t, w.text(), "Rotate secret", "the link is for looking only")
+	require.NotContains(t, w.text(), "Rotate secret", "the link is read-only")
 	for _, path := range []string{
 		other.below(), other.below("endpoints", foreign.ID), b.below("endpoints", foreign.ID), b.below("keys"), "/tenants", "/audit", "/doctor",
 	} {

@@ -58,7 +58,7 @@ func TestDelivered(t *testing.T) {
 	require.Equal(t, &outcome{"delivered", "delivered", 200}, d.LastOutcome)
 	require.NotNil(t, d.CompletedAt)
 	require.Nil(t, d.NextAttemptAt)
-	if !strings.HasPrefix(d.WorkflowID, "fanout/") { // which it shares when it waits beside another test's
+	if !strings.HasPrefix(d.WorkflowID, "fanout/") { // which it shares when it waits together with another test's
 		require.Equal(t, workflowID(d), d.WorkflowID)
 	}
 	require.Equal(t, b.in.uiPath()+url.PathEscape(d.WorkflowID), d.WorkflowURL)
@@ -86,7 +86,7 @@ func TestWorkflowIsVisibleInTemporal(t *testing.T) {
 	b.awaitWorkflow(ctx, engine, d.WorkflowID)
 	described, err := engine.DescribeWorkflow(ctx, d.WorkflowID, "")
 	require.NoError(t, err)
-	if described.WorkflowType.Name == "FanoutWorkflow" { // it waited beside another test's
+	if described.WorkflowType.Name == "FanoutWorkflow" { // it waited together with another test's
 		ids, ok := described.TypedSearchAttributes.GetKeywordList(temporal.NewSearchAttributeKeyKeywordList("EventIds"))
 		require.True(t, ok)
 		require.Contains(t, ids, e.ID)

@@ -218,17 +218,18 @@ func TestExplanationsOfWaitsAndEnds(t *testing.T) {
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone})
 	gone := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.gone"}})
 	b.requireExplained(of("a.gone"), "refused", `Given up at .*: attempt 1 got 410, which is not retried`+kept, "answered 410 (Gone).")
-	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it wants no more events\): nothing is sent; .*\.`)
+	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it accepts no more events\): nothing is sent; .*\.`)
 	b.requireExplained(of("a.gone"), "held_disabled",
-		`Held because the endpoint is disabled \(the receiver answered 410: it wants no more events\); sent when it is resumed, or given up at `+clock+`\.`, "")
+		`Held because the endpoint is disabled \(the receiver answered 410: it accepts no more events\); `+
+			`sent when it is resumed, or given up at `+clock+`\.`, "")
 
 	unmatched := b.post("user.created", `{}`)
 	require.Zero(t, unmatched.Matched)
 	e := b.explain("/events/" + unmatched.ID)
 	require.Equal(t, "no_matching_endpoint", e.Explanation.Code)
 	require.Contains(t, e.Summary, "No endpoint matched the type user.created, so nothing is sent; the tenant has 3 endpoints; ")
-	require.Contains(t, e.Summary, paused.ID+" (127.0.0.1, paused) wants a.paused")
-	require.Contains(t, e.Summary, gone.ID+" (127.0.0.1, disabled) wants a.gone")
+	require.Contains(t, e.Summary, paused.ID+" (127.0.0.1, paused) subscribes to a.paused")
+	require.Contains(t, e.Summary, gone.ID+" (127.0.0.1, disabled) subscribes to a.gone")
 	require.True(t, strings.HasPrefix(b.run("explain", unmatched.ID), e.Summary+"\n\n"))
 }
 
@@ -278,7 +279,7 @@ func TestExplanationsOfAnOpenCircuit(t *testing.T) {
 		`Waits because the circuit of the endpoint has been `+why+
 			`attempt 1 follows at `+clock+`, in \d+ (s|min); tried until `+clock+`\.`,
 		"Most requests to the endpoint failed")
-	b.requireHealth(ep, "endpoint_circuit_open", `Circuit `+why+`next probe in \d+ (s|min); 3 waiting \(1 for their turn, 2 for a retry\); `+
+	b.requireHealth(ep, "endpoint_circuit_open", `Circuit `+why+`next probe in \d+ (s|min); 3 waiting \(1 for admission, 2 for a retry\); `+
 		`the oldest since `+clock+`\.`)
 	cause := b.explain("/endpoints/" + ep.ID + "/health").Explanation.Cause
 	require.Contains(t, text(cause), "The last failure on record, at ")

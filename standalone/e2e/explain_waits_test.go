@@ -70,7 +70,7 @@ func TestExplanationsOfPacing(t *testing.T) {
 	b, r := setup(t), newReceiver(t)
 	limited := b.endpoint(r, "/limited", fieldsOf{"event_types": []string{"a.limited"}, "rate_limit_per_second": 1})
 	b.postMany("a.limited", 100)
-	b.requireExplained(b.waitLong(limited, "rate"), "waits_rate", `Waits for its turn at the endpoint's rate of 1 request per second; `+next, "")
+	b.requireExplained(b.waitLong(limited, "rate"), "waits_rate", `Waits for admission at the endpoint's rate of 1 request per second; `+next, "")
 	b.requireHealth(limited, "endpoint_at_rate_limit", `Active, at its rate of 1 request per second; .*\.`)
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+limited.ID, nil, nil)
 
@@ -93,7 +93,7 @@ func TestExplanationsOfABacklog(t *testing.T) {
 	defer r.Release()
 	ep := b.endpoint(r, "/hang", busy("a.slow", fieldsOf{"retry_policy": patiently()}))
 	b.postMany("a.slow", manyBehind)
-	held := b.waitHeldByRecord(ep.ID, 1)
+	held := b.waitHeldInStore(ep.ID, 1)
 	b.requireExplained(held[len(held)-1], "held_backlog", `Held because more deliveries wait for the endpoint than it takes in the next 5 min; `+
 		`released oldest first, or given up at `+clock+`\.`, "The endpoint gets more events than it takes.")
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+ep.ID, nil, nil)
@@ -112,16 +112,16 @@ func TestExplanationsOfEnds(t *testing.T) {
 		"Deliveries to a deleted endpoint are cancelled.")
 }
 
-// told is an operational event as it reaches an endpoint.
-type told struct {
+// operationalEvent is an operational event as it reaches an endpoint.
+type operationalEvent struct {
 	Summary  string `json:"summary"`
 	Delivery struct {
 		ID string `json:"id"`
 	} `json:"delivery"`
 }
 
-// waitTold waits for an operational event of a type, and returns its payload.
-func waitTold(t *testing.T, r *receiver, kind string) (payload told) {
+// waitOperationalEvent waits for an operational event of a type, and returns its payload.
+func waitOperationalEvent(t *testing.T, r *receiver, kind string) (payload operationalEvent) {
 	t.Helper()
 	eventually(contextFor(t, patience), t, func() string {
 		for _, request := range r.Requests() {
@@ -145,21 +145,22 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 	secret := b.endpoint(r, "/secret", fieldsOf{"event_types": []string{"a.secret"}})
 	_, d := b.postOne("a.secret", `{}`)
 	d = b.waitState(d.ID, "dead_lettered")
-	given := waitTold(t, listener, "everpost.delivery.dead_lettered")
+	given := waitOperationalEvent(t, listener, "everpost.delivery.dead_lettered")
 	require.Equal(t, d.ID, given.Delivery.ID)
 	require.Equal(t, "The delivery was given up after 1 attempt (401).", given.Summary)
 	b.requireExplained(d, "refused", `Given up at .*: attempt 1 got 401, which is not retried`+kept, "answered 401 (Unauthorized).")
 
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+secret.ID+"/pause", nil, nil)
-	require.Equal(t, "The endpoint is paused; its deliveries are held until it is resumed.", waitTold(t, listener, "everpost.endpoint.paused").Summary)
+	require.Equal(t, "The endpoint is paused; its deliveries are held until it is resumed.",
+		waitOperationalEvent(t, listener, "everpost.endpoint.paused").Summary)
 	b.requireHealth(secret, "endpoint_paused", `Paused by hand: nothing is sent; nothing waits\.`)
 
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone})
 	gone := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.gone"}})
 	b.postOne("a.gone", `{}`)
-	require.Equal(t, "The endpoint is disabled, because the receiver answered 410: it wants no more events; its deliveries are held until it is resumed.",
-		waitTold(t, listener, "everpost.endpoint.disabled").Summary)
-	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it wants no more events\): nothing is sent; nothing waits\.`)
+	require.Equal(t, "The endpoint is disabled, because the receiver answered 410: it accepts no more events; its deliveries are held until it is resumed.",
+		waitOperationalEvent(t, listener, "everpost.endpoint.disabled").Summary)
+	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it accepts no more events\): nothing is sent; nothing waits\.`)
 
 	unavailable := receivertest.Step{Status: http.StatusServiceUnavailable}
 	r.Script("/broken", unavailable, unavailable)
@@ -171,6 +172,6 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 		b.waitState(d.ID, "retrying")
 	}
 	require.Equal(t, "The circuit of the endpoint is open: 2 of 2 requests failed, the last with 503.",
-		waitTold(t, listener, "everpost.endpoint.circuit_opened").Summary)
+		waitOperationalEvent(t, listener, "everpost.endpoint.circuit_opened").Summary)
 	b.requireHealth(broken, "endpoint_circuit_open", `Circuit open since `+clock+` after 2 of 2 requests failed, the last with 503; .*\.`)
 }

@@ -21,7 +21,7 @@ import (
 // the claim of the dead one runs out after the longest deadline, 35 s, first.
 const longRecovery = 2 * time.Minute
 
-// kill9 kills the whole instance and whatever it leaves behind must go by itself.
+// kill9 kills the whole instance. The processes that it leaves behind must end by themselves.
 func (in *instance) kill9() { in.process.Kill() }
 
 func TestKilledWithDeliveriesUnderWay(t *testing.T) {
@@ -149,6 +149,6 @@ func TestPostgreSQLKilled(t *testing.T) {
 	b.allDelivered(contextFor(t, longRecovery), r, acked)
 	require.Len(t, b.listDeliveries(url.Values{"event_type": {"stream.event"}}), len(acked))
 	require.Equal(t, "delivered", b.delivery(onHeld.ID).State)
-	require.Equal(t, 1, slow.Count(), "an answer is not forgotten because the record was away")
+	require.Equal(t, 1, slow.Count(), "an answer is not lost because the store was unavailable")
 	t.Logf("%d events acknowledged, %d posts refused, %d requests at the receiver", len(acked), refused, r.Count())
 }

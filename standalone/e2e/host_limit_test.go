@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowded is a receiver that counts the requests it has at a time. It answers none
+// sharedHost is a receiver that counts the requests it has at a time. It answers none
 // before it is opened.
-type crowded struct {
+type sharedHost struct {
 	*httptest.Server
 
 	opened chan struct{}
@@ -24,9 +24,9 @@ type crowded struct {
 	now, most int
 }
 
-func newCrowded(t *testing.T) *crowded {
+func newSharedHost(t *testing.T) *sharedHost {
 	t.Helper()
-	c := &crowded{opened: make(chan struct{})}
+	c := &sharedHost{opened: make(chan struct{})}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c.count(1)
 		defer c.count(-1) // before the answer is sent: it is empty, and so not flushed
@@ -40,14 +40,14 @@ func newCrowded(t *testing.T) *crowded {
 	return c
 }
 
-func (c *crowded) count(n int) {
+func (c *sharedHost) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now += n
 	c.most = max(c.most, c.now)
 }
 
-func (c *crowded) counts() (now, most int) {
+func (c *sharedHost) counts() (now, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now, c.most
@@ -58,7 +58,7 @@ func TestEndpointsOfAHostShareItsPermits(t *testing.T) {
 	t.Parallel()
 	const places = 3
 	in := ownInstance(t, settings{"EVERPOST_MAX_IN_FLIGHT_PER_HOST": strconv.Itoa(places)})
-	host, well := newCrowded(t), newReceiver(t)
+	host, well := newSharedHost(t), newReceiver(t)
 	many, few := newBundle(t, in, in.client(), tenantName("many")), newBundle(t, in, in.client(), tenantName("few"))
 	point := func(b *bundle, kind string) (made endpoint) {
 		b.ask(http.StatusCreated, http.MethodPost, "/endpoints", fieldsOf{

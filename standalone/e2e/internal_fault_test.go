@@ -26,8 +26,8 @@ func engineOf(t *testing.T, name string) (engine client.Client, address, namespa
 	return engine, address, namespace
 }
 
-// record is a connection to the instance's database.
-func (in *instance) record(t *testing.T) *pgx.Conn {
+// database is a connection to the instance's database.
+func (in *instance) database(t *testing.T) *pgx.Conn {
 	t.Helper()
 	database, err := pgx.Connect(contextFor(t, patience), in.env["EVERPOST_DATABASE_URL"])
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func workflowsIn(t *testing.T, engine client.Client, query string) (n int) {
 	return int(counted.GetCount())
 }
 
-// A lost key holds its endpoint's deliveries in the record: none is counted as an attempt, and
+// A lost key holds its endpoint's deliveries in the store: none is counted as an attempt, and
 // hardly any has a workflow. When the key is there again, each is sent once.
 func TestLostKeyHoldsDeliveries(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestLostKeyHoldsDeliveries(t *testing.T) {
 	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
 	sick := b.endpoint(r, "/sick", fieldsOf{"event_types": []string{"a.sick"}})
 	b.endpoint(r, "/well", fieldsOf{"event_types": []string{"a.well"}})
-	ctx, database := contextFor(t, 2*patience), in.record(t)
+	ctx, database := contextFor(t, 2*patience), in.database(t)
 	var key string
 	require.NoError(t, database.QueryRow(ctx, `
 		update endpoint_secrets s set kek_id = 'kek:lost' from endpoint_secrets before
@@ -81,7 +81,7 @@ func TestLostKeyHoldsDeliveries(t *testing.T) {
 	}
 	b.requireExplained(b.listDeliveries(url.Values{"state": {"held"}})[0], "internal_fault",
 		`A fault of Everpost, not of the receiver, holds the delivery: .*cannot be decrypted.*; tried again until `+clock+`\.`,
-		"No attempt is counted, and nothing is held against the receiver.")
+		"No attempt is counted, and nothing is recorded against the endpoint.")
 	eventually(ctx, t, func() string { // visibility lags
 		if n := workflowsIn(t, engine, "ExecutionStatus = 'Running'"); n > 2 {
 			return fmt.Sprintf("%d workflows run for %d deliveries that are held", n, events)
@@ -113,7 +113,7 @@ func TestNoWorkerForAWhile(t *testing.T) {
 	in.addr, err = in.process.Ready(contextFor(t, startPatience))
 	require.NoError(t, err)
 	b.client = in.client()
-	ctx, database := contextFor(t, 3*patience), in.record(t)
+	ctx, database := contextFor(t, 3*patience), in.database(t)
 
 	var ids []string
 	for n := range events / 100 {

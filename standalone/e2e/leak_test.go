@@ -46,8 +46,8 @@ func TestCanaries(t *testing.T) {
 		Header: map[string]string{"Content-Type": "application/json"}, Body: `{"access_token":"` + markers["issued token"] + `","expires_in":3600}`,
 	})
 	// Its error quotes the request, as some servers do.
-	told := markers["client secret"] + markers["token URL"]
-	tokens.Script("/token", receivertest.Step{Status: 503, Body: told, Header: map[string]string{"X-Echo": told}})
+	echoed := markers["client secret"] + markers["token URL"]
+	tokens.Script("/token", receivertest.Step{Status: 503, Body: echoed, Header: map[string]string{"X-Echo": echoed}})
 	tokenClient := fieldsOf{
 		"type": "oauth2_client_credentials", "token_url": tokens.URL() + "/token?key=" + markers["token URL"],
 		"client_id": "shop", "client_secret": markers["client secret"],

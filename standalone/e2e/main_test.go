@@ -26,7 +26,7 @@ const atOnce = "12"
 // binary is the path of what is tested; TestMain sets it.
 var binary string
 
-// ownInstances bounds the instances beside the shared one.
+// ownInstances bounds the instances other than the shared one.
 var ownInstances = make(chan struct{}, 2)
 
 func TestMain(m *testing.M) {
@@ -55,7 +55,7 @@ func run(m *testing.M) (code int) {
 	built := time.Since(begun)
 	code = m.Run()
 	if err := stopShared(); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e: the shared instance did not stop in good order:", err)
+		fmt.Fprintln(os.Stderr, "e2e: the shared instance did not stop cleanly:", err)
 		code = 1
 	}
 	if !keptContract() {

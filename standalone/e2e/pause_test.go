@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pause holds and drops nothing. A resume releases at the requested rate. A held delivery obeys commands.
+// A pause holds and drops nothing. A resume releases at the requested rate. A held delivery takes commands.
 func TestPauseHoldsAndResumeReleases(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)

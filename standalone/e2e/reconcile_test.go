@@ -47,7 +47,7 @@ func TestReconciler(t *testing.T) {
 	}
 
 	late := waiting()
-	overdue(late) // by the record; its workflow knows better
+	overdue(late) // by the store; its workflow knows better
 
 	terminated := waiting()
 	require.NoError(t, engine.TerminateWorkflow(ctx, terminated.WorkflowID, "", "by hand"))

@@ -141,7 +141,7 @@ func TestReplayOfAnOutage(t *testing.T) {
 	require.NoError(t, in.temporal(t).GetWorkflow(contextFor(t, patience), made.WorkflowID, "").Get(t.Context(), nil))
 }
 
-// A receiver that is still in trouble gets no more than a sample.
+// A receiver that is still unhealthy gets no more than a sample.
 func TestReplayPausesItself(t *testing.T) {
 	t.Parallel()
 	const many = 100
@@ -191,7 +191,7 @@ func TestReplayByHand(t *testing.T) {
 	require.Equal(t, done.State, status.State)
 }
 
-// Past events are sent to a newer endpoint, and again to the one that got them: the types that each wants, in its own format.
+// Past events are sent to a newer endpoint, and again to the one that got them: the types to which each subscribes, in its own format.
 func TestReplayOfEvents(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)

@@ -189,7 +189,7 @@ type crash struct {
 }
 
 // underWay says that an event had been sent for the first time when the process was killed and
-// that the record did not know what became of it. What the dead one had written to its socket
+// that the store did not have its outcome. What the dead one had written to its socket
 // reaches the receiver a moment later.
 func (c crash) underWay(event string, requests []receivertest.Request) bool {
 	const inTheSocket = time.Second
@@ -247,7 +247,7 @@ func TestTwoServe(t *testing.T) {
 	testSplit(t, true)
 }
 
-// testSplit kills workers and an API under load, and nothing is lost: what was acknowledged arrives, the record
+// testSplit kills workers and an API under load, and nothing is lost: what was acknowledged arrives, the store
 // says of each delivery what its receiver saw, and only what a dead worker had under way is sent twice. A cap and
 // a rate hold over all workers.
 func testSplit(t *testing.T, both bool) {

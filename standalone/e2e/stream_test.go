@@ -14,7 +14,7 @@ import (
 
 const (
 	posters   = 4                     // callers at a time
-	postEvery = 25 * time.Millisecond // of each: together some 100 events/s, which two cores carry beside the tests
+	postEvery = 25 * time.Millisecond // of each: together some 100 events/s, which two cores can handle in addition to the tests
 )
 
 // stream is callers who post events one after the other, each again under the same

@@ -107,7 +107,7 @@ func TestTemporalAway(t *testing.T) {
 		require.Less(t, time.Since(began), 5*time.Second, "requests do not wait for Temporal")
 	}
 	b.requireExplained(b.delivery(d.ID), "engine_away",
-		`Attempt 1 waits because Temporal has been out of reach since `+clock+`, \d+ s ago; it is made when Temporal is back\.`, "safely stored in PostgreSQL")
+		`Attempt 1 waits because Temporal has been unreachable since `+clock+`, \d+ s ago; it is made when Temporal is back\.`, "safely stored in PostgreSQL")
 	require.Equal(t, sent, r.Count(), "without an engine nothing is sent")
 
 	line.restore(t)

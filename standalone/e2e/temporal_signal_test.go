@@ -34,15 +34,15 @@ func TestSignalsOfTheWebUI(t *testing.T) {
 		case "an open delivery":
 			d := u.open()
 			u.send(d.WorkflowID, name, input)
-			u.requireObeyed(d, name, input, at)
+			u.requireHandled(d, name, input, at)
 		case "a dead letter":
 			d := u.deadLetter()
 			u.send(d.WorkflowID, name, input)
-			u.requireObeyed(d, name, input, at)
+			u.requireHandled(d, name, input, at)
 		case "a shared workflow":
-			u.requireSharedObeys(name, input, at)
+			u.requireSharedHandles(name, input, at)
 		case "a replay":
-			u.requireReplayObeys(name, input)
+			u.requireReplayHandles(name, input)
 		default:
 			require.Fail(t, "unknown", target)
 		}
@@ -50,8 +50,8 @@ func TestSignalsOfTheWebUI(t *testing.T) {
 	require.Empty(t, u.refused())
 }
 
-// requireObeyed requires the effect of a signal to a delivery.
-func (u *webUI) requireObeyed(d delivery, name, input string, at time.Time) {
+// requireHandled requires the effect of a signal to a delivery.
+func (u *webUI) requireHandled(d delivery, name, input string, at time.Time) {
 	u.t.Helper()
 	switch name {
 	case "cancel":
@@ -83,19 +83,19 @@ func (u *webUI) requireObeyed(d delivery, name, input string, at time.Time) {
 	}
 }
 
-// requireSharedObeys requires the effect of a signal to a shared workflow: on one of its deliveries, or on each.
-func (u *webUI) requireSharedObeys(name, input string, at time.Time) {
+// requireSharedHandles requires the effect of a signal to a shared workflow: on one of its deliveries, or on each.
+func (u *webUI) requireSharedHandles(name, input string, at time.Time) {
 	u.t.Helper()
 	workflow, members := u.shared()
 	u.send(workflow, name, strings.ReplaceAll(input, "<delivery>", members[0].ID))
 	if input == "" {
 		for _, d := range members {
-			u.requireObeyed(d, name, input, at)
+			u.requireHandled(d, name, input, at)
 			require.Equal(u.t, workflowID(d), u.delivery(d.ID).WorkflowID)
 		}
 		return
 	}
-	u.requireObeyed(members[0], name, input, at)
+	u.requireHandled(members[0], name, input, at)
 	u.waitDetails(workflow, members[0].ID+"` · `"+members[0].EventType+"` to `"+members[0].EndpointID+"`: continues in its own workflow\n")
 	other := u.delivery(members[1].ID)
 	require.Equal(u.t, []string{"retrying", workflow}, []string{other.State, other.WorkflowID})
@@ -110,8 +110,8 @@ func (u *webUI) pacedReplay() replay {
 	return made
 }
 
-// requireReplayObeys requires the effect of a signal to a replay.
-func (u *webUI) requireReplayObeys(name, input string) {
+// requireReplayHandles requires the effect of a signal to a replay.
+func (u *webUI) requireReplayHandles(name, input string) {
 	u.t.Helper()
 	r := u.pacedReplay()
 	until := func(want string, is func(replay) bool) {

@@ -64,7 +64,7 @@ func TestDeletedTenantLeavesNothing(t *testing.T) {
 	require.GreaterOrEqual(t, of("other"), others, "more may be listed by now")
 	require.Len(t, kept.listDeliveries(url.Values{}), 3)
 
-	database := in.record(t)
+	database := in.database(t)
 	rows, err := database.Query(ctx, `
 		select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid
 		where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p') and not c.relispartition and a.attname = 'tenant_id'`)

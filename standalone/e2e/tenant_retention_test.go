@@ -28,7 +28,7 @@ func TestTenantRetention(t *testing.T) {
 		_, d := b.postOne("order.paid", `{"n":1}`, "external_id", `"order-1"`)
 		b.waitState(d.ID, "delivered")
 	}
-	database := in.record(t)
+	database := in.database(t)
 	older := func(by time.Duration) {
 		require.NoError(t, in.stop())
 		makeOlder(t, database, by)

@@ -109,7 +109,7 @@ func TestUpgradeWithWorkerVersioning(t *testing.T) {
 	released := deliver(first)
 	require.NotEqual(t, "v1.1.0", released)
 
-	// The new workers run beside the old ones. Once their version is current they begin what comes, also from an old API, and go on
+	// The new workers run together with the old ones. Once their version is current they begin what comes, also from an old API, and go on
 	// with what the old ones began.
 	run(after, "migrate")
 	replacement := start(after, "worker")

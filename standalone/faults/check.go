@@ -64,7 +64,7 @@ type verdict struct {
 	duplicates map[string]int // by cause
 }
 
-// check compares what was promised with the record and with what arrived. It is pure.
+// check compares what was promised with the database and with what arrived. It is pure.
 func check(l *ledger, r *record, w window, most int) *verdict {
 	c := &checker{l, r, w, &verdict{duplicates: map[string]int{}}, map[string][]arrival{}}
 	for _, text := range l.problems {
@@ -79,7 +79,7 @@ func check(l *ledger, r *record, w window, most int) *verdict {
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.deliveries)) {
 		if l.promised[id] == nil {
-			c.unexpectedf("delivery %s is in the record and was never acknowledged", id)
+			c.unexpectedf("delivery %s is in the database and was never acknowledged", id)
 		}
 	}
 	for number, e := range l.events {
@@ -126,7 +126,7 @@ func (c *checker) arrivals() {
 	}
 }
 
-// matched checks that an event went to every endpoint that wanted it, whatever happened when it was posted.
+// matched checks that an event went to every endpoint that subscribes to its type, whatever happened when it was posted.
 func (c *checker) matched(number int, e event) {
 	got := map[int]bool{}
 	for _, d := range e.Deliveries {
@@ -145,7 +145,7 @@ func (c *checker) promise(p *promise) {
 	c.v.acknowledged++
 	d, known := c.r.deliveries[p.delivery]
 	if !known {
-		c.lostf("delivery %s to endpoint %d was acknowledged and is not in the record; %d requests arrived",
+		c.lostf("delivery %s to endpoint %d was acknowledged and is not in the database; %d requests arrived",
 			p.delivery, p.endpoint, len(c.arrivalOf[p.delivery]))
 		return
 	}
@@ -211,7 +211,7 @@ func (c *checker) runs(p *promise, d delivery, attempts []attempt) {
 		c.unexpectedf("delivery %s had %d runs; %d replays were acknowledged, %d asked for", p.delivery, d.run, acknowledged, asked)
 	}
 	if d.attempts != len(attempts) {
-		c.unexpectedf("delivery %s had %d attempts, of which %d are in the record", p.delivery, d.attempts, len(attempts))
+		c.unexpectedf("delivery %s had %d attempts, of which %d are in the database", p.delivery, d.attempts, len(attempts))
 	}
 	count := map[int]int{}
 	for i, a := range attempts {
@@ -228,7 +228,7 @@ func (c *checker) runs(p *promise, d delivery, attempts []attempt) {
 	}
 }
 
-// agreement checks that the record and the receiver agree on each attempt, and that each second request has a cause.
+// agreement checks that the database and the receiver agree on each attempt, and that each second request has a cause.
 func (c *checker) agreement(p *promise, d delivery, attempts []attempt, arrivals []arrival) {
 	byNumber := map[int][]arrival{}
 	for _, a := range arrivals {
@@ -244,7 +244,7 @@ func (c *checker) agreement(p *promise, d delivery, attempts []attempt, arrivals
 		first := at[0].at
 		known := slices.ContainsFunc(attempts, func(a attempt) bool { return a.number == number })
 		if !known && (d.state < webhook.StateDeadLettered || !c.w.during(first)) {
-			c.unexpectedf("delivery %s: attempt %d arrived and is not in the record", p.delivery, number)
+			c.unexpectedf("delivery %s: attempt %d arrived and is not in the database", p.delivery, number)
 		}
 		for range at[1:] {
 			why := c.w.excuses(attemptKey{p.delivery, number}, first)

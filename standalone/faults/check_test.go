@@ -93,7 +93,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			delete(s.r.deliveries, s.first())
 			delete(s.r.attempts, s.first())
 			s.l.arrivals = s.l.arrivals[1:]
-		}, "lost: delivery one.e0-d to endpoint 0 was acknowledged and is not in the record"},
+		}, "lost: delivery one.e0-d to endpoint 0 was acknowledged and is not in the database"},
 		"open": {func(s *story) {
 			s.change(s.second(), func(d *delivery) { d.state, d.attempts = webhook.StateRetrying, 1 })
 			s.r.attempts[s.second()] = s.r.attempts[s.second()][:1]
@@ -126,7 +126,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		"attempt unknown": {func(s *story) {
 			s.l.arrivals = append(s.l.arrivals, s.l.arrivals[0])
 			s.l.arrivals[3].number = 2
-		}, "attempt 2 arrived and is not in the record"},
+		}, "attempt 2 arrived and is not in the database"},
 		"attempt missing": {func(s *story) { s.r.attempts[s.second()] = s.r.attempts[s.second()][1:] }, "attempt 1 is missing or out of order"},
 		"after its success": {func(s *story) {
 			s.r.attempts[s.second()][0].delivered = true

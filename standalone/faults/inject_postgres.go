@@ -57,7 +57,7 @@ func childrenOf(parent int) (ids []int) {
 	return ids
 }
 
-// signalPostgres signals the postmaster, which is started again by whoever supervises it.
+// signalPostgres signals the postmaster, which its supervisor starts again.
 func signalPostgres(number syscall.Signal) injection {
 	return func(ctx context.Context, s *scene) error {
 		postmaster, err := s.in.postmaster()

@@ -16,7 +16,7 @@ const (
 	steady    = iota // answers 200 at once
 	flaky            // fails in many ways
 	slow             // answers late, or never
-	refusing         // refuses for good, so that dead letters arise
+	refusing         // refuses permanently, so that dead letters arise
 	capped           // takes two requests at a time
 	paused           // is paused and resumed
 	changing         // gets new secrets, paths and headers

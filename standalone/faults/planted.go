@@ -23,7 +23,7 @@ import (
 //go:embed bugs/*.patch
 var patches embed.FS
 
-// plantedBug is a mistake that someone could make, as a patch, with the run that should find it.
+// plantedBug is a possible mistake, as a patch, with the run that should find it.
 type plantedBug struct {
 	name, what string
 	patch      []byte

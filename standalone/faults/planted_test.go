@@ -18,7 +18,7 @@ func TestPlantedBugsApply(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			overlay, err := b.apply(t.Context(), "../..", t.TempDir())
-			require.NoError(t, err, "make the patch anew")
+			require.NoError(t, err, "make the patch again")
 			text, err := os.ReadFile(overlay)
 			require.NoError(t, err)
 			require.Contains(t, string(text), ".go")

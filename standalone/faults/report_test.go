@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tables of the page are those of the results that are kept beside it.
+// The tables of the page are those of the results in the directory with its name.
 func TestPageShowsTheResults(t *testing.T) {
 	t.Parallel()
 	const page, kept = "../../docs/reliability.md", "../../docs/reliability"
@@ -19,7 +19,7 @@ func TestPageShowsTheResults(t *testing.T) {
 	require.NoError(t, writeLedger(kept, copied))
 	got, err := os.ReadFile(copied)
 	require.NoError(t, err)
-	require.Equal(t, string(want), string(got), "make faults-report writes it anew")
+	require.Equal(t, string(want), string(got), "make faults-report writes it again")
 }
 
 func TestResultsAreKept(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 const (
 	restPatience = 90 * time.Second       // for all to be at rest after a fault: beyond every wait of the product but the reconciler's
 	restTick     = 25 * time.Millisecond  // between two looks at whether all is at rest
-	leftPatience = 20 * time.Second       // for what ends after the record, such as workflows
+	leftPatience = 20 * time.Second       // for what ends after the last write, such as workflows
 	leftTick     = 100 * time.Millisecond // Temporal's lists follow a moment later
 )
 
@@ -84,7 +84,7 @@ func (r run) mostAtATime() int {
 	return maxInFlight
 }
 
-// settle waits until all of the tenant is at rest, and reads the record, with what should have gone and has not.
+// settle waits until all of the tenant is at rest, and reads the database, with what should have gone and has not.
 func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error) {
 	patient, cancel := context.WithTimeout(ctx, restPatience)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 // stuckPatience is for tasks that have to fail several times, at 10 s each.
 const stuckPatience = 3 * time.Minute
 
-// A release whose workflows do not fit the histories of running ones, or panic, blocks these for good. Their deliveries continue from the
+// A release whose workflows do not fit the histories of running ones, or panic, blocks these permanently. Their deliveries continue from the
 // store all the same, each once, and do not count as terminated by hand.
 func TestIncompatibleRelease(t *testing.T) {
 	t.Parallel()

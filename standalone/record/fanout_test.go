@@ -134,7 +134,7 @@ func fanoutBranches() []branch {
 		l.all(t, "delivered")
 		return l
 	})
-	// The record goes away while a request is under way.
+	// The store becomes unavailable while a request is under way.
 	add("own-fault", -1, func(t *testing.T, i *installation) lot {
 		t.Helper()
 		i.receiver.Hold()

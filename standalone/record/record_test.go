@@ -28,7 +28,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-var update = flag.Bool("update", false, "record the histories anew and write them to workflows/testdata")
+var update = flag.Bool("update", false, "record the histories again and write them to workflows/testdata")
 
 const testdata = "../../workflows/testdata"
 
@@ -43,7 +43,7 @@ var (
 //	go test ./record -run TestRecord -update
 func TestRecord(t *testing.T) { //nolint:paralleltest // one branch makes the database unavailable to all
 	if !*update {
-		t.Skip("the histories are recorded; -update records them anew")
+		t.Skip("the histories are recorded; -update records them again")
 	}
 	i := setup(t)
 	for _, branch := range branches() {
@@ -89,7 +89,7 @@ func deliveryBranches() []branch {
 			d.awaits(t, "delivered")
 			return d
 		}},
-		// Another process has the right to send when the retry is due.
+		// Another process has a claim when the retry is due.
 		{"busy", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.post(t, "2s", time.Time{}, busy, fine)
@@ -98,7 +98,7 @@ func deliveryBranches() []branch {
 			d.awaits(t, "delivered")
 			return d
 		}},
-		// The record goes away while a request is under way.
+		// The store becomes unavailable while a request is under way.
 		{"own-fault", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			i.receiver.Hold()

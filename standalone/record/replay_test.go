@@ -103,7 +103,7 @@ func replayBranches() []branch {
 			d.awaitField(t, "state", "cancelled")
 			return d
 		}},
-		// The record goes away while it is at work.
+		// The store becomes unavailable while it is at work.
 		{"paced-own-fault", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 5, 5, map[string]any{"rate_per_minute": 60})

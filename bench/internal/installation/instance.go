@@ -189,7 +189,7 @@ func (in *Instance) Stop() error {
 	select {
 	case <-in.exited:
 		if in.failure != nil {
-			return in.withLog(fmt.Errorf("everpost did not stop in good order: %w", in.failure))
+			return in.withLog(fmt.Errorf("everpost did not stop cleanly: %w", in.failure))
 		}
 		return nil
 	case <-time.After(StopPatience):

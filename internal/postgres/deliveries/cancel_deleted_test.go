@@ -68,12 +68,12 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 	b := storetest.Setup(t)
 	var held []webhook.DeliveryID
 	for _, reason := range []string{webhook.ReasonPaused, webhook.ReasonBacklog, webhook.ReasonDisabled} {
-		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.Nobody, reason).DeliveryID)
+		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, reason).DeliveryID)
 	}
-	asked := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+	asked := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 	_, _, err := b.CommandOne(t, asked.DeliveryID, webhook.CommandRetry)
 	require.NoError(t, err)
-	under := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+	under := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 	_, err = b.Pool().Exec(t.Context(), `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '1 minute' where id = $1`,
 		under.DeliveryID)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 func TestADeletedEndpointsHeldDeliveriesAreReleasedInTurn(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+	start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 	_, err := b.Pool().Exec(t.Context(), `
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
 		select gen_random_uuid(), event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at

@@ -337,7 +337,7 @@ func TestCommandsAreSignalledLessAndLessOften(t *testing.T) {
 		_, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandRetry)
 		require.NoError(t, err)
 	}
-	told := func(after time.Duration) (times []int) {
+	signalled := func(after time.Duration) (times []int) {
 		t.Helper()
 		b.Exec(t, `update deliveries set commanded_at = commanded_at - $1::bigint * interval '1 microsecond'`, after.Microseconds())
 		found, err := b.TakeCommands(t.Context(), 10)
@@ -353,8 +353,8 @@ func TestCommandsAreSignalledLessAndLessOften(t *testing.T) {
 		ask()
 		pause, day, n := deliveries.RelayAfter, time.Duration(0), 0
 		for day < 24*time.Hour {
-			require.Empty(t, told(pause-almost))
-			require.Equal(t, []int{n + 1}, told(almost))
+			require.Empty(t, signalled(pause-almost))
+			require.Equal(t, []int{n + 1}, signalled(almost))
 			day += pause
 			n++
 			if n <= deliveries.MaxSignalDoublings {

@@ -22,9 +22,9 @@ func TestHeldEndpointsTellFaults(t *testing.T) {
 		return found
 	}
 	require.Empty(t, found())
-	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID}}, found())
-	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonInternal)
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonInternal)
 	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID, Faulty: true}}, found())
 	_, err := b.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, b.Subscriber.TenantID, b.Subscriber.ID)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestPlaced(t *testing.T) {
 	require.Empty(t, take().AssignedTo)
 }
 
-// A shared workflow takes over what the record says another carries, and nothing else.
+// A shared workflow takes over the deliveries that the store names for the other one, and nothing else.
 func TestTakeOverOfSharedWorkflows(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -107,7 +107,7 @@ func TestAHoldGivesUpTheOwnClaim(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, begun.Granted)
 		step := storetest.StepOf(start, 1, webhook.StateHeld)
-		step.Reason, step.Claimant, step.WorkflowID = reason, "me", storetest.Nobody
+		step.Reason, step.Claimant, step.WorkflowID = reason, "me", storetest.NoWorkflow
 		status, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateHeld, status.State)

@@ -51,7 +51,7 @@ func HasUncovered(ctx context.Context, tx pgx.Tx, tenantID string, endpoint webh
 	return held, err
 }
 
-// maxPausedReleases bounds PausedReleases. More than a few paused releases of a tenant at a time are no use to anyone.
+// maxPausedReleases bounds PausedReleases. More than a few paused releases of a tenant at a time are of no use.
 const maxPausedReleases = 100
 
 // PausedReleases returns a tenant's paused replays that will release all held deliveries of an endpoint, oldest first.

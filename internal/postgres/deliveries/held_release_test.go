@@ -39,7 +39,7 @@ func TestReleasable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := storetest.Setup(t)
-			start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+			start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 			if c.change != "" {
 				b.Exec(t, `update deliveries set `+c.change)
 			}
@@ -87,7 +87,7 @@ func TestReleasableDuringAReleaseReplay(t *testing.T) {
 			}, time.Second, time.Millisecond)
 			starts = append(starts, b.AcceptOne(t))
 			for _, start := range starts {
-				b.Hold(t, start, storetest.Nobody, webhook.ReasonPaused)
+				b.Hold(t, start, storetest.NoWorkflow, webhook.ReasonPaused)
 			}
 			b.ReleaseAllHeld(t)
 			// Each row names both arguments, so that PostgreSQL knows their types.
@@ -122,7 +122,7 @@ func TestWhatIsRefusedLeavesTheRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := storetest.Setup(t)
-			start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+			start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 			require.Zero(t, b.Count(t, "outbox"))
 			require.Len(t, b.Releasable(t), 1)
 			require.Equal(t, 1, b.Count(t, "outbox"))
@@ -132,7 +132,7 @@ func TestWhatIsRefusedLeavesTheRelease(t *testing.T) {
 			begun, err := b.Claim(t.Context(), storetest.ClaimOf(start, 1, "me", time.Minute))
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
-			require.Zero(t, b.Count(t, "outbox"), "the right to send is a first record")
+			require.Zero(t, b.Count(t, "outbox"), "a claim is a first write")
 		})
 	}
 }
@@ -153,7 +153,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := storetest.Setup(t)
-			start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+			start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 			tx, err := b.Pool().Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
@@ -163,7 +163,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 			require.NoError(t, err)
 			step := storetest.StepOf(start, 2, c.state)
 			if c.state == webhook.StateHeld {
-				step.WorkflowID = storetest.Nobody
+				step.WorkflowID = storetest.NoWorkflow
 			}
 			recorded := make(chan error, 1)
 			go func() {
@@ -217,7 +217,7 @@ func TestResumeIsRepeated(t *testing.T) {
 			require.Zero(t, resume().ID, "nothing is held")
 			_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 			require.NoError(t, err)
-			start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+			start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 			first := resume()
 			require.NotZero(t, first.ID)
 			b.Exec(t, `update replays set `+c.change)
@@ -266,7 +266,7 @@ func TestPausedReleases(t *testing.T) {
 			}, time.Second, time.Millisecond)
 			starts = append(starts, b.AcceptOne(t))
 			for _, start := range starts {
-				b.Hold(t, start, storetest.Nobody, webhook.ReasonPaused)
+				b.Hold(t, start, storetest.NoWorkflow, webhook.ReasonPaused)
 			}
 			b.ReleaseAllHeld(t)
 			b.Exec(t, `update replays set `+c.change+` where $1::timestamptz is not null and $2::uuid is not null`,

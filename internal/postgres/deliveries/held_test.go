@@ -19,13 +19,13 @@ func TestReleaseHeld(t *testing.T) {
 	endpoint := b.Subscriber.ID
 	var held []webhook.Start
 	for _, reason := range []string{webhook.ReasonBacklog, webhook.ReasonPaused, webhook.ReasonInternal, webhook.ReasonDisabled, webhook.ReasonBacklog} {
-		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.Nobody, reason))
+		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, reason))
 	}
 	// Those of one millisecond are in the order of their ids.
 	slices.SortFunc(held, func(a, b webhook.Start) int { return bytes.Compare(a.DeliveryID[:], b.DeliveryID[:]) })
 	_, err := b.RecordStep(t.Context(), storetest.StepOf(b.AcceptOne(t), 1, webhook.StateRetrying))
 	require.NoError(t, err)
-	asked := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	asked := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	_, _, err = b.CommandOne(t, asked.DeliveryID, webhook.CommandCancel)
 	require.NoError(t, err)
 
@@ -51,7 +51,7 @@ func TestReleaseHeld(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, starts)
 
-	// The relay makes up for a caller that died, and hands out where they stand.
+	// The relay makes up for a caller that died, and returns their progress.
 	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
 	relayed, err := b.TakeStarts(t.Context(), 10)
@@ -80,7 +80,7 @@ func TestReleaseHeld(t *testing.T) {
 func TestBacklogOfAPausedEndpointStays(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 	require.NoError(t, err)
 	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
@@ -100,7 +100,7 @@ func TestHeldAfterItsEndpointWasDeleted(t *testing.T) {
 	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 	require.NoError(t, err)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
-	b.Hold(t, start, storetest.Nobody, webhook.ReasonInternal)
+	b.Hold(t, start, storetest.NoWorkflow, webhook.ReasonInternal)
 	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID, Faulty: true}}, found)
@@ -114,7 +114,7 @@ func TestBacklogIsReleasedOnceByMany(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	for range 40 {
-		b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+		b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	}
 	type got struct {
 		ids []webhook.DeliveryID
@@ -152,7 +152,7 @@ func TestBacklogIsReleasedOnceByMany(t *testing.T) {
 func TestReplayReleasesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+	start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 	carried := b.AcceptOne(t)
 	b.Hold(t, carried, carried.WorkflowID(), webhook.ReasonPaused)
 	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
@@ -174,7 +174,8 @@ func TestReplayReleasesWhatIsHeld(t *testing.T) {
 func TestReleaseExpired(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	expired, young := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused), b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	expired := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
+	young := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	_, err := b.Pool().Exec(t.Context(), `update deliveries set give_up_at = now() - interval '1 second' where id <> $1`, young.DeliveryID)
 	require.NoError(t, err)
 	starts, err := b.ReleaseExpired(t.Context(), 10)
@@ -190,7 +191,7 @@ func TestReleaseExpired(t *testing.T) {
 func TestClaimedIsNotHeld(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	released := func() []webhook.DeliveryID {
 		starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 		require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// R1: the outbox row goes with the first record, whatever kind that is.
+// R1: the outbox row goes with the first write, whatever kind that is.
 func TestFirstRecordEndsTheOutboxRow(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -74,7 +74,7 @@ func TestRecordedAttemptIsReadBack(t *testing.T) {
 	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
 }
 
-// R6 over the whole space: for each state the record may be in and each step that
+// R6 over the whole space: for each state that may be stored and each step that
 // may arrive, whether it applies.
 func TestRecordOnlyMovesForward(t *testing.T) {
 	t.Parallel()
@@ -317,13 +317,13 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 		require.Equal(t, end, expired.State)
 		require.Zero(t, expired.ClaimedUntil)
 
-		first := record(b.AcceptOne(t), "me") // as its first record
+		first := record(b.AcceptOne(t), "me") // as its first write
 		require.Equal(t, end, first.State)
 		require.Zero(t, first.ClaimedUntil)
 	}
 }
 
-// A replay finds the right to send free, also where the first record was an end.
+// A replay finds no claim, also where the first write was an end.
 func TestAnEndAsFirstRecordLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

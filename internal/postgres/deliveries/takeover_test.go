@@ -22,10 +22,10 @@ const (
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	for _, holder := range []string{storetest.Nobody, one, other, own} {
+	for _, holder := range []string{storetest.NoWorkflow, one, other, own} {
 		for _, writer := range []string{one, other, own} {
 			after := holder
-			if holder == storetest.Nobody || writer == own {
+			if holder == storetest.NoWorkflow || writer == own {
 				after = writer
 			}
 			held := func() webhook.Start {
@@ -52,10 +52,10 @@ func TestTakeOver(t *testing.T) {
 
 			leaving := held()
 			gone := storetest.StepOf(leaving, 2, webhook.StateHeld)
-			gone.WorkflowID = storetest.Nobody
+			gone.WorkflowID = storetest.NoWorkflow
 			status, err := b.RecordStep(t.Context(), gone)
 			require.NoError(t, err)
-			require.Equal(t, storetest.Nobody, status.WorkflowID, "no workflow carries what is held, of %q neither", holder)
+			require.Equal(t, storetest.NoWorkflow, status.WorkflowID, "no workflow carries what is held, of %q neither", holder)
 
 			start := held()
 			late := storetest.StepOf(start, 1, webhook.StateRetrying)
@@ -99,7 +99,7 @@ func TestFirstWriteNamesTheWorkflow(t *testing.T) {
 			require.NoError(t, err)
 			status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 			require.NoError(t, err)
-			require.Equal(t, storetest.Nobody, status.WorkflowID)
+			require.Equal(t, storetest.NoWorkflow, status.WorkflowID)
 		}
 		claim := storetest.ClaimOf(start, 0, "me", time.Minute)
 		claim.WorkflowID = one
@@ -134,7 +134,7 @@ func TestReplayHasItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, start.WorkflowID(), status.WorkflowID)
 }
 
-// Starts count how often they were taken up; those of a new run begin anew.
+// Starts count how often they were taken up; those of a new run begin again.
 func TestRelayedIsCounted(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -29,8 +29,8 @@ func TestRewrapMovesEverySealedRow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{older.ID() + ": 26 signing secrets", older.ID() + ": 25 headers"}, storetest.Uses(was))
 
-	var told []encryption.RewrapProgress
-	done, err := both.RewrapInBatches(t.Context(), storetest.TestActor(), keys, 10, func(p encryption.RewrapProgress) { told = append(told, p) })
+	var progress []encryption.RewrapProgress
+	done, err := both.RewrapInBatches(t.Context(), storetest.TestActor(), keys, 10, func(p encryption.RewrapProgress) { progress = append(progress, p) })
 	require.NoError(t, err)
 	require.Equal(t, newer.ID(), done.Current)
 	require.EqualValues(t, 51, done.Rows)
@@ -38,7 +38,7 @@ func TestRewrapMovesEverySealedRow(t *testing.T) {
 	require.Equal(t, []string{newer.ID() + ": 26 signing secrets", newer.ID() + ": 25 headers"}, storetest.Uses(done.Uses))
 	require.Equal(t, []encryption.RewrapProgress{
 		{"signing secrets", 10, 16}, {"signing secrets", 20, 6}, {"signing secrets", 26, 0}, {"headers", 10, 15}, {"headers", 20, 5}, {"headers", 25, 0},
-	}, told)
+	}, progress)
 	require.Equal(t, []string{"keys.rewrap"}, storetest.Actions(t, both, newer.ID()))
 
 	after, _ := storetest.SealedWith(t, address, newer)
@@ -160,7 +160,7 @@ func TestRewrapLeavesUnreadableRows(t *testing.T) {
 	storetest.SealedEndpoints(t, unknown, 1)
 	before, _ := storetest.SealedWith(t, address, older)
 	endpoints := storetest.SealedEndpoints(t, before, 3)
-	// The wrapped key is whole, the secret is not: it would still be lost, but with a name that says it is well.
+	// The wrapped key is whole, the secret is not: it would still be lost, but with a name that says it is in order.
 	_, err := before.Pool().Exec(t.Context(), `update endpoint_secrets set ciphertext = '\x00' || ciphertext where endpoint_id = $1`, [16]byte(endpoints[1].ID))
 	require.NoError(t, err)
 

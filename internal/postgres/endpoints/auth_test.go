@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// credentials are one of each kind, and a certificate beside.
+// credentials are one of each kind, and a certificate.
 func credentials() []webhook.Endpoint {
 	certificate := webhook.ClientCertificate{Certificate: "canary-certificate", Key: "canary-key"}
 	return []webhook.Endpoint{

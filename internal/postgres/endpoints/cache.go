@@ -105,7 +105,7 @@ func (c *Cache) OfTenant(ctx context.Context, tenantID string) ([]webhook.Endpoi
 	return t.endpoints, t.version, err
 }
 
-// AsksFor reports whether an endpoint of the tenant wants an operational event.
+// AsksFor reports whether an endpoint of the tenant subscribes to an operational event.
 func (c *Cache) AsksFor(ctx context.Context, tenantID, eventType string) (bool, error) {
 	t, err := c.tenants.Get(ctx, tenantID)
 	return slices.ContainsFunc(t.operational, func(filter string) bool { return webhook.FilterMatches(filter, eventType) }), err

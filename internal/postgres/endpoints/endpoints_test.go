@@ -79,7 +79,7 @@ func TestAnAutoTimeoutBesideTheReleaseBefore(t *testing.T) {
 	}
 	change(false)
 	require.Equal(t, []string{"7000000000 false"}, stored(), "the next change makes it plain")
-	change(true) // whatever Timeout says beside it
+	change(true) // whatever the value of Timeout
 	require.Equal(t, []string{"15000000000 true"}, stored())
 	requireTimeout(webhook.DefaultTimeout, true)
 	require.Equal(t, []string{`["max_in_flight"]`, `["timeout", "max_in_flight"]`},

@@ -196,7 +196,7 @@ func TestStateChangesWithoutTheKey(t *testing.T) {
 	require.NoError(t, err)
 	b.ChangedLongAgo(t)
 	b.keys.count()
-	require.NotEmpty(t, storetest.Tell(t, b.Stores, b.Refused(100)))
+	require.NotEmpty(t, storetest.CountFailures(t, b.Stores, b.Refused(100)))
 	_, _, under := b.keys.count()
 	require.Zero(t, under)
 	_, err = b.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, func(*webhook.Endpoint) error { return errors.New("not called") })

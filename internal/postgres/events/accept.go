@@ -252,7 +252,7 @@ func (in *intake) matchType(a *arrival, endpoints []webhook.Endpoint) {
 }
 
 // matchNamed leaves what is wrong to the flush: the endpoints may be older than the
-// one that is missing here, and an event that is known already is not matched anew.
+// one that is missing here, and an event that is known already is not matched again.
 func (in *intake) matchNamed(a *arrival, byID map[webhook.EndpointID]*webhook.Endpoint) {
 	for _, id := range a.event.EndpointIDs {
 		e := byID[id]

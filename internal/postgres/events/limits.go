@@ -63,7 +63,7 @@ func (in *intake) makes() (most, all int) {
 }
 
 // over is why a request that is over a quota of its tenant is refused; nil of any other. It is
-// asked when it is known which of the events are new: the answer to an earlier one has no price.
+// called when it is known which of the events are new: the answer to an earlier one does not count.
 func (in *intake) over() *webhook.Error {
 	most, all := in.makes()
 	quota, pending := in.limits.PendingDeliveries, 0

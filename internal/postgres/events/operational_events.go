@@ -43,15 +43,15 @@ func (s *Events) NoteReplay(ctx context.Context, tx pgx.Tx, r *webhook.Replay) e
 	})
 }
 
-// note writes an operational event in a transaction, for the endpoints that asked for it:
-// nothing, when none did. The relay starts its deliveries within about a second.
+// note writes an operational event in a transaction, for the endpoints that subscribe to it:
+// nothing, if none does. The relay starts its deliveries within about a second.
 func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent) error {
 	n.At = s.core.Now().Truncate(time.Microsecond)
 	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
 		return err
 	}
-	// The only place where a transaction of one tenant's writes another's: it says so, and
-	// goes back.
+	// The only place where a transaction of one tenant writes rows of another: it sets the
+	// other tenant, and then its own again.
 	if _, err := tx.Exec(ctx, postgres.SetLocally, postgres.SettingTenant, s.operatorTenant); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 	return tx.SendBatch(ctx, &batch).Close()
 }
 
-// audience are a tenant's endpoints that asked for an operational event.
+// audience are a tenant's endpoints that subscribe to an operational event.
 func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
 	rows, err := tx.Query(ctx, `
 		select id, event_types, retry_policy, `+tenants.PolicyOfEndpoint+` from endpoints e
@@ -124,15 +124,15 @@ func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID st
 	return audience, err
 }
 
-// Listens reports whether any endpoint asked for an operational event of a tenant. It is
-// cheap: the cache of endpoints knows.
+// Listens reports whether any endpoint subscribes to an operational event of a tenant. It is
+// cheap: the endpoints are in the cache.
 func (s *Events) Listens(ctx context.Context, tenantID, eventType string) (bool, error) {
 	tenants, err := s.listeners(ctx, tenantID, eventType)
 	return len(tenants) > 0, err
 }
 
 // listeners are the tenants that an operational event of a tenant is an event of: those
-// of its own and of the operator's whose endpoints asked for it.
+// of its own and of the operator's whose endpoints subscribe to it.
 func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]string, error) {
 	var tenants []string
 	for _, tenant := range []string{tenantID, s.operatorTenant} {
@@ -150,7 +150,7 @@ func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]s
 	return tenants, nil
 }
 
-// Notify stores operational events for the endpoints that asked for them, many in a transaction,
+// Notify stores operational events for the endpoints that subscribe to them, many in a transaction,
 // and returns what was stored, for the starter. One with a key that is known is
 // not stored again. No quota of a tenant refuses them: they may be about a quota that is
 // used up. What cannot be stored for one tenant is stored for the others; after an

@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func TestStateChangesAreTold(t *testing.T) {
+func TestStateChangesAreReported(t *testing.T) {
 	t.Parallel()
 	b := storetest.SetupOperational(t)
 	own, all := b.ListensTo(t, "acme", webhook.EventEndpointPaused, "order.*"), b.ListensTo(t, "acme", "everpost.endpoint.*")
@@ -33,12 +33,12 @@ func TestStateChangesAreTold(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for tenant, want := range map[string]map[webhook.EndpointID]int{"acme": {own.ID: 1, all.ID: 1}, "ops": {operator.ID: 1}} {
-		told := b.Told(t, tenant, webhook.EventEndpointPaused)
-		require.Len(t, told, 1, tenant)
-		at, err := time.Parse("2006-01-02T15:04:05.000000Z", fmt.Sprint(told[0]["at"]))
+		events := b.OperationalEvents(t, tenant, webhook.EventEndpointPaused)
+		require.Len(t, events, 1, tenant)
+		at, err := time.Parse("2006-01-02T15:04:05.000000Z", fmt.Sprint(events[0]["at"]))
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), at, time.Minute)
-		delete(told[0], "at")
+		delete(events[0], "at")
 		require.Equal(t, map[string]any{
 			"tenant_id": "acme", "tenant_contact": "hooks@acme.example",
 			"endpoint": map[string]any{
@@ -46,7 +46,7 @@ func TestStateChangesAreTold(t *testing.T) {
 				"state_reason": "paused by hand",
 			},
 			"summary": "The endpoint is paused; its deliveries are held until it is resumed.",
-		}, told[0])
+		}, events[0])
 		require.Equal(t, want, b.Starts(t, tenant))
 	}
 	left, err := b.TakeStarts(t.Context(), 100)
@@ -58,16 +58,16 @@ func TestStateChangesAreTold(t *testing.T) {
 	}
 	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 10)
 	require.NoError(t, err)
-	require.Len(t, b.Told(t, "ops", webhook.EventEndpointResumed), 1)
+	require.Len(t, b.OperationalEvents(t, "ops", webhook.EventEndpointResumed), 1)
 	b.ChangedLongAgo(t)
-	require.NotEmpty(t, storetest.Tell(t, b.Stores, b.Refused(100)))
-	told := b.Told(t, "ops", webhook.EventEndpointDisabled)
-	require.Len(t, told, 1)
-	require.Equal(t, "The endpoint is disabled, because 100 requests in a row were refused for good, the last with 404; "+
-		"its deliveries are held until it is resumed.", told[0]["summary"])
+	require.NotEmpty(t, storetest.CountFailures(t, b.Stores, b.Refused(100)))
+	events := b.OperationalEvents(t, "ops", webhook.EventEndpointDisabled)
+	require.Len(t, events, 1)
+	require.Equal(t, "The endpoint is disabled, because 100 requests in a row were refused permanently, the last with 404; "+
+		"its deliveries are held until it is resumed.", events[0]["summary"])
 }
 
-// Nothing is written without an endpoint that wants it, or when the change fails.
+// Nothing is written without an endpoint that subscribes to it, or when the change fails.
 func TestNothingIsWrittenWithoutASubscriber(t *testing.T) {
 	t.Parallel()
 	b := storetest.SetupOperational(t)
@@ -107,12 +107,12 @@ func TestNotify(t *testing.T) {
 	stored, err := b.Notify(t.Context(), all)
 	require.NoError(t, err)
 	require.Len(t, stored, 2*(n+1))
-	require.Len(t, b.Told(t, "acme", webhook.EventDeadLettered), n)
-	told := b.Told(t, "ops", webhook.EventDeadLettered)
-	require.Len(t, told, n)
-	require.Equal(t, "hooks@acme.example", told[0]["tenant_contact"])
-	require.Equal(t, "acme", told[0]["tenant_id"])
-	delivery, _ := told[0]["delivery"].(map[string]any)
+	require.Len(t, b.OperationalEvents(t, "acme", webhook.EventDeadLettered), n)
+	events := b.OperationalEvents(t, "ops", webhook.EventDeadLettered)
+	require.Len(t, events, n)
+	require.Equal(t, "hooks@acme.example", events[0]["tenant_contact"])
+	require.Equal(t, "acme", events[0]["tenant_id"])
+	delivery, _ := events[0]["delivery"].(map[string]any)
 	require.Equal(t, "order.paid", delivery["event_type"])
 	require.Equal(t, map[webhook.EndpointID]int{own.ID: n + 1}, b.Starts(t, "acme"))
 	require.Equal(t, map[webhook.EndpointID]int{operator.ID: n + 1}, b.Starts(t, "ops"))
@@ -133,7 +133,7 @@ func TestOperatorTenant(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, stored, 1)
 	require.Equal(t, 2, b.Count(t, "events"))
-	require.Nil(t, b.Told(t, "ops", webhook.EventEndpointPaused)[0]["tenant_contact"], "unknown")
+	require.Nil(t, b.OperationalEvents(t, "ops", webhook.EventEndpointPaused)[0]["tenant_contact"], "unknown")
 
 	nobody, err := storetest.OpenStores(t.Context(), stores.Config{URL: b.Address, MaxConns: 4, OperatorTenant: "nobody"})
 	require.NoError(t, err)
@@ -156,18 +156,18 @@ func TestCompletedReplaysAreTold(t *testing.T) {
 			_, err := b.StepReplay(t.Context(), webhook.ReplayStep{ID: r.ID, Seq: 1, State: state, Asked: 100, Rate: 100})
 			require.NoError(t, err)
 		}
-		told := b.Told(t, "ops", webhook.EventReplayCompleted)
+		events := b.OperationalEvents(t, "ops", webhook.EventReplayCompleted)
 		_, err := b.Pool().Exec(t.Context(), `delete from events`)
 		require.NoError(t, err)
 		if state != webhook.ReplayCompleted {
-			require.Empty(t, told, state)
+			require.Empty(t, events, state)
 			continue
 		}
-		require.Len(t, told, 1)
+		require.Len(t, events, 1)
 		require.Equal(t, map[string]any{
 			"id": r.ID.String(), "source": "dead_letters", "endpoint_id": b.Subscriber.ID.String(),
 			"total": 0.0, "released": 0.0, "skipped": 0.0, "delivered": 0.0, "failed": 0.0,
-		}, told[0]["replay"])
+		}, events[0]["replay"])
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 const (
 	actionCloseCircuit = "endpoint.close_circuit"
-	// closingLife is for how long workers are told of a closing. They ask every second while they
-	// have open circuits. A circuit that opens later has failed anew.
+	// closingLife is for how long workers get a closing. They ask every second while they have open
+	// circuits. A circuit that opens later has failed again.
 	closingLife = 10 * time.Second
 )
 

@@ -34,7 +34,7 @@ func TestLookingForASuccessKeepsNobodyWaiting(t *testing.T) {
 	require.Equal(t, webhook.EndpointDisabled, b.Current(t).State)
 }
 
-// What is delivered, and what begins anew, while the change waits for its turn.
+// What is delivered, and what begins again, while the change waits for its turn.
 func TestASuccessWhileDisablingWaits(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(t *testing.T, b *storetest.Bundle){
@@ -42,7 +42,7 @@ func TestASuccessWhileDisablingWaits(t *testing.T) {
 			t.Helper()
 			b.EndIn(t, b.AcceptOne(t), webhook.StateDelivered)
 		},
-		"failures that began anew": func(t *testing.T, b *storetest.Bundle) {
+		"failures that began again": func(t *testing.T, b *storetest.Bundle) {
 			t.Helper()
 			_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.Succeeded(time.Now())})
 			require.NoError(t, err)

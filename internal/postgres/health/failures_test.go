@@ -17,10 +17,10 @@ import (
 func TestHundredRefusedInARowDisable(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(60), b.Refused(39)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(60), b.Refused(39)))
 	require.Equal(t, webhook.EndpointActive, b.Current(t).State)
-	const why = "100 requests in a row were refused for good, the last with 404"
-	require.Equal(t, why, storetest.Tell(t, b.Stores, b.Refused(1)))
+	const why = "100 requests in a row were refused permanently, the last with 404"
+	require.Equal(t, why, storetest.CountFailures(t, b.Stores, b.Refused(1)))
 	e := b.Current(t)
 	require.Equal(t, webhook.EndpointDisabled, e.State)
 	require.Equal(t, why, e.StateReason)
@@ -31,38 +31,38 @@ func TestHundredRefusedInARowDisable(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.EndpointDisabled, target.State, "known here at once")
 
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(500)), "of one that is disabled nothing is counted")
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(500)), "of one that is disabled nothing is counted")
 	require.Zero(t, b.Count(t, "endpoint_trouble"))
 	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, 100)
 	require.NoError(t, err)
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(99)), "it begins anew")
-	require.NotEmpty(t, storetest.Tell(t, b.Stores, b.Refused(1)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(99)), "it begins again")
+	require.NotEmpty(t, storetest.CountFailures(t, b.Stores, b.Refused(1)))
 }
 
 func TestASuccessInBetweenBeginsAnew(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(99), b.Succeeded(time.Now()), b.Refused(99)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(99), b.Succeeded(time.Now()), b.Refused(99)))
 	// In one look of the process: 99, a success, 1.
 	seen := b.Refused(0)
 	seen.Add(b.Succeeded(time.Now()))
 	seen.Add(b.Refused(1))
-	require.Empty(t, storetest.Tell(t, b.Stores, seen, b.Refused(98)))
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Succeeded(time.Now().Add(-time.Hour))), "an older one does not count")
-	require.NotEmpty(t, storetest.Tell(t, b.Stores, b.Refused(1)))
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Succeeded(time.Now())), "without failures there is nothing to be ended")
+	require.Empty(t, storetest.CountFailures(t, b.Stores, seen, b.Refused(98)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Succeeded(time.Now().Add(-time.Hour))), "an older one does not count")
+	require.NotEmpty(t, storetest.CountFailures(t, b.Stores, b.Refused(1)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Succeeded(time.Now())), "without failures there is nothing to be ended")
 }
 
 func TestASuccessRemovesTheRow(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(3)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(3)))
 	all, err := b.FailingEndpoints(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, b.Subscriber.ID, all[0].EndpointID)
 	require.False(t, all[0].Disable)
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Succeeded(time.Now())))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Succeeded(time.Now())))
 	require.Zero(t, b.Count(t, "endpoint_trouble"))
 }
 
@@ -90,7 +90,7 @@ func TestTenGivenUpWithinADayDisable(t *testing.T) {
 			t.Parallel()
 			b := storetest.Setup(t)
 			b.ChangedLongAgo(t)
-			require.Equal(t, c.want, storetest.Tell(t, b.Stores, c.seen(b)...))
+			require.Equal(t, c.want, storetest.CountFailures(t, b.Stores, c.seen(b)...))
 		})
 	}
 }
@@ -120,7 +120,7 @@ func TestAutoDisableSettings(t *testing.T) {
 				"permanent": {b.Refused(3), c.permanent}, "exhausted": {b.Exhausted(3, now), c.exhausted},
 				"gone": {webhook.EndpointFailures{EndpointID: b.Subscriber.ID, Gone: now}, c.gone},
 			} {
-				require.Equal(t, one.want, storetest.Tell(t, b.Stores, one.seen) != "", kind)
+				require.Equal(t, one.want, storetest.CountFailures(t, b.Stores, one.seen) != "", kind)
 				_, err := b.Pool().Exec(t.Context(), `update endpoints set state = 0; delete from endpoint_trouble`)
 				require.NoError(t, err)
 				b.ChangedLongAgo(t)
@@ -135,7 +135,7 @@ func TestOne410Disables(t *testing.T) {
 	seen := b.Refused(1)
 	seen.Gone = seen.Began
 	seen.Add(b.Succeeded(time.Now()))
-	require.Equal(t, "the receiver answered 410: it wants no more events", storetest.Tell(t, b.Stores, seen), "whatever else succeeds")
+	require.Equal(t, "the receiver answered 410: it accepts no more events", storetest.CountFailures(t, b.Stores, seen), "whatever else succeeds")
 }
 
 // A request that was made before the endpoint was changed says nothing about it.
@@ -149,16 +149,16 @@ func TestFailuresFromBeforeAChangeDoNotCount(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.Empty(t, storetest.Tell(t, b.Stores, old))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, old))
 	require.Zero(t, b.Count(t, "endpoint_trouble"))
 
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(99)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(99)))
 	_, err = b.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, func(e *webhook.Endpoint) error {
 		e.URL = "https://example.com/third"
 		return nil
 	})
 	require.NoError(t, err)
-	require.Zero(t, b.Count(t, "endpoint_trouble"), "another URL begins anew")
+	require.Zero(t, b.Count(t, "endpoint_trouble"), "another URL begins again")
 }
 
 // Two processes count one endpoint: nothing is lost between them, and one disables it.
@@ -175,7 +175,7 @@ func TestTwoProcessesCountTogether(t *testing.T) {
 		for _, s := range stores {
 			all.Go(func() {
 				for range each {
-					if why := storetest.Tell(t, s, b.Refused(1)); why != "" {
+					if why := storetest.CountFailures(t, s, b.Refused(1)); why != "" {
 						mu.Lock()
 						reasons = append(reasons, why)
 						mu.Unlock()
@@ -225,10 +225,10 @@ func TestWhatAProcessThatDiedLeft(t *testing.T) {
 func TestDeletedEndpointsHaveNoFailures(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(3)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(3)))
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
 	require.Zero(t, b.Count(t, "endpoint_trouble"))
-	require.Empty(t, storetest.Tell(t, b.Stores, b.Refused(300)))
+	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(300)))
 	require.Zero(t, b.Count(t, "endpoint_trouble"))
 	require.NoError(t, b.DeleteTenant(t.Context(), storetest.TestActor(), "acme"))
 }

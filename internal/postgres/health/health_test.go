@@ -26,7 +26,7 @@ func TestHealthCounts(t *testing.T) {
 
 	b.Waiting(t, webhook.StateDelivered, "", time.Time{})
 	b.Waiting(t, webhook.StateDeadLettered, "max_attempts", time.Time{})
-	b.AcceptOne(t) // without a record yet
+	b.AcceptOne(t) // without a row yet
 	oldest := b.Waiting(t, webhook.StateHeld, webhook.ReasonBacklog, time.Time{})
 	b.Waiting(t, webhook.StateHeld, webhook.ReasonPaused, time.Time{})
 	b.Waiting(t, webhook.StateRetrying, "", soon)
@@ -105,7 +105,7 @@ func TestSharedHealth(t *testing.T) {
 	require.Equal(t, []webhook.Observation{seen(3)}, got, "the asker knows its own")
 
 	write("w1", map[webhook.EndpointID]webhook.Observation{id: seen(4)})
-	require.Equal(t, 2, b.Count(t, "endpoint_health"), "the other one is well again")
+	require.Equal(t, 2, b.Count(t, "endpoint_health"), "the other one has recovered")
 	_, got = b.HealthOf(t)
 	require.Equal(t, []webhook.Observation{seen(4), seen(3)}, got)
 

@@ -71,19 +71,19 @@ func newKeyCache(s *postgres.Core, read func(context.Context, webhook.KeyID) (*w
 // lookUp reads a key. It bounds the concurrent look-ups. CodeUnavailable: no token was free in
 // time.
 func (c *keyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
-	turns, crowd := c.LookUps, "too many unknown keys are being tried"
+	tokens, refusal := c.LookUps, "too many unknown keys are being tried"
 	if c.isKnown(id) {
-		turns, crowd = c.knownLookUps, "too many keys are being looked up"
+		tokens, refusal = c.knownLookUps, "too many keys are being looked up"
 	}
 	timer := time.NewTimer(keyLookUpWait)
 	defer timer.Stop()
 	select {
-	case turns <- struct{}{}:
-		defer func() { <-turns }()
+	case tokens <- struct{}{}:
+		defer func() { <-tokens }()
 	case <-ctx.Done():
 		return nil, postgres.Translate("look up a key", ctx.Err())
 	case <-timer.C:
-		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: crowd, RetryAfter: time.Second}
+		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: refusal, RetryAfter: time.Second}
 	}
 	k, err := read(ctx, id)
 	if err == nil && k == nil {

@@ -17,7 +17,7 @@ const (
 	leaseTime = 8 * time.Second
 	// unseenTime is how long a process must have gone without a renewal to be evicted.
 	unseenTime = 3 * time.Second
-	// rememberTime is for how long a process that was not seen is remembered: it may have requests under way, of
+	// rememberTime is for how long a process that was not seen is kept: it may have requests under way, of
 	// webhook.MaxTimeout at most.
 	rememberTime = time.Minute
 )

@@ -26,8 +26,8 @@ const (
 )
 
 // ReleaseReplay releases the next batch of a replay in one transaction: it opens a run of each delivery,
-// or ends its hold, inserts it into the outbox, remembers to check its first outcome, and moves the
-// cursor and the counters. A batch that is repeated, which its number shows, is not released again.
+// or ends its hold, inserts it into the outbox, stores that its first outcome is to be checked, and moves
+// the cursor and the counters. A batch that is repeated, which its number shows, is not released again.
 // ReleaseReplay returns the status after that.
 //
 // It releases nothing if the replay is not running, if a pause or a cancel is pending, or if deliveries
@@ -218,7 +218,7 @@ func (out *released) store(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, 
 }
 
 // deadLetters opens a run of each delivery that has been a dead letter since before the replay. One with a
-// command is about to be discarded, which its caller was promised.
+// command is about to be discarded: its caller has been answered with that.
 func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
 	found, err := deliveries.LockDeliveries(ctx, tx, ids,
 		`d.state = `+postgres.DeadLettered+` and d.completed_at <= $2 and d.command = `+postgres.NoCommand+`

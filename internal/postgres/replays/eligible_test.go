@@ -34,7 +34,7 @@ func eligibleOf(t require.TestingT, ctx context.Context, b *storetest.Bundle, f 
 	return ids
 }
 
-// A replay of events sends an endpoint the types that it wants, and events that named it.
+// A replay of events sends an endpoint the types to which it subscribes, and events that named it.
 func TestReplayOfEventsSendsOnlyWantedTypes(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

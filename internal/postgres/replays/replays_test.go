@@ -123,7 +123,7 @@ func TestReplayCommandsTogether(t *testing.T) {
 	require.False(t, st.Command.Pending())
 }
 
-// R6: the record of a replay only moves forward, and stays ended.
+// R6: the stored state of a replay only moves forward, and stays ended.
 func TestReplayStepsMoveForward(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -93,9 +93,9 @@ func setOf(r *webhook.Replay, wanted []string) replaySet {
 }
 
 // eligible returns the condition that an event d may be sent to the endpoint of a replay of events: the
-// event named this endpoint, or it named none and has a type that the endpoint wants, or any type if the
-// replay includes unmatched events. An operational event needs a type that the endpoint wants in any
-// case, because it is about other endpoints.
+// event named this endpoint, or it named none and has a type to which the endpoint subscribes, or any type
+// if the replay includes unmatched events. An operational event needs a type to which the endpoint
+// subscribes in any case, because it is about other endpoints.
 //
 // Of events stored before the names were kept, only the endpoints that they were sent to are known. They
 // count as named, unless there were none because none matched.

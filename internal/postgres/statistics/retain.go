@@ -17,7 +17,7 @@ const (
 	// sumUpAfter is when an hour is summed up: when no process writes to its minutes any more. They
 	// drop what they could not write for 24 h.
 	sumUpAfter = 25 * time.Hour
-	// writerKept is how long the last flush of a process is remembered: longer than it may be
+	// writerKept is how long the last flush of a process is kept: longer than it may be
 	// written again.
 	writerKept = 48 * time.Hour
 	// tenantKept is how long the statistics of a deleted tenant stay at least: longer than a flush

@@ -40,8 +40,8 @@ func ClaimOf(start webhook.Start, seq int, owner string, span time.Duration) web
 	}
 }
 
-// Nobody is the workflow of a delivery that none carries.
-const Nobody = ""
+// NoWorkflow is the workflow of a delivery that none carries.
+const NoWorkflow = ""
 
 // StartIDs are the ids of starts.
 func StartIDs(starts []webhook.Start) []webhook.DeliveryID {

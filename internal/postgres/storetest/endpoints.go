@@ -137,8 +137,8 @@ func (b *Bundle) HealthOf(t *testing.T) (webhook.Backlog, []webhook.Observation)
 	return h.Backlog, seen
 }
 
-// Tell counts and, as a process does, disables who has enough; it returns why.
-func Tell(t *testing.T, s *Stores, seen ...webhook.EndpointFailures) string {
+// CountFailures counts failures and, as a process does, disables an endpoint with enough of them; it returns why.
+func CountFailures(t *testing.T, s *Stores, seen ...webhook.EndpointFailures) string {
 	t.Helper()
 	var why []string
 	for _, one := range seen {

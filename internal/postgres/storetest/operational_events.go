@@ -42,8 +42,8 @@ func (b *OperationalBundle) ListensTo(t *testing.T, tenant string, filters ...st
 	return e
 }
 
-// Told are the payloads of the operational events of a tenant, of a type, oldest first.
-func (b *OperationalBundle) Told(t *testing.T, tenant, eventType string) []map[string]any {
+// OperationalEvents are the payloads of the operational events of a tenant, of a type, oldest first.
+func (b *OperationalBundle) OperationalEvents(t *testing.T, tenant, eventType string) []map[string]any {
 	t.Helper()
 	var told []map[string]any
 	for _, text := range Query[[]byte](t, b.Stores, `select payload from events where tenant_id = $1 and type = $2 order by id`, tenant, eventType) {

@@ -66,7 +66,7 @@ func Uses(all []encryption.KEKUse) (texts []string) {
 // CanaryHeader must be found nowhere in plaintext.
 const CanaryHeader = "CanaryHeaderValue"
 
-// VaultSealer is the composition root's, in short; it fails when it is told to.
+// VaultSealer is a short form of internal/app's sealer. It fails on request.
 type VaultSealer struct {
 	*vault.Vault
 

@@ -133,7 +133,7 @@ func TestManyDeletedTenants(t *testing.T) {
 	require.Equal(t, left, storetest.Query[string](t, s, `select id from deleted_tenants order by id collate "C"`))
 }
 
-// A tenant that is put while it is being deleted is not made anew.
+// A tenant that is put while it is being deleted is not made again.
 func TestPuttingATenantThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)

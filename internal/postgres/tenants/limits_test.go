@@ -31,7 +31,7 @@ func TestQuotasDoNotHoldUpOperationalEvents(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, stored, 2)
 			for _, tenant := range []string{"acme", "ops"} {
-				require.Len(t, b.Told(t, tenant, webhook.EventCircuitOpened), 1)
+				require.Len(t, b.OperationalEvents(t, tenant, webhook.EventCircuitOpened), 1)
 				require.Len(t, b.Starts(t, tenant), 2)
 			}
 		})
@@ -50,7 +50,7 @@ func TestNotifyGoesOn(t *testing.T) {
 	require.ErrorContains(t, err, "operational events of acme")
 	require.Len(t, stored, 1)
 	require.Equal(t, "ops", stored[0].Event.TenantID)
-	require.Len(t, b.Told(t, "ops", webhook.EventCircuitOpened), 1)
+	require.Len(t, b.OperationalEvents(t, "ops", webhook.EventCircuitOpened), 1)
 }
 
 // Stored events count as pending, also if the caller has gone.

@@ -75,7 +75,7 @@ type dynamicConfig struct {
 
 // GetValue implements dynamicconfig.Client. Until the search attributes are there,
 // every part of the server reads them from the database each time it needs them,
-// so that new ones can be used at once; for good, that would cost every workflow
+// so that new ones can be used at once; permanently, that would cost every workflow
 // a tenth of its CPU.
 func (c *dynamicConfig) GetValue(key dynamicconfig.Key) []dynamicconfig.ConstrainedValue {
 	if key == dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key() {
@@ -92,7 +92,7 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.WorkflowIdReuseMinimalInterval.Key(): time.Duration(0),
 		// Each shard looks for visibility tasks once a second at most. Most deliveries are
 		// over by then, and of a workflow that has ended only the end is written: half the
-		// writes, and visibility is the dearest of them. The lists of the Web UI are a
+		// writes, and visibility is the most expensive of them. The lists of the Web UI are a
 		// second behind.
 		dynamicconfig.VisibilityProcessorMaxPollRPS.Key(): 1,
 		dynamicconfig.VisibilityTaskBatchSize.Key():       500,

@@ -257,7 +257,7 @@ func schemaVersion(ctx context.Context, conn *pgx.Conn, database string) (versio
 }
 
 // shards returns the number of history shards to run with. The server itself would go on with the
-// recorded number and only warn: the operator who asked for another number would believe to have it.
+// recorded number and only warn, so that the operator who asked for another number might not notice.
 func (d *databases) shards(ctx context.Context, want int) (int, error) {
 	conn, err := d.connect(ctx, MainDatabase)
 	if err != nil {

@@ -172,7 +172,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 // namespaceKnown is how long after its making every part of the server has read the
-// namespace anew; each does so every 2 s (system.namespaceCacheRefreshInterval).
+// namespace again; each does so every 2 s (system.namespaceCacheRefreshInterval).
 const namespaceKnown = 5 * time.Second
 
 // failedStartGrace bounds the stop of a server that never was of use.
