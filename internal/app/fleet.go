@@ -58,10 +58,10 @@ type countedForwards struct {
 	metrics *telemetry.Metrics
 }
 
-func (c countedForwards) Forward(event webhook.Accepted, done func(start webhook.Start, refused bool)) {
-	c.Fleet.Forward(event, func(start webhook.Start, refused bool) {
-		c.metrics.Forwarded(refused)
-		done(start, refused)
+func (c countedForwards) Forward(event webhook.Accepted, done func(webhook.Start, webhook.ForwardResult)) {
+	c.Fleet.Forward(event, func(start webhook.Start, result webhook.ForwardResult) {
+		c.metrics.Forwarded(result)
+		done(start, result)
 	})
 }
 
@@ -73,7 +73,7 @@ func (a *App) startFleet(ctx context.Context) error {
 		}
 		return float64(a.fleet.Owned())
 	})
-	a.metrics.Gauge("everpost_lane_processes", "Processes that share the limits of endpoints, this one included; 0 if it shares none.", func() float64 {
+	a.metrics.Gauge("everpost_lane_processes", "Processes that share the limits of endpoints, as far as this one knows; 0 if it is alone.", func() float64 {
 		if a.fleet == nil {
 			return 0
 		}

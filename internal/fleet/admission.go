@@ -31,7 +31,7 @@ type forecast struct {
 type Forecast struct {
 	Wait      time.Duration // see admission.Forecast, as Unhealthy
 	Unhealthy bool
-	Slow      bool // see admission.Controller.Slow
+	Slow      bool // see admission.Controller.LikelySlow
 }
 
 // Acquire is that of admission.Controller. While no owner answers, the delivery is deferred.
@@ -123,8 +123,10 @@ func (f *Fleet) Health(ctx context.Context, id webhook.EndpointID) (webhook.Obse
 	ctx, cancel := context.WithTimeout(ctx, healthPatience)
 	defer cancel()
 	reply := &HealthReply{}
-	err := p.call(ctx, methodHealth, &HealthArgs{id}, reply)
-	return reply.Observed, err == nil && !reply.NotOwner
+	if err := p.call(ctx, methodHealth, &HealthArgs{id}, reply); err != nil || reply.NotOwner { // reply may still be written to after an error
+		return webhook.Observation{}, false
+	}
+	return reply.Observed, true
 }
 
 // ask asks the owner of an endpoint's lane, without waiting for a reservation if try is set. False: there is no owner that answers, or it

@@ -52,6 +52,8 @@ const (
 type Store interface {
 	// Renew notes that a process runs, gives up some of its lanes, renews its other leases, and takes lanes without an owner.
 	Renew(ctx context.Context, self webhook.Process, release []int) (webhook.Fleet, error)
+	// Register notes that a process runs which owns no lanes.
+	Register(ctx context.Context, self webhook.Process) (webhook.Fleet, error)
 	// Leave removes this process. Its leases end at once.
 	Leave(ctx context.Context, id string) error
 	// Evict removes another process that has ended, unless it was seen lately.
@@ -126,10 +128,13 @@ func New(c Config) (*Fleet, error) {
 	return f, nil
 }
 
+// ownsLanes reports whether this process may own lanes: an API does not.
+func (f *Fleet) ownsLanes() bool { return f.listener != nil }
+
 // Start listens to the other processes and takes this process's share of the lanes. It waits until ctx ends for the first
 // renewal, and goes on trying after that. The error is that this process cannot be reached at its address.
 func (f *Fleet) Start(ctx context.Context) error {
-	if f.listener != nil {
+	if f.ownsLanes() {
 		f.work.Go(f.accept)
 		conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
 		if err != nil {
@@ -182,14 +187,14 @@ func (f *Fleet) handedOver() bool {
 // Stop ends everything. No request may be under way any more.
 func (f *Fleet) Stop(ctx context.Context) {
 	f.end()
-	if f.listener != nil {
+	if f.ownsLanes() {
 		_ = f.listener.Close()
 	}
 	for _, p := range f.otherProcesses() {
 		p.close()
 	}
 	f.work.Wait()
-	if f.self.Address == "" {
+	if !f.ownsLanes() {
 		return // it has no leases, and its row is removed a minute later
 	}
 	if err := f.store.Leave(ctx, f.self.ID); err != nil {
@@ -213,7 +218,7 @@ func (f *Fleet) Owned() (n int) {
 func (f *Fleet) Processes() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.self.Address == "" {
+	if !f.ownsLanes() {
 		return len(f.peers)
 	}
 	return len(f.peers) + 1

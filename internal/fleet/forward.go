@@ -3,7 +3,7 @@ package fleet
 import (
 	"errors"
 	"net/rpc"
-	"slices"
+	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -14,6 +14,8 @@ const (
 	maxForwardedBytes  = 1 << 20
 	// maxForwardingBytes bounds the payloads that wait to be forwarded to a process.
 	maxForwardingBytes = 16 << 20
+	// forwardPatience is how long a message may be under way until nothing more waits behind it: this process then starts new deliveries.
+	forwardPatience = 250 * time.Millisecond
 )
 
 // ForwardArgs are deliveries that the calling process has stored, for the owner of their endpoints' lanes.
@@ -22,43 +24,46 @@ type ForwardArgs struct{ Events []webhook.Accepted }
 // ForwardReply lists the deliveries that the called process does not start.
 type ForwardReply struct{ Refused []webhook.DeliveryID }
 
-// forwarding is an event that waits to be forwarded to a process.
-type forwarding struct {
+// waitingForward is an event that waits to be forwarded to a process.
+type waitingForward struct {
 	event webhook.Accepted
-	done  func(start webhook.Start, refused bool)
+	done  func(webhook.Start, webhook.ForwardResult)
 }
 
 // Forward forwards the deliveries of an event that this process has stored to the owners of their endpoints' lanes, which start them. It
-// does not block. done is called once for each delivery: refused says that no owner has it, and this process is to start it. A delivery
-// that an owner may have is not refused; if it is lost with the owner, the relay starts it.
-func (f *Fleet) Forward(event webhook.Accepted, done func(start webhook.Start, refused bool)) {
+// does not block. done is called once for each delivery. A delivery that an owner may have is not refused; if it is lost with the owner,
+// the relay starts it.
+func (f *Fleet) Forward(event webhook.Accepted, done func(webhook.Start, webhook.ForwardResult)) {
 	all := map[*peer][]webhook.Start{}
 	for _, start := range event.Deliveries {
 		if p, own := f.owner(start.EndpointID); !own && p != nil && f.life.Err() == nil {
 			all[p] = append(all[p], start)
 		} else {
-			done(start, true)
+			done(start, webhook.ForwardRefused)
 		}
 	}
 	for p, starts := range all {
-		p.forward(forwarding{webhook.Accepted{Deliveries: starts, Payload: event.Payload, SHA256: event.SHA256}, done})
+		p.forward(waitingForward{webhook.Accepted{Deliveries: starts, Payload: event.Payload, SHA256: event.SHA256}, done})
 	}
 }
 
-// forward queues an event. The process must have answered before: a connection that it refuses looks like one that it accepts.
-func (p *peer) forward(one forwarding) {
+// forward queues an event, unless the process is slow. The process must have answered before: a connection that it refuses looks like one
+// that it accepts.
+func (p *peer) forward(waiting waitingForward) {
 	p.mu.Lock()
-	room := p.answers && p.client != nil && p.forwardBytes+len(one.event.Payload) <= maxForwardingBytes
+	room := p.answers && p.forwardBytes+len(waiting.event.Payload) <= maxForwardingBytes && (!p.forwarding || time.Since(p.sentAt) < forwardPatience)
 	start := room && !p.forwarding
+	if start {
+		p.forwarding, p.sentAt = true, time.Now()
+	}
 	if room {
-		p.forwards = append(p.forwards, one)
-		p.forwardBytes += len(one.event.Payload)
-		p.forwarding = true
+		p.forwards = append(p.forwards, waiting)
+		p.forwardBytes += len(waiting.event.Payload)
 	}
 	p.mu.Unlock()
 	switch {
 	case !room:
-		one.finish(nil, true)
+		waiting.finish(webhook.ForwardRefused, nil)
 	case start:
 		p.fleet.work.Go(p.runForwards)
 	}
@@ -71,25 +76,42 @@ func (p *peer) runForwards() {
 		if len(batch) == 0 {
 			return
 		}
-		args, reply := &ForwardArgs{}, &ForwardReply{}
-		for _, one := range batch {
-			args.Events = append(args.Events, one.event)
+		result, refused := p.send(client, batch)
+		for i := range batch {
+			batch[i].finish(result, refused)
 		}
-		if client == nil { // nothing was sent
-			finishAll(batch, nil, true)
-			continue
-		}
-		call := <-client.Go(methodForward, args, reply, make(chan *rpc.Call, 1)).Done
-		if call.Error != nil {
-			p.drop(client)
-		}
-		_, refused := errors.AsType[rpc.ServerError](call.Error) // an older version has no such method
-		finishAll(batch, reply.Refused, refused)
+		clear(batch) // p.forwards shares its memory
 	}
 }
 
-// nextForwards takes the next message's events, and the connection for it.
-func (p *peer) nextForwards() (batch []forwarding, client *rpc.Client) {
+// send sends one message. refused are the deliveries to which the result does not apply, because the process refused them.
+func (p *peer) send(client *rpc.Client, batch []waitingForward) (result webhook.ForwardResult, refused map[webhook.DeliveryID]bool) {
+	if client == nil {
+		return webhook.ForwardRefused, nil
+	}
+	args, reply := &ForwardArgs{}, &ForwardReply{}
+	for i := range batch {
+		args.Events = append(args.Events, batch[i].event)
+	}
+	call := <-client.Go(methodForward, args, reply, make(chan *rpc.Call, 1)).Done
+	if call.Error != nil {
+		p.drop(client)
+		if _, is := errors.AsType[rpc.ServerError](call.Error); is { // an older version has no such method
+			return webhook.ForwardRefused, nil
+		}
+		p.fleet.log.WarnContext(p.fleet.life, "a process did not answer; what was forwarded to it is started within 16 s, if it has not done so",
+			"process", p.process.ID, "address", p.process.Address, "events", len(batch), "error", call.Error)
+		return webhook.ForwardUnanswered, nil
+	}
+	refused = map[webhook.DeliveryID]bool{}
+	for _, id := range reply.Refused {
+		refused[id] = true
+	}
+	return webhook.ForwardAccepted, refused
+}
+
+// nextForwards takes the next message's events, and the connection for it; nil if there is none that has answered.
+func (p *peer) nextForwards() (batch []waitingForward, client *rpc.Client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, bytes := 0, 0
@@ -99,25 +121,26 @@ func (p *peer) nextForwards() (batch []forwarding, client *rpc.Client) {
 	}
 	batch, p.forwards = p.forwards[:n:n], p.forwards[n:]
 	p.forwardBytes -= bytes
-	p.forwarding = n > 0
-	return batch, p.client
-}
-
-func finishAll(batch []forwarding, refused []webhook.DeliveryID, all bool) {
-	for _, one := range batch {
-		one.finish(refused, all)
+	p.forwarding, p.sentAt = n > 0, time.Now()
+	if p.answers {
+		client = p.client
 	}
+	return batch, client
 }
 
 // finish reports what became of an event's deliveries.
-func (f *forwarding) finish(refused []webhook.DeliveryID, all bool) {
-	for _, start := range f.event.Deliveries {
-		f.done(start, all || slices.Contains(refused, start.DeliveryID))
+func (w *waitingForward) finish(result webhook.ForwardResult, refused map[webhook.DeliveryID]bool) {
+	for _, start := range w.event.Deliveries {
+		if refused[start.DeliveryID] {
+			w.done(start, webhook.ForwardRefused)
+		} else {
+			w.done(start, result)
+		}
 	}
 }
 
 // Forward starts deliveries that another process has stored.
-func (s *service) Forward(args *ForwardArgs, reply *ForwardReply) error {
+func (s *apiService) Forward(args *ForwardArgs, reply *ForwardReply) error {
 	f := s.fleet
 	for _, event := range args.Events {
 		own := event.Deliveries[:0:0]

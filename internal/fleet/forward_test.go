@@ -36,28 +36,28 @@ func (r *receivedEvents) of(to string) []webhook.Accepted {
 	return slices.Clone(r.events[to])
 }
 
-// outcomes collects what became of forwarded deliveries: whether each was refused.
+// outcomes collects what became of forwarded deliveries.
 type outcomes struct {
 	mu  sync.Mutex
-	all map[webhook.DeliveryID]bool
+	all map[webhook.DeliveryID]webhook.ForwardResult
 }
 
-func (o *outcomes) done(t *testing.T) func(webhook.Start, bool) {
+func (o *outcomes) done(t *testing.T) func(webhook.Start, webhook.ForwardResult) {
 	t.Helper()
-	return func(start webhook.Start, refused bool) {
+	return func(start webhook.Start, result webhook.ForwardResult) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if _, twice := o.all[start.DeliveryID]; twice {
 			t.Error("done was called twice")
 		}
-		o.all[start.DeliveryID] = refused
+		o.all[start.DeliveryID] = result
 	}
 }
 
 // wait waits until all n deliveries have an outcome.
-func (o *outcomes) wait(t *testing.T, n int) map[webhook.DeliveryID]bool {
+func (o *outcomes) wait(t *testing.T, n int) map[webhook.DeliveryID]webhook.ForwardResult {
 	t.Helper()
-	var all map[webhook.DeliveryID]bool
+	var all map[webhook.DeliveryID]webhook.ForwardResult
 	require.Eventually(t, func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -67,7 +67,7 @@ func (o *outcomes) wait(t *testing.T, n int) map[webhook.DeliveryID]bool {
 	return all
 }
 
-func newOutcomes() *outcomes { return &outcomes{all: map[webhook.DeliveryID]bool{}} }
+func newOutcomes() *outcomes { return &outcomes{all: map[webhook.DeliveryID]webhook.ForwardResult{}} }
 
 func startTo(endpoint webhook.EndpointID) webhook.Start {
 	event := webhook.NewEventID()
@@ -120,8 +120,8 @@ func TestForward(t *testing.T) {
 	event := eventTo(endpointOf(t, s, a), endpointOf(t, s, b), endpointOf(t, s, b))
 	out := newOutcomes()
 	api.Forward(event, out.done(t))
-	for _, refused := range out.wait(t, 3) {
-		require.False(t, refused)
+	for _, result := range out.wait(t, 3) {
+		require.Equal(t, webhook.ForwardAccepted, result)
 	}
 	for i := range event.Deliveries {
 		event.Deliveries[i].ReceivedAt = event.Deliveries[i].ReceivedAt.Round(0).UTC() // it means nothing in another process
@@ -165,12 +165,16 @@ func TestForwardsAreBounded(t *testing.T) {
 		api.Forward(large(), out.done(t))
 	}
 	refused := out.wait(t, 3)
-	require.NotContains(t, slices.Collect(maps.Values(refused)), false, "there is no room for these")
+	for _, result := range refused {
+		require.Equal(t, webhook.ForwardRefused, result, "there is no room for these")
+	}
 	p, _ := api.owner(endpoint)
 	batch, client := p.nextForwards()
 	require.Len(t, batch, maxForwardedBytes/webhook.MaxPayloadBytes)
 	require.NotNil(t, client)
-	finishAll(batch, nil, false)
+	for i := range batch {
+		batch[i].finish(webhook.ForwardAccepted, nil)
+	}
 	close(goOn)
 	out.wait(t, fit+3)
 	first.wait(t, 1)
@@ -186,18 +190,18 @@ func TestForwardsThatAreRefused(t *testing.T) {
 	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return []webhook.DeliveryID{no} })
 	out := newOutcomes()
 	api.Forward(event, out.done(t))
-	require.Equal(t, map[webhook.DeliveryID]bool{yes: false, no: true}, out.wait(t, 2), "the owner does not start it")
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{yes: webhook.ForwardAccepted, no: webhook.ForwardRefused}, out.wait(t, 2), "the owner does not start it")
 
 	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return nil })
 	reply := &ForwardReply{}
-	require.NoError(t, (&service{b, t.Context(), "api"}).Forward(&ForwardArgs{[]webhook.Accepted{event}}, reply))
+	require.NoError(t, (&apiService{b}).Forward(&ForwardArgs{[]webhook.Accepted{event}}, reply))
 	require.ElementsMatch(t, []webhook.DeliveryID{yes, no}, reply.Refused, "it is not the owner")
 
 	refusedAtOnce := func(why string) {
 		t.Helper()
 		out := newOutcomes()
 		api.Forward(event, out.done(t))
-		require.Equal(t, map[webhook.DeliveryID]bool{yes: true, no: true}, out.all, why)
+		require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{yes: webhook.ForwardRefused, no: webhook.ForwardRefused}, out.all, why)
 	}
 	p, _ := api.owner(event.Deliveries[0].EndpointID)
 	require.NotNil(t, p)
@@ -234,8 +238,8 @@ func TestForwardsWithoutAnswer(t *testing.T) {
 	client, err := p.connection()
 	require.NoError(t, err)
 	p.drop(client)
-	require.Equal(t, map[webhook.DeliveryID]bool{event.Deliveries[0].DeliveryID: false}, out.wait(t, 1))
-	require.Equal(t, map[webhook.DeliveryID]bool{waiting.Deliveries[0].DeliveryID: true}, later.wait(t, 1), "it was not sent")
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{event.Deliveries[0].DeliveryID: webhook.ForwardUnanswered}, out.wait(t, 1))
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{waiting.Deliveries[0].DeliveryID: webhook.ForwardRefused}, later.wait(t, 1), "it was not sent")
 }
 
 // A process of another version may have no such method: then nothing is started there.
@@ -248,6 +252,52 @@ func TestForwardToAnotherVersion(t *testing.T) {
 	go rpc.NewServer().ServeConn(there)
 	p := &peer{fleet: api, client: rpc.NewClient(here), answers: true}
 	event, out := eventTo(webhook.NewEndpointID()), newOutcomes()
-	p.forward(forwarding{event, out.done(t)})
-	require.Equal(t, map[webhook.DeliveryID]bool{event.Deliveries[0].DeliveryID: true}, out.wait(t, 1))
+	p.forward(waitingForward{event, out.done(t)})
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{event.Deliveries[0].DeliveryID: webhook.ForwardRefused}, out.wait(t, 1))
+}
+
+// While a process is slow to take a message, nothing more waits for it.
+func TestForwardToASlowProcess(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	api := s.joinAPI(t, a, b)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID {
+		close(begun)
+		<-goOn
+		return nil
+	})
+	endpoint := endpointOf(t, s, a)
+	first, late := eventTo(endpoint), eventTo(endpoint)
+	out := newOutcomes()
+	api.Forward(first, out.done(t))
+	<-begun
+	p, _ := api.owner(endpoint)
+	p.mu.Lock()
+	p.sentAt = p.sentAt.Add(-forwardPatience)
+	p.mu.Unlock()
+	api.Forward(late, out.done(t))
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{late.Deliveries[0].DeliveryID: webhook.ForwardRefused}, out.wait(t, 1))
+	close(goOn)
+	require.Equal(t, webhook.ForwardAccepted, out.wait(t, 2)[first.Deliveries[0].DeliveryID])
+}
+
+// A process that owns no lanes cannot take them from others, or ask for permits.
+func TestWhatAnAPIMayCall(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	api := s.joinAPI(t, a, b)
+	endpoint := endpointOf(t, s, a)
+	p, _ := api.owner(endpoint)
+	require.NoError(t, p.call(t.Context(), methodPing, struct{}{}, new(struct{})))
+	require.NoError(t, p.call(t.Context(), methodHealth, &HealthArgs{endpoint}, &HealthReply{}))
+	for method, args := range map[string]any{
+		methodHandOver: &HandOverArgs{map[int]int64{webhook.LaneOf(endpoint): 1 << 62}}, methodAcquire: &AcquireArgs{Request: request(endpoint, 1)},
+		methodEnd: &EndArgs{Endpoint: endpoint}, methodForget: &ForgetArgs{Endpoint: endpoint},
+	} {
+		err := p.call(t.Context(), method, args, new(struct{}))
+		require.ErrorContains(t, err, "can't find method", method)
+	}
+	_, own := a.owner(endpoint)
+	require.True(t, own)
 }

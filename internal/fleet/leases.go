@@ -90,7 +90,13 @@ func (f *Fleet) renew() error {
 		f.dropLanes(released)
 	}
 	began := time.Now()
-	fleet, err := f.store.Renew(ctx, self, released)
+	var fleet webhook.Fleet
+	var err error
+	if f.ownsLanes() {
+		fleet, err = f.store.Renew(ctx, self, released)
+	} else {
+		fleet, err = f.store.Register(ctx, self)
+	}
 	if err != nil {
 		return err
 	}

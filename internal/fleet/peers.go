@@ -53,9 +53,10 @@ type peer struct {
 	failure  error
 	closed   bool
 
-	forwards     []forwarding // wait to be forwarded
-	forwardBytes int          // of their payloads
-	forwarding   bool         // runForwards runs
+	forwards     []waitingForward // wait to be forwarded
+	forwardBytes int              // of their payloads
+	forwarding   bool             // runForwards runs
+	sentAt       time.Time        // of the message under way
 }
 
 // call calls a method. If ctx ends first, abandoned is called once the method has ended.
@@ -64,12 +65,14 @@ func (p *peer) call(ctx context.Context, method string, args, reply any, abandon
 	if err != nil {
 		return err
 	}
-	call := client.Go(method, args, reply, make(chan *rpc.Call, 1))
+	done := make(chan *rpc.Call, 1)
+	p.fleet.work.Go(func() { client.Go(method, args, reply, done) }) // which waits while another call is being written
+	var call *rpc.Call
 	select {
-	case <-call.Done:
+	case call = <-done:
 	case <-ctx.Done():
 		p.fleet.work.Go(func() {
-			<-call.Done
+			<-done
 			for _, f := range abandoned {
 				f()
 			}
@@ -189,17 +192,17 @@ func (f *Fleet) checkPeers() {
 	}
 }
 
-// check makes an empty call to a process, to see whether it answers.
+// check finds out whether a process answers.
 func (f *Fleet) check(p *peer) {
 	ctx, cancel := context.WithTimeout(f.life, checkTimeout)
 	defer cancel()
-	var reply HandOver
-	err := p.call(ctx, methodHandOver, &HandOverArgs{}, &reply)
+	err := p.call(ctx, methodPing, struct{}{}, new(struct{}))
 	switch {
 	case err == nil:
 		f.collectAgain(p)
-	case errors.Is(err, errEnded) && f.life.Err() == nil && f.self.Address != "":
-		if !f.evict(p) && errors.Is(err, errOwnAddress) && time.Since(p.since) > sameAddressTime {
+	case errors.Is(err, errEnded) && f.life.Err() == nil && f.ownsLanes():
+		evicted, failed := f.evict(p)
+		if !evicted && failed == nil && errors.Is(err, errOwnAddress) && time.Since(p.since) > sameAddressTime {
 			f.log.ErrorContext(ctx, "two processes have the same EVERPOST_LANE_ADDRESS: give each one where the others reach it", "address", p.process.Address)
 		}
 	case ctx.Err() != nil:
@@ -209,18 +212,18 @@ func (f *Fleet) check(p *peer) {
 	}
 }
 
-// evict removes a process that has ended. Its requests ended with it, and other processes take its lanes.
-func (f *Fleet) evict(p *peer) (evicted bool) {
+// evict removes a process that has ended, unless it was seen lately; then it is tried again in a second. Its requests ended with it, and
+// other processes take its lanes.
+func (f *Fleet) evict(p *peer) (evicted bool, err error) {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
-	evicted, err := f.store.Evict(ctx, p.process.ID)
-	if err != nil || !evicted {
-		return false // it is tried again in a second
+	if evicted, err = f.store.Evict(ctx, p.process.ID); err != nil || !evicted {
+		return false, err
 	}
 	f.dropPeers([]*peer{p})
 	f.log.InfoContext(ctx, "a process has ended; others admit the requests to its endpoints", "process", p.process.ID, "address", p.process.Address)
 	f.renewSoon()
-	return true
+	return true, nil
 }
 
 var (
@@ -268,7 +271,7 @@ func (f *Fleet) serverTLS() *tls.Config {
 		Certificates: []tls.Certificate{f.identity},
 		ClientAuth:   tls.RequireAnyClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error {
-			if _, known := f.processOf(s); !known {
+			if _, _, known := f.processOf(s); !known {
 				f.renewSoon() // it may be new
 				return errUnknownProcess
 			}
@@ -277,19 +280,19 @@ func (f *Fleet) serverTLS() *tls.Config {
 	}
 }
 
-// processOf is the process with which a connection is.
-func (f *Fleet) processOf(s tls.ConnectionState) (id string, known bool) {
+// processOf is the process with which a connection is, and whether it may own lanes.
+func (f *Fleet) processOf(s tls.ConnectionState) (id string, ownsLanes, known bool) {
 	hash := sha256.Sum256(s.PeerCertificates[0].Raw)
 	if hash == f.self.Certificate {
-		return f.self.ID, true
+		return f.self.ID, true, true
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, p := range f.peers {
 		if p.process.Certificate == hash {
-			return id, true
+			return id, true, true
 		}
 	}
 	id, known = f.callers[hash]
-	return id, known
+	return id, false, known
 }

@@ -21,6 +21,7 @@ const (
 	methodForward  = serviceName + ".Forward"
 	methodHandOver = serviceName + ".HandOver"
 	methodHealth   = serviceName + ".Health"
+	methodPing     = serviceName + ".Ping"
 
 	handshakeTimeout = 5 * time.Second
 )
@@ -108,12 +109,16 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
 	if err := conn.HandshakeContext(within); err != nil {
 		return // the other side gets the error, too
 	}
-	id, known := f.processOf(conn.ConnectionState())
+	id, ownsLanes, known := f.processOf(conn.ConnectionState())
 	if !known {
 		return
 	}
+	var methods any = &apiService{f}
+	if ownsLanes {
+		methods = &service{apiService{f}, ctx, id}
+	}
 	server := rpc.NewServer()
-	if err := server.RegisterName(serviceName, &service{f, ctx, id}); err != nil {
+	if err := server.RegisterName(serviceName, methods); err != nil {
 		f.log.ErrorContext(ctx, "other processes cannot be served", "error", err)
 		return
 	}
@@ -135,9 +140,26 @@ func (c servedConn) Read(b []byte) (int, error) {
 	return n, err //nolint:wrapcheck // it is only passed on
 }
 
-// service is what a process may call.
+// apiService is what every process may call: an API takes no lanes, and needs no permits.
+type apiService struct{ fleet *Fleet }
+
+// Ping answers.
+func (s *apiService) Ping(struct{}, *struct{}) error { return nil }
+
+// Health says how an endpoint fares.
+func (s *apiService) Health(args *HealthArgs, reply *HealthReply) error {
+	if _, own := s.fleet.owner(args.Endpoint); !own {
+		reply.NotOwner = true
+		return nil
+	}
+	reply.Observed = s.fleet.health(args.Endpoint)
+	return nil
+}
+
+// service is what a process that may own lanes may call.
 type service struct {
-	fleet   *Fleet
+	apiService
+
 	ctx     context.Context //nolint:containedctx // of the connection: net/rpc has none for a call
 	process string
 }
@@ -209,16 +231,6 @@ func (s *service) Forget(args *ForgetArgs, _ *struct{}) error {
 // HandOver lists what this process has under way in lanes that the other one has taken.
 func (s *service) HandOver(args *HandOverArgs, reply *HandOver) error {
 	*reply = s.fleet.handOver(args.Lanes, s.process)
-	return nil
-}
-
-// Health returns the health of an endpoint.
-func (s *service) Health(args *HealthArgs, reply *HealthReply) error {
-	if _, own := s.fleet.owner(args.Endpoint); !own {
-		reply.NotOwner = true
-		return nil
-	}
-	reply.Observed = s.fleet.health(args.Endpoint)
 	return nil
 }
 

@@ -71,6 +71,10 @@ func (s *table) Renew(_ context.Context, self webhook.Process, release []int) (r
 	return read, nil
 }
 
+func (s *table) Register(ctx context.Context, self webhook.Process) (webhook.Fleet, error) {
+	return s.Renew(ctx, self, nil)
+}
+
 func (s *table) Evict(ctx context.Context, id string) (bool, error) { return true, s.Leave(ctx, id) }
 
 func (s *table) Leave(_ context.Context, id string) error {

@@ -27,10 +27,10 @@ const (
 // calls release once, after Accepted or when it accepts nothing.
 //
 // While Temporal is not available, and after Stop, Reserve does not wait, because nothing is queued
-// then. If the queue is full and Temporal is suspected not to be available, Reserve waits for the
+// then. A process that forwards does wait. If the queue is full and Temporal is suspected not to be available, Reserve waits for the
 // check's verdict.
 func (s *Starter) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
-	if s.temporalDown.Load() || s.stopping() {
+	if s.startsNothing() {
 		return func() {}, nil
 	}
 	if s.permits.Acquire(ctx, tenantID, n, reserveTimeout) {
@@ -50,7 +50,7 @@ func (s *Starter) Reserve(ctx context.Context, tenantID string, n int) (release 
 // Accepted queues deliveries that have just been committed, or forwards them. It never blocks and never fails: what
 // does not fit into the queue, or comes after Stop, is started by the relay.
 func (s *Starter) Accepted(all ...webhook.Accepted) {
-	if s.temporalDown.Load() || s.stopping() {
+	if s.startsNothing() {
 		return
 	}
 	for _, event := range all {
@@ -62,6 +62,12 @@ func (s *Starter) Accepted(all ...webhook.Accepted) {
 			s.accept(&event, &event.Deliveries[i])
 		}
 	}
+}
+
+// startsNothing reports that new deliveries are left to the relay. Without Temporal they can still be forwarded: another process may
+// reach it.
+func (s *Starter) startsNothing() bool {
+	return s.stopping() || s.forwarder == nil && s.temporalDown.Load()
 }
 
 // accept sends the first request of a delivery eagerly, or queues its start.
@@ -81,9 +87,9 @@ func (s *Starter) forward(event webhook.Accepted) {
 	for i := range event.Deliveries {
 		s.permits.Overdraw(event.Deliveries[i].TenantID, 1)
 	}
-	s.forwarder.Forward(event, func(start webhook.Start, refused bool) {
+	s.forwarder.Forward(event, func(start webhook.Start, result webhook.ForwardResult) {
 		s.permits.Release(start.TenantID, 1)
-		if refused {
+		if result == webhook.ForwardRefused && !s.temporalDown.Load() {
 			s.enqueue(&start)
 		}
 	})
@@ -98,7 +104,7 @@ func (s *Starter) Forwarded(event webhook.Accepted) (refused []webhook.DeliveryI
 			refused = append(refused, start.DeliveryID)
 			continue
 		}
-		start.ReceivedAt = time.Now().Add(min(start.CreatedAt.Sub(s.now()), 0))
+		start.ReceivedAt = time.Now().Add(min(start.CreatedAt.Sub(s.now()), 0)) // its age by the database's clock, which is not exact
 		s.accept(&event, start)
 		s.permits.Release(start.TenantID, 1)
 	}

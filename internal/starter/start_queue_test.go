@@ -106,10 +106,10 @@ func TestEndpointCountsFollowTheQueue(t *testing.T) {
 // forwards collects what is forwarded.
 type forwards struct {
 	events []webhook.Accepted
-	done   func(start webhook.Start, refused bool)
+	done   func(webhook.Start, webhook.ForwardResult)
 }
 
-func (f *forwards) Forward(event webhook.Accepted, done func(webhook.Start, bool)) {
+func (f *forwards) Forward(event webhook.Accepted, done func(webhook.Start, webhook.ForwardResult)) {
 	f.events, f.done = append(f.events, event), done
 }
 
@@ -118,20 +118,37 @@ func TestForward(t *testing.T) {
 	t.Parallel()
 	to := &forwards{}
 	d := setup(t, Config{Forwarder: to})
-	event := accepted(2)
+	event := accepted(3)
 	d.Accepted(event)
 	require.Equal(t, []webhook.Accepted{event}, to.events)
-	require.Equal(t, 2, d.permits.Held("acme"))
+	require.Equal(t, 3, d.permits.Held("acme"))
 	require.Zero(t, d.Waiting())
 
-	to.done(event.Deliveries[0], false)
+	to.done(event.Deliveries[0], webhook.ForwardAccepted)
+	require.Equal(t, 2, d.permits.Held("acme"))
+	to.done(event.Deliveries[1], webhook.ForwardUnanswered)
 	require.Equal(t, 1, d.permits.Held("acme"))
-	to.done(event.Deliveries[1], true)
+	to.done(event.Deliveries[2], webhook.ForwardRefused)
 	require.Equal(t, 1, d.permits.Held("acme"))
-	require.Equal(t, refsOf(event.Deliveries[1:]), refsOf(d.nextBatch()))
+	require.Equal(t, refsOf(event.Deliveries[2:]), refsOf(d.nextBatch()))
+
+	d.temporalDown.Store(true)
+	held := d.permits.Held("acme")
+	release, err := d.Reserve(t.Context(), "acme", 1)
+	require.NoError(t, err)
+	require.Equal(t, held+1, d.permits.Held("acme"), "what waits to be forwarded is bounded")
+	release()
+	event = accepted(1)
+	d.Accepted(event)
+	require.Len(t, to.events, 2, "another process may reach Temporal")
+	to.done(event.Deliveries[0], webhook.ForwardRefused)
+	require.Zero(t, d.Waiting(), "the relay starts it")
+	require.Equal(t, held, d.permits.Held("acme"))
+	d.temporalDown.Store(false)
+
 	d.Stop()
 	d.Accepted(accepted(1))
-	require.Len(t, to.events, 1, "the relay starts it")
+	require.Len(t, to.events, 2, "the relay starts it")
 }
 
 // A process with a worker accepts what others have stored as if it had stored it itself.

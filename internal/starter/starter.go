@@ -100,8 +100,8 @@ type Requests interface {
 
 // Forwarder forwards new deliveries to the processes that admit the requests to their endpoints: *fleet.Fleet.
 type Forwarder interface {
-	// Forward does not block. It calls done once for each delivery; refused says that this process is to start it.
-	Forward(event webhook.Accepted, done func(start webhook.Start, refused bool))
+	// Forward does not block. It calls done once for each delivery.
+	Forward(event webhook.Accepted, done func(webhook.Start, webhook.ForwardResult))
 }
 
 // Starter starts and signals workflows. Start it once, Stop it once.

@@ -338,7 +338,7 @@ func TestRelayKeepsAssignedWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	o := &outbox{}
-	d := setup(t, Config{Client: c, Store: o})
+	d := setup(t, Config{Client: c, Outbox: o})
 	f.there, f.begins = map[string]enumspb.WorkflowExecutionStatus{}, true
 	all := accepted(200).Deliveries
 	d.start(all)
@@ -391,7 +391,7 @@ func TestRelayAssignsBeforeItStarts(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	o := &outbox{fails: &webhook.Error{Code: webhook.CodeUnavailable, Message: "the store is away"}}
-	d := setup(t, Config{Client: c, Store: o})
+	d := setup(t, Config{Client: c, Outbox: o})
 	for _, n := range []int{1, 5} {
 		o.starts = accepted(n).Deliveries
 		for i := range o.starts {

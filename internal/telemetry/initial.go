@@ -33,7 +33,7 @@ func (m *Metrics) makeSeries() {
 	for _, cause := range []string{"tenant", "process", "slow"} {
 		m.bodiesRefused.WithLabelValues(cause)
 	}
-	for _, result := range []string{forwardAccepted, forwardRefused} {
+	for _, result := range forwardResults {
 		m.forwarded.WithLabelValues(result)
 	}
 	for _, reason := range []retry.Reason{retry.ReasonMaxAttempts, retry.ReasonGiveUpTime} {

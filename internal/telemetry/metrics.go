@@ -169,19 +169,14 @@ func (m *Metrics) OperationalEventStored(eventType string) {
 func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(cause).Inc() }
 
 // Forwarded counts a new delivery that was forwarded to a worker, or that none takes.
-func (m *Metrics) Forwarded(refused bool) {
-	result := forwardAccepted
-	if refused {
-		result = forwardRefused
-	}
-	m.forwarded.WithLabelValues(result).Inc()
+func (m *Metrics) Forwarded(result webhook.ForwardResult) {
+	m.forwarded.WithLabelValues(forwardResults[result]).Inc()
 }
 
-// The results of everpost_deliveries_forwarded_total.
-const (
-	forwardAccepted = "accepted"
-	forwardRefused  = "refused"
-)
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var forwardResults = map[webhook.ForwardResult]string{
+	webhook.ForwardAccepted: "accepted", webhook.ForwardRefused: "refused", webhook.ForwardUnanswered: "unanswered",
+}
 
 // BodyRefused counts a request body that was refused before its end.
 func (m *Metrics) BodyRefused(cause string) { m.bodiesRefused.WithLabelValues(cause).Inc() }

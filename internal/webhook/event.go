@@ -73,6 +73,16 @@ type HeldEndpoint struct {
 	Faulty bool
 }
 
+// ForwardResult is what became of a delivery that was forwarded to another process.
+type ForwardResult uint8
+
+// The results of forwarding.
+const (
+	ForwardAccepted   ForwardResult = iota // the other process starts it
+	ForwardRefused                         // no other process starts it: this one does
+	ForwardUnanswered                      // the other process may start it; if it does not, the relay does
+)
+
 // Start is a stored delivery whose workflow is to be started, with the data that the start
 // needs.
 type Start struct {

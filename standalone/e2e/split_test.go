@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -173,6 +174,25 @@ func (s *split) recorded() map[string]int {
 	return all
 }
 
+// forwarded is how many deliveries the APIs have forwarded to workers that took them.
+func (s *split) forwarded() (n int) {
+	s.t.Helper()
+	const accepted = `everpost_deliveries_forwarded_total{result="accepted"} `
+	for _, m := range s.apis {
+		admin := &apiClient{base: (*m.addr.Load())["admin"], http: http.DefaultClient}
+		answer, err := admin.call(contextFor(s.t, patience), http.MethodGet, "/metrics", nil)
+		require.NoError(s.t, err)
+		for line := range strings.Lines(string(answer.body)) {
+			if value, is := strings.CutPrefix(strings.TrimSpace(line), accepted); is {
+				counted, err := strconv.ParseFloat(value, 64)
+				require.NoError(s.t, err)
+				n += int(counted)
+			}
+		}
+	}
+	return n
+}
+
 // kill is kill -9 of one process. It returns when that happened, and what was recorded then.
 func (m *member) kill() crash {
 	m.s.t.Helper()
@@ -290,6 +310,9 @@ func testSplit(t *testing.T, both bool) {
 		require.NoError(t, err, "it goes on with what is left")
 	}
 	again()
+	if !both {
+		require.Positive(t, s.forwarded())
+	}
 	crashes = append(crashes, s.workers[0].kill())
 	again()
 	s.workers[0].start()

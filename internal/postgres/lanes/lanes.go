@@ -29,11 +29,8 @@ type Lanes struct{ core *postgres.Core }
 func New(s *postgres.Core) *Lanes { return &Lanes{s} }
 
 // Renew notes that a process runs, gives up the lanes in release, renews its leases of the others, even one that has ended if no
-// other process took the lane, and takes lanes without an owner up to its share. It does only the first for a process that owns no lanes.
+// other process took the lane, and takes lanes without an owner up to its share.
 func (s *Lanes) Renew(ctx context.Context, self webhook.Process, release []int) (fleet webhook.Fleet, err error) {
-	if self.Address == "" {
-		return s.register(ctx, self)
-	}
 	err = s.core.AsWorker().InTx(ctx, "renew the leases of lanes", func(ctx context.Context, tx pgx.Tx) error {
 		fleet = webhook.Fleet{}
 		batch := &pgx.Batch{}
@@ -60,8 +57,8 @@ func (s *Lanes) Renew(ctx context.Context, self webhook.Process, release []int) 
 	return fleet, nil
 }
 
-// register notes that a process runs which owns no lanes, in the role of an API.
-func (s *Lanes) register(ctx context.Context, self webhook.Process) (fleet webhook.Fleet, err error) {
+// Register notes that a process runs which owns no lanes, in the role of an API.
+func (s *Lanes) Register(ctx context.Context, self webhook.Process) (fleet webhook.Fleet, err error) {
 	err = s.core.AsOperator().InTx(ctx, "register with the owners of lanes", func(ctx context.Context, tx pgx.Tx) error {
 		fleet = webhook.Fleet{}
 		batch := &pgx.Batch{}
@@ -83,7 +80,10 @@ func note(batch *pgx.Batch, self webhook.Process) {
 		insert into processes (id, address, certificate, leaving, seen_until) values ($1, $2, $3, $4, now() + $5::bigint * interval '1 millisecond')
 		on conflict (id) do update set leaving = excluded.leaving, seen_until = excluded.seen_until`,
 		self.ID, self.Address, self.Certificate[:], self.Leaving, leaseTime.Milliseconds())
-	batch.Queue(`delete from processes where seen_until < now() - $1::bigint * interval '1 millisecond'`, rememberTime.Milliseconds())
+	batch.Queue(`
+		delete from processes where id in (
+			select id from processes where seen_until < now() - $1::bigint * interval '1 millisecond' order by id for update skip locked)`,
+		rememberTime.Milliseconds())
 }
 
 // take takes lanes whose leases have ended, until the process has its share.
