@@ -185,7 +185,7 @@ func TestAReleaseIsRefused(t *testing.T) {
 				continue
 			}
 			require.Len(t, f.terminated, 1)
-			require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
+			require.Equal(t, workflows.ReasonOutdated, f.terminated[0].GetReason())
 		}
 	}
 }

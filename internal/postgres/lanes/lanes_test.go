@@ -117,12 +117,17 @@ func TestProcessWithoutLanes(t *testing.T) {
 	s, _ := storetest.SetupStore(t)
 	api, a := process("api"), process("a")
 	api.Address = ""
-	read := renew(t, s, api)
-	require.Empty(t, read.Taken)
-	read = renew(t, s, a)
+	register := func() webhook.Fleet {
+		t.Helper()
+		read, err := s.Lanes.Register(t.Context(), api)
+		require.NoError(t, err)
+		return read
+	}
+	require.Empty(t, register().Taken)
+	read := renew(t, s, a)
 	require.Equal(t, webhook.Lanes, read.Share)
 	require.Len(t, read.Taken, webhook.Lanes)
-	read = renew(t, s, api)
+	read = register()
 	require.Equal(t, []webhook.Process{a, api}, read.Processes)
 	require.Equal(t, webhook.Lane{Owner: "a", Epoch: 1}, read.Lanes[0])
 
