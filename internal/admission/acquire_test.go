@@ -630,11 +630,11 @@ func TestStallDefersNobody(t *testing.T) {
 		"slow in many slots": {
 			before: slices.Repeat([]Result{delivered(500 * time.Millisecond)}, 20), limits: Limits{MaxInFlight: 100}, come: 20,
 		},
-		"slow in few slots":        {before: []Result{delivered(20 * time.Millisecond)}, limits: Limits{MaxInFlight: 2}, come: 30},
-		"one that failed":          {before: []Result{delivered(quick), refused(quick)}, come: 100},
+		"slow in few slots":           {before: []Result{delivered(20 * time.Millisecond)}, limits: Limits{MaxInFlight: 2}, come: 30},
+		"one that failed":             {before: []Result{delivered(quick), refused(quick)}, come: 100},
 		"one that did and is healthy": {before: []Result{refused(quick), delivered(quick)}, come: 100, waits: true},
-		"unknown":                  {come: 60},
-		"during a ramp-up":         {before: append(slices.Repeat([]Result{delivered(quick)}, 6000), limited, delivered(quick)), come: 60},
+		"unknown":                     {come: 60},
+		"during a ramp-up":            {before: append(slices.Repeat([]Result{delivered(quick)}, 6000), limited, delivered(quick)), come: 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -40,7 +40,7 @@ type host struct {
 	inFlight  int
 	queue     []*hostEntry // by their numbers
 	waiting   []*hostEntry // those of the queue with a waiting delivery, and some that had one; by their numbers
-	last      int     // number of an endpoint that joined
+	last      int          // number of an endpoint that joined
 	prunedAt  time.Duration
 
 	kept     *hostEntry // what the last search of keptFor found

@@ -551,7 +551,7 @@ func TestEvent(t *testing.T) {
 	paused := named("b.example", -time.Hour, "user.*", "invoice.paid", "x", "y", "z")
 	paused.State = webhook.EndpointPaused
 	for want, endpoints := range map[string][]webhook.Endpoint{
-		"the tenant has no endpoint.":                                        nil,
+		"the tenant has no endpoint.": nil,
 		"the tenant has 1 endpoint; " + id + " (a.example) subscribes to invoice.*.": {named("a.example", -time.Hour, "invoice.*")},
 		"the tenant has 2 endpoints; " + id + " (c.example) was created later, at 12:04:03 UTC; " + id +
 			" (b.example, paused) subscribes to user.*, invoice.paid, x and 2 more.": {paused, named("c.example", -5*time.Second, "order.*")},
