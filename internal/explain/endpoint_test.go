@@ -46,7 +46,7 @@ func TestHealthSummary(t *testing.T) {
 	}{
 		"well": {
 			webhook.Health{Endpoint: active, Observed: well},
-			"active and healthy:  98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
+			"active and healthy: 98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
 		},
 		"not so well": {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Failed, s.Latency = 500, 0 })},
@@ -173,7 +173,7 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"pause has ended": {
 			webhook.Health{Endpoint: active, Observed: barred(webhook.ReasonRetryAfter, 0)},
-			"active and healthy:  98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
+			"active and healthy: 98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
 		},
 		"retries": {
 			webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil), Backlog: webhook.Backlog{Retrying: 12, NextAt: at(49 * time.Hour), Oldest: ago}},
