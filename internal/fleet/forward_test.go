@@ -190,7 +190,8 @@ func TestForwardsThatAreRefused(t *testing.T) {
 	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return []webhook.DeliveryID{no} })
 	out := newOutcomes()
 	api.Forward(event, out.done(t))
-	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{yes: webhook.ForwardAccepted, no: webhook.ForwardRefused}, out.wait(t, 2), "the owner does not start it")
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{yes: webhook.ForwardAccepted, no: webhook.ForwardRefused}, out.wait(t, 2),
+		"the owner does not start it")
 
 	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return nil })
 	reply := &ForwardReply{}
@@ -239,7 +240,7 @@ func TestForwardsWithoutAnswer(t *testing.T) {
 	require.NoError(t, err)
 	p.drop(client)
 	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{event.Deliveries[0].DeliveryID: webhook.ForwardUnanswered}, out.wait(t, 1))
-	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{waiting.Deliveries[0].DeliveryID: webhook.ForwardRefused}, later.wait(t, 1), "it was not sent")
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{waiting.Deliveries[0].DeliveryID: webhook.ForwardRefused}, later.wait(t, 1), "not sent")
 }
 
 // A process of another version may have no such method: then nothing is started there.

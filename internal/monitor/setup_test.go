@@ -118,7 +118,8 @@ func (b *bundle) process(t *testing.T) *process {
 	m.Monitor = New(Config{
 		Admission: endpointStates{m.controller}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
 		Starter: m.starter,
-		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Process: t.Name(),
+		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now,
+		Process: t.Name(),
 	})
 	return m
 }

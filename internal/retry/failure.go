@@ -28,7 +28,8 @@ const (
 // Failures lists all failures but FailureNone.
 func Failures() []Failure {
 	return []Failure{
-		FailureDNSNotFound, FailureDNSTemporary, FailureDenied, FailureConnectRefused, FailureConnectionReset, FailureUnexpectedEOF, FailureProtocol, FailureTLS,
+		FailureDNSNotFound, FailureDNSTemporary, FailureDenied, FailureConnectRefused, FailureConnectionReset, FailureUnexpectedEOF,
+		FailureProtocol, FailureTLS,
 		FailureTimeoutDial, FailureTimeoutTLS, FailureTimeoutHeaders, FailureTimeoutBody, FailureTimeoutTotal, FailureTokenRefused, FailureTokenUnavailable,
 		FailureUnknown,
 	}

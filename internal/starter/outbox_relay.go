@@ -16,8 +16,15 @@ const (
 	relayBatch = 200
 )
 
-// Outbox has the deliveries whose workflows are still to be started, and the commands that are still to be signalled.
+// Outbox is what the relay reads.
 type Outbox interface {
+	Starts
+	// TakeCommands takes commands that no step has answered for a while.
+	TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error)
+}
+
+// Starts are the deliveries whose workflows are still to be started.
+type Starts interface {
 	// TakeStarts takes deliveries that were stored a while ago: those without a first write, and those
 	// whose first write kept the outbox row (Start.Recorded). It does not return them again for a while.
 	TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error)
@@ -27,8 +34,6 @@ type Outbox interface {
 	AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error
 	// ReturnStarts undoes TakeStarts for deliveries that could not be started.
 	ReturnStarts(ctx context.Context, starts []webhook.Start) error
-	// TakeCommands takes commands that no step has answered for a while.
-	TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error)
 }
 
 // relay starts what was not started, because a process died, Temporal was down or the queue was too

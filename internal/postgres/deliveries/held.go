@@ -148,7 +148,8 @@ func (s *Held) HeldDepth(ctx context.Context) (n int64, oldest time.Time, err er
 	err = s.core.AsWorker().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
 		// Of the ids, which begin with the time, because the index has them.
 		return conn.QueryRow(ctx, `
-			select count(*), min(id::text)::uuid from (select id from deliveries where state = `+postgres.Held+` limit $1) d`, MaxCountedOverall+1).Scan(&n, &id)
+			select count(*), min(id::text)::uuid from (select id from deliveries where state = `+postgres.Held+` limit $1) d`,
+			MaxCountedOverall+1).Scan(&n, &id)
 	})
 	if err != nil || id == nil {
 		return n, time.Time{}, err

@@ -33,7 +33,7 @@ type keyCache struct {
 
 	now func() time.Time // by the database's clock
 
-	// One token for each look-up under way. Ids that had a key before have tokens of their
+	// One token for each look-up under way. Ids that had a key before have slots of their
 	// own: a flood of invented ids cannot delay them.
 	knownLookUps, LookUps chan struct{}
 
@@ -68,18 +68,18 @@ func newKeyCache(s *postgres.Core, read func(context.Context, webhook.KeyID) (*w
 	return c
 }
 
-// lookUp reads a key. It bounds the concurrent look-ups. CodeUnavailable: no token was free in
+// lookUp reads a key. It bounds the concurrent look-ups. CodeUnavailable: no slot was free in
 // time.
 func (c *keyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
-	tokens, refusal := c.LookUps, "too many unknown keys are being tried"
+	slots, refusal := c.LookUps, "too many unknown keys are being tried"
 	if c.isKnown(id) {
-		tokens, refusal = c.knownLookUps, "too many keys are being looked up"
+		slots, refusal = c.knownLookUps, "too many keys are being looked up"
 	}
 	timer := time.NewTimer(keyLookUpWait)
 	defer timer.Stop()
 	select {
-	case tokens <- struct{}{}:
-		defer func() { <-tokens }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return nil, postgres.Translate("look up a key", ctx.Err())
 	case <-timer.C:

@@ -36,7 +36,8 @@ func AttemptOf(number, run, status int) *webhook.Attempt {
 // ClaimOf is a claim of a process.
 func ClaimOf(start webhook.Start, seq int, owner string, span time.Duration) webhook.Claim {
 	return webhook.Claim{
-		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, Seq: seq, GiveUpAt: start.GiveUpAt}, WorkflowID: start.WorkflowID(), Claimant: owner, For: span,
+		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, Seq: seq, GiveUpAt: start.GiveUpAt}, WorkflowID: start.WorkflowID(),
+		Claimant: owner, For: span,
 	}
 }
 
