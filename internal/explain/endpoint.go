@@ -265,8 +265,6 @@ func (h health) waitReason() string {
 		return " for a retry" + next
 	case b.Retrying > 0:
 		return fmt.Sprintf(" (%d for admission, %d for a retry)", b.Deferred, b.Retrying)
-	case b.Deferred == 1:
-		return " for its turn"
 	}
-	return " for their turn"
+	return " for admission"
 }

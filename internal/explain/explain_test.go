@@ -367,7 +367,7 @@ func deliveryCases() []deliveryCase {
 			"time over without an attempt", ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) {
 				s.Delivery.Attempts, s.Delivery.RunAttempts, s.Delivery.LastOutcome = 0, 0, nil
 			}), Expired,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: no attempt could be made before the give-up time; " + kept, "workers had too much to do",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: no attempt could be made before the give-up time; " + kept, "workers were overloaded",
 		},
 		{
 			"404s used up", ended(webhook.StateDeadLettered, "ambiguous_limit", "http_404"), Exhausted,
