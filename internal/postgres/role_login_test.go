@@ -93,7 +93,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	_, err = owner.Lanes.Renew(ctx, worker, []int{})
 	require.NoError(t, err)
 	for range 2 {
-		fleet, err := s.Lanes.Renew(ctx, webhook.Process{ID: "api"}, []int{})
+		fleet, err := s.Lanes.Register(ctx, webhook.Process{ID: "api"})
 		require.NoError(t, err)
 		require.Len(t, fleet.Processes, 2)
 		require.Equal(t, webhook.Lane{Owner: "worker", Epoch: 1}, fleet.Lanes[0])
