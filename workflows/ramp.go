@@ -26,7 +26,7 @@ type sample struct {
 type verdict struct {
 	rate   int
 	pause  bool
-	judged bool // the next sample begins again; else this one goes on
+	judged bool // a new sample begins; else this one goes on
 }
 
 // judge changes the rate once a minute at most. It doubles the rate when at least 95 % were

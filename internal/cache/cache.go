@@ -178,7 +178,7 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, f *fill[V], since time.Tim
 	close(f.done)
 }
 
-// Forget makes every later Get of the key read it again.
+// Forget makes the next Get of the key read it.
 func (c *Cache[K, V]) Forget(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -43,7 +43,7 @@ func requireFailure(t *testing.T, r Response, failure retry.Failure, status int)
 
 // Each way in which a hostile or broken receiver may use a connection, and the resulting
 // failure. Every case ends within the timeout of the request.
-func TestFaultsOfHostileReceivers(t *testing.T) {
+func TestFailuresOfHostileReceivers(t *testing.T) {
 	t.Parallel()
 	afterRequest := func(act func(conn *net.TCPConn)) func(*net.TCPConn, int) {
 		return func(conn *net.TCPConn, _ int) {

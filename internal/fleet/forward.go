@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"errors"
 	"net/rpc"
 	"time"
 
@@ -94,13 +93,15 @@ func (p *peer) send(client *rpc.Client, batch []waitingForward) (result webhook.
 		args.Events = append(args.Events, batch[i].event)
 	}
 	call := <-client.Go(methodForward, args, reply, make(chan *rpc.Call, 1)).Done
-	if call.Error != nil {
+	switch {
+	case answered(call.Error): // an older version has no such method
+		return webhook.ForwardRefused, nil
+	case call.Error != nil:
 		p.drop(client)
-		if _, is := errors.AsType[rpc.ServerError](call.Error); is { // an older version has no such method
-			return webhook.ForwardRefused, nil
+		if p.fleet.life.Err() == nil {
+			p.fleet.log.WarnContext(p.fleet.life, "a process did not answer; what was forwarded to it is started within 16 s, if it has not done so",
+				"process", p.process.ID, "address", p.process.Address, "events", len(batch), "error", call.Error)
 		}
-		p.fleet.log.WarnContext(p.fleet.life, "a process did not answer; what was forwarded to it is started within 16 s, if it has not done so",
-			"process", p.process.ID, "address", p.process.Address, "events", len(batch), "error", call.Error)
 		return webhook.ForwardUnanswered, nil
 	}
 	refused = map[webhook.DeliveryID]bool{}

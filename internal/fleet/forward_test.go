@@ -160,6 +160,10 @@ func TestForwardsAreBounded(t *testing.T) {
 	first, out := newOutcomes(), newOutcomes()
 	api.Forward(large(), first.done(t))
 	<-begun
+	p, _ := api.owner(endpoint)
+	p.mu.Lock()
+	p.sentAt = time.Now().Add(time.Hour) // however slow this test is
+	p.mu.Unlock()
 	fit := maxForwardingBytes / webhook.MaxPayloadBytes
 	for range fit + 3 {
 		api.Forward(large(), out.done(t))
@@ -168,7 +172,6 @@ func TestForwardsAreBounded(t *testing.T) {
 	for _, result := range refused {
 		require.Equal(t, webhook.ForwardRefused, result, "there is no room for these")
 	}
-	p, _ := api.owner(endpoint)
 	batch, client := p.nextForwards()
 	require.Len(t, batch, maxForwardedBytes/webhook.MaxPayloadBytes)
 	require.NotNil(t, client)
@@ -292,6 +295,8 @@ func TestWhatAnAPIMayCall(t *testing.T) {
 	p, _ := api.owner(endpoint)
 	require.NoError(t, p.call(t.Context(), methodPing, struct{}{}, new(struct{})))
 	require.NoError(t, p.call(t.Context(), methodHealth, &HealthArgs{endpoint}, &HealthReply{}))
+	before, err := p.connection()
+	require.NoError(t, err)
 	for method, args := range map[string]any{
 		methodHandOver: &HandOverArgs{map[int]int64{webhook.LaneOf(endpoint): 1 << 62}}, methodAcquire: &AcquireArgs{Request: request(endpoint, 1)},
 		methodEnd: &EndArgs{Endpoint: endpoint}, methodForget: &ForgetArgs{Endpoint: endpoint},
@@ -301,4 +306,7 @@ func TestWhatAnAPIMayCall(t *testing.T) {
 	}
 	_, own := a.owner(endpoint)
 	require.True(t, own)
+	after, err := p.connection()
+	require.NoError(t, err)
+	require.Same(t, before, after, "a call that is refused does not end the others on its connection")
 }

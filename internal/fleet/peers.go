@@ -80,7 +80,9 @@ func (p *peer) call(ctx context.Context, method string, args, reply any, abandon
 		return ctx.Err()
 	}
 	if call.Error != nil {
-		p.drop(client)
+		if !answered(call.Error) {
+			p.drop(client)
+		}
 		for _, f := range abandoned {
 			f()
 		}
@@ -90,6 +92,12 @@ func (p *peer) call(ctx context.Context, method string, args, reply any, abandon
 	p.answers = p.answers || p.client == client
 	p.mu.Unlock()
 	return nil
+}
+
+// answered reports whether an error is the answer of a process, as of one of another version that has no such method: the connection works.
+func answered(err error) bool {
+	_, is := errors.AsType[rpc.ServerError](err)
+	return is
 }
 
 // connected returns a connection, and makes one if there is none.
@@ -162,7 +170,7 @@ func (p *peer) drop(client *rpc.Client) {
 func (p *peer) close() {
 	p.mu.Lock()
 	client := p.client
-	p.closed, p.client = true, nil
+	p.closed, p.client, p.answers = true, nil, false
 	p.mu.Unlock()
 	if client != nil {
 		_ = client.Close()
@@ -198,7 +206,7 @@ func (f *Fleet) check(p *peer) {
 	defer cancel()
 	err := p.call(ctx, methodPing, struct{}{}, new(struct{}))
 	switch {
-	case err == nil:
+	case err == nil, answered(err):
 		f.collectAgain(p)
 	case errors.Is(err, errEnded) && f.life.Err() == nil && f.ownsLanes():
 		evicted, failed := f.evict(p)

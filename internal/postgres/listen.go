@@ -98,7 +98,7 @@ func (s *Core) ChangedHere(c Change) {
 	}
 }
 
-// ForgetAll empties every cache.
+// ForgetAll makes every cache read again.
 func (s *Core) ForgetAll() {
 	for _, h := range s.changes.handlers {
 		h.ForgetAll()

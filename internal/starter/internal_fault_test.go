@@ -51,7 +51,7 @@ func (b *brokenEndpoint) checked() []time.Time {
 
 // An endpoint with an internal fault is checked after 1 s, then after twice as long each time, up to a minute. When the fault has ended, its
 // held deliveries are released: one first, then more and more.
-func TestFaultyEndpointIsProbed(t *testing.T) {
+func TestFaultyEndpointIsChecked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		endpoint, held := heldFor(40)

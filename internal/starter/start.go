@@ -214,7 +214,7 @@ func (s *Starter) ownOptions(ref webhook.Ref, reuse enumspb.WorkflowIdReusePolic
 const (
 	// startOnce refuses the start if there is a workflow of the id, running or closed.
 	startOnce = enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
-	// startAgain refuses it only if one is running: the one before has ended, and may not start what follows.
+	// startAgain refuses it only while one is running: a workflow that has closed may be followed by another.
 	startAgain = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 )
 

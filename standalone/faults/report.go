@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The parts of the page that are written again, by the names in their marks.
+// The parts of the page that are regenerated, by the names in their marks.
 const (
 	ledgerPart  = "ledger"
 	plantedPart = "planted"

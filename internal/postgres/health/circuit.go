@@ -14,7 +14,7 @@ import (
 
 const (
 	actionCloseCircuit = "endpoint.close_circuit"
-	// closingLife is for how long workers get a closing. They ask every second while they have open
+	// closingLife is for how long a closing is passed to workers. They ask every second while they have open
 	// circuits. A circuit that opens later has failed again.
 	closingLife = 10 * time.Second
 )

@@ -28,7 +28,7 @@ type reader interface {
 
 // DisableFailing disables an endpoint that has enough failures on record, and returns why.
 // It returns "" and leaves the endpoint as it is if it was changed, if a delivery succeeded
-// since the first failure (the failures are then removed), or if the failures began again
+// since the first failure (the failures are then removed), or if a new series of failures began
 // meanwhile (the caller then calls it again).
 func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
 	seen, delivered, err := s.readFailures(ctx, tenantID, id)

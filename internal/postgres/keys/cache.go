@@ -33,7 +33,7 @@ type keyCache struct {
 
 	now func() time.Time // by the database's clock
 
-	// One token for each look-up under way. Ids that had a key before have slots of their
+	// One slot for each look-up under way. Ids that had a key before have slots of their
 	// own: a flood of invented ids cannot delay them.
 	knownLookUps, LookUps chan struct{}
 

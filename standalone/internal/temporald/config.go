@@ -75,7 +75,7 @@ type dynamicConfig struct {
 
 // GetValue implements dynamicconfig.Client. Until the search attributes are there,
 // every part of the server reads them from the database each time it needs them,
-// so that new ones can be used at once; permanently, that would cost every workflow
+// so that new ones can be used at once; if it did so all the time, that would cost every workflow
 // a tenth of its CPU.
 func (c *dynamicConfig) GetValue(key dynamicconfig.Key) []dynamicconfig.ConstrainedValue {
 	if key == dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key() {
