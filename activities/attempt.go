@@ -71,6 +71,8 @@ type AttemptResult struct {
 	ClaimedUntil time.Time `json:"busy_until,omitzero"` // the name in recorded histories
 	// Command is the pending command, if any.
 	Command webhook.PendingCommand `json:"command,omitzero"`
+	// Found: the attempt was recorded before this activity looked, so that Command may have come after it.
+	Found bool `json:"found,omitempty"`
 	// LastOutcome is the outcome of this attempt; nil if none was made.
 	LastOutcome *webhook.LastOutcome `json:"last_outcome,omitempty"`
 	// WorkflowID is the workflow that drives the delivery, as the store says; "" if the

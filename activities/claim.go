@@ -42,7 +42,7 @@ func (a *Activities) payloadWithRightToSend(
 	result := AttemptResult{Progress: in.Progress, Command: in.unhandled(status), WorkflowID: status.WorkflowID}
 	switch {
 	case status.After(in.Progress), !status.State.Open():
-		result.Progress, exec.settled = status.Progress, true
+		result.Progress, result.Found, exec.settled = status.Progress, true, true
 		return nil, result, nil
 	case in.After(status.Progress) && status.Run > 0:
 		// The store has lost steps: it was restored from an older copy. It is authoritative

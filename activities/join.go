@@ -65,7 +65,7 @@ func (a *Activities) findElsewhere(ctx context.Context, exec *execution, in Atte
 	result = resultOf(in, status)
 	switch {
 	case status.After(in.Progress), !status.State.Open():
-		exec.settled = true
+		result.Found, exec.settled = true, true
 		return result, true, nil
 	case !status.ClaimedUntil.IsZero():
 		result.Progress = in.Progress

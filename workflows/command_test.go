@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -336,4 +337,34 @@ func TestACancelIsNotLostOnARecordThatIsFurther(t *testing.T) {
 	}))
 	d := l.ends(webhook.StateCancelled, "enough")
 	require.Equal(t, 5, d.Seq)
+}
+
+// R7: a retry is asked for after an attempt was recorded and before its workflow knows: the attempt was eager and its process has ended, or
+// the workflow task was lost. The attempt that is found is not the retry.
+func TestRetryAfterAnAttemptThatIsFound(t *testing.T) {
+	t.Parallel()
+	for name, running := range map[string]bool{"eager": true, "task lost": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "default")
+			b.receiver.Script("/hook", waitFor(time.Hour))
+			start := b.accept(t, time.Time{})
+			ended := b.beginIn(t, "a process that has ended", start, time.Hour)
+			ended.prepare()
+			progress := webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}
+			_, err := ended.activities.Attempt(t.Context(), activities.AttemptInput{Ref: start.Ref, Progress: progress})
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateRetrying, b.delivery(t, start.DeliveryID).State)
+			b.command(t, start.DeliveryID, webhook.CommandRetry, "")
+
+			l := b.begin(t, start, time.Hour)
+			l.input = workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: progress, Running: running}}
+			l.run()
+			require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
+			attempts := b.attempts(t, start.DeliveryID)
+			require.Len(t, attempts, 2)
+			require.WithinDuration(t, attempts[0].StartedAt, attempts[1].StartedAt, 10*time.Second)
+			require.Zero(t, b.pending(t, start))
+		})
+	}
 }

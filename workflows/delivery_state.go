@@ -32,7 +32,7 @@ func (s *DeliveryState) apply(r *activities.AttemptResult) {
 		s.LastOutcome = r.LastOutcome
 	}
 	s.Unconfirmed = s.Unconfirmed && !attempted || s.isElsewhere(r.WorkflowID)
-	if attempted && r.Command.Command == webhook.CommandRetry {
+	if attempted && !r.Found && r.Command.Command == webhook.CommandRetry {
 		// R7: this attempt was the retry. The next one keeps its time, and the store keeps the command
 		// until a step acknowledges it.
 		s.CommandDone, s.Command, s.Unconfirmed = max(s.CommandDone, r.Command.ID), webhook.PendingCommand{}, true

@@ -42,6 +42,10 @@ func TestDeliveryStateApply(t *testing.T) {
 			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: failed, Command: retry, WorkflowID: ref.WorkflowID()},
 			DeliveryState{Ref: ref, Progress: failed, CommandDone: 7, Unconfirmed: true},
 		},
+		"an attempt that is found was not the retry": {
+			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: failed, Command: retry, Found: true, WorkflowID: ref.WorkflowID()},
+			DeliveryState{Ref: ref, Progress: failed, Command: retry},
+		},
 		"a retry is still to be made": {
 			DeliveryState{Ref: ref, Progress: failed}, activities.AttemptResult{Progress: failed, Command: retry},
 			DeliveryState{Ref: ref, Progress: failed, Command: retry},
