@@ -71,15 +71,15 @@ func newKeyCache(s *postgres.Core, read func(context.Context, webhook.KeyID) (*w
 // lookUp reads a key. It bounds the concurrent look-ups. CodeUnavailable: no token was free in
 // time.
 func (c *keyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
-	tokens, refusal := c.LookUps, "too many unknown keys are being tried"
+	slots, refusal := c.LookUps, "too many unknown keys are being tried"
 	if c.isKnown(id) {
-		tokens, refusal = c.knownLookUps, "too many keys are being looked up"
+		slots, refusal = c.knownLookUps, "too many keys are being looked up"
 	}
 	timer := time.NewTimer(keyLookUpWait)
 	defer timer.Stop()
 	select {
-	case tokens <- struct{}{}:
-		defer func() { <-tokens }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return nil, postgres.Translate("look up a key", ctx.Err())
 	case <-timer.C:
