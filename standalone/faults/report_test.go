@@ -19,7 +19,7 @@ func TestPageShowsTheResults(t *testing.T) {
 	require.NoError(t, writeLedger(kept, copied))
 	got, err := os.ReadFile(copied)
 	require.NoError(t, err)
-	require.Equal(t, string(want), string(got), "make faults-report writes it again")
+	require.Equal(t, string(want), string(got), "make faults-report regenerates it")
 }
 
 func TestResultsAreKept(t *testing.T) {
