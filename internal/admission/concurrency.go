@@ -18,6 +18,7 @@ const (
 type activeRequest struct {
 	start, timeout time.Duration
 	epoch          uint32 // of the circuit breaker
+	lost           bool   // see Permit.Lose
 }
 
 // concurrency bounds the requests of an endpoint that are in flight, and estimates from them
@@ -76,6 +77,9 @@ func (c *concurrency) smoothed(now time.Duration) time.Duration {
 		age := now - f.start
 		if age <= latency {
 			break
+		}
+		if f.lost {
+			continue
 		}
 		if known {
 			latency += (age - latency) / smoothing

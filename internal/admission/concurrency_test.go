@@ -52,6 +52,10 @@ func TestLatencyOfRequestsInFlight(t *testing.T) {
 	c.measure(160 * time.Millisecond)
 	require.Equal(t, 90*time.Millisecond, c.smoothed(90*time.Millisecond))
 	require.Equal(t, 50*time.Millisecond, c.interval(170*time.Millisecond), "90 ms and an eighth of what it takes longer, in two slots")
+	c.inFlight[0].lost = true
+	require.Equal(t, 45*time.Millisecond, c.interval(10*time.Second), "its process has ended, which says nothing of the receiver")
+	c.add(&activeRequest{start: 0, timeout: 15 * time.Second})
+	require.Equal(t, 85*time.Millisecond, c.interval(730*time.Millisecond))
 }
 
 // A slot is expected after the usual latency, then after twice what a request takes longer, and by

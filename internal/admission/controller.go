@@ -94,6 +94,15 @@ func (p *Permit) Done(r Result) { p.end(&r) }
 // because of an internal fault.
 func (p *Permit) Cancel() { p.end(nil) }
 
+// Lose says that the process which has the permit may have ended. The permit keeps its slot until it ends, but its age is not the receiver's:
+// it would make the receiver look slow, and put waiting deliveries off for long after the slot is free.
+func (p *Permit) Lose() {
+	e := p.endpoint
+	e.lock.Lock()
+	defer e.unlock()
+	p.lost = true
+}
+
 func (p *Permit) end(r *Result) {
 	if p.other != nil {
 		p.other.end(r)

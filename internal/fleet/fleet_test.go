@@ -71,7 +71,17 @@ func TestPermitsOfAProcessThatEndedAreGivenBack(t *testing.T) {
 	require.NotNil(t, b.Acquire(t.Context(), request(endpoint, 1)).Permit)
 	require.Nil(t, a.Acquire(t.Context(), request(endpoint, 1)).Permit)
 	s.cutOff("b") // it dies without a word
+	s.mu.Lock()
+	s.seenLate = true
+	s.mu.Unlock()
 	b.Stop(t.Context())
+	require.Eventually(t, func() bool {
+		h := a.controller.Health(endpoint)
+		return h.InFlight == 1 && h.Latency <= 50*time.Millisecond // which does not grow any more
+	}, 5*time.Second, 5*time.Millisecond)
+	s.mu.Lock()
+	s.seenLate = false
+	s.mu.Unlock()
 	require.Eventually(t, func() bool { return a.controller.Health(endpoint).InFlight == 0 }, 5*time.Second, 5*time.Millisecond)
 	settled(t, a)
 }

@@ -81,6 +81,21 @@ func (f *Fleet) endGrant(id grantID, lane int, r *admission.Result) {
 	}
 }
 
+// loseGrantsOf notes that a process which has permits may have ended: its connection has.
+func (f *Fleet) loseGrantsOf(process string) {
+	var lost []*admission.Permit
+	f.mu.Lock()
+	for id, granted := range f.granted {
+		if id.Process == process && granted.permit != nil {
+			lost = append(lost, granted.permit)
+		}
+	}
+	f.mu.Unlock()
+	for _, p := range lost {
+		p.Lose()
+	}
+}
+
 func end(p *admission.Permit, r *admission.Result) {
 	if r != nil {
 		p.Done(*r)

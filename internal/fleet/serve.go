@@ -123,6 +123,7 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
 		return
 	}
 	server.ServeConn(servedConn{timedConn{conn}, cancel})
+	f.loseGrantsOf(id)
 }
 
 // servedConn ends the calls under way when the connection breaks: net/rpc waits for them.

@@ -26,6 +26,7 @@ type table struct {
 	processes map[string]webhook.Process
 	seen      map[string]time.Time
 	cut       map[string]bool // processes that do not reach the database
+	seenLate  bool            // every process was seen too lately to be evicted
 
 	forwarded func(to string, event webhook.Accepted) (refused []webhook.DeliveryID)
 }
@@ -75,7 +76,15 @@ func (s *table) Register(ctx context.Context, self webhook.Process) (webhook.Fle
 	return s.Renew(ctx, self, nil)
 }
 
-func (s *table) Evict(ctx context.Context, id string) (bool, error) { return true, s.Leave(ctx, id) }
+func (s *table) Evict(ctx context.Context, id string) (bool, error) {
+	s.mu.Lock()
+	late := s.seenLate
+	s.mu.Unlock()
+	if late {
+		return false, nil
+	}
+	return true, s.Leave(ctx, id)
+}
 
 func (s *table) Leave(_ context.Context, id string) error {
 	s.mu.Lock()
