@@ -73,7 +73,7 @@ func (a *App) startFleet(ctx context.Context) error {
 		}
 		return float64(a.fleet.Owned())
 	})
-	a.metrics.Gauge("everpost_lane_processes", "Processes that own lanes, as far as this one knows; 0 without EVERPOST_LANE_LISTEN on the workers.", func() float64 {
+	a.metrics.Gauge("everpost_lane_processes", "Processes that own lanes, as far as this one knows; 0 if they share no limits.", func() float64 {
 		if a.fleet == nil {
 			return 0
 		}
