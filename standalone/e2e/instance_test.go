@@ -10,8 +10,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,6 +95,15 @@ func ownDatabase(t *testing.T) *instance {
 	return in
 }
 
+// hosts counts the loopback addresses of instances.
+var hosts atomic.Uint32
+
+// ownHost is a loopback address that nothing else of this process listens at. While an instance is down, its ports there are nobody's:
+// outgoing connections take theirs at 127.0.0.1.
+func ownHost() string {
+	return fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8%64, os.Getpid()%256, hosts.Add(1)%250+1)
+}
+
 // ownHome is an instance for one test alone, not started. Whatever runs of it when
 // the test ends is stopped.
 func ownHome(t *testing.T) *instance {
@@ -106,6 +117,12 @@ func ownHome(t *testing.T) *instance {
 	t.Cleanup(func() { <-ownInstances })
 	in, err := newInstance()
 	require.NoError(t, err)
+	if runtime.GOOS == "linux" {
+		at := ownHost() + ":0"
+		in.env = in.env.With(settings{
+			"EVERPOST_LISTEN": at, "EVERPOST_ADMIN_LISTEN": at, "EVERPOST_TEMPORAL_LISTEN": at, "EVERPOST_UI_LISTEN": at,
+		})
+	}
 	t.Cleanup(in.remove)
 	t.Cleanup(func() {
 		if in.process != nil && in.process.Running() {
