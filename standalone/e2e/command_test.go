@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
@@ -72,7 +74,8 @@ func waiting(t *testing.T) (*bundle, *receiver, delivery) {
 	b, r := setup(t), newReceiver(t)
 	r.Script("/hook", receivertest.Step{Status: 500})
 	b.endpoint(r, "/hook", fieldsOf{"retry_policy": patiently()})
-	_, d := b.postOne("order.paid", `{}`)
+	soon := time.Now().Add(300 * time.Millisecond) // so that no other test's delivery shares its workflow
+	_, d := b.postOne("order.paid", `{}`, "deliver_at", strconv.Quote(soon.UTC().Format(time.RFC3339Nano)))
 	d = b.waitState(d.ID, "retrying")
 	b.holds(d)
 	return b, r, d
