@@ -221,17 +221,23 @@ func TestForwardsThatAreRefused(t *testing.T) {
 	refusedAtOnce("this process stops")
 }
 
-// A delivery that the owner may have is not started by another process as well.
-func TestForwardsWithoutAnswer(t *testing.T) {
-	t.Parallel()
-	s, a, b := twoProcesses(t)
-	api := s.joinAPI(t, a, b)
-	begun, goOn := make(chan struct{}), make(chan struct{})
+// hangForwarded makes the first message hang: begun says that it has arrived, goOn answers it.
+func (s *table) hangForwarded() (begun, goOn chan struct{}) {
+	begun, goOn = make(chan struct{}), make(chan struct{})
 	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID {
 		close(begun)
 		<-goOn
 		return nil
 	})
+	return begun, goOn
+}
+
+// A delivery that the owner may have is not started by another process as well.
+func TestForwardsWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	api := s.joinAPI(t, a, b)
+	begun, goOn := s.hangForwarded()
 	defer close(goOn)
 	event, waiting := eventTo(endpointOf(t, s, a)), eventTo(endpointOf(t, s, a))
 	out, later := newOutcomes(), newOutcomes()
@@ -265,12 +271,7 @@ func TestForwardToASlowProcess(t *testing.T) {
 	t.Parallel()
 	s, a, b := twoProcesses(t)
 	api := s.joinAPI(t, a, b)
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID {
-		close(begun)
-		<-goOn
-		return nil
-	})
+	begun, goOn := s.hangForwarded()
 	endpoint := endpointOf(t, s, a)
 	first, late := eventTo(endpoint), eventTo(endpoint)
 	out := newOutcomes()
