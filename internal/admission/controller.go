@@ -94,8 +94,9 @@ func (p *Permit) Done(r Result) { p.end(&r) }
 // because of an internal fault.
 func (p *Permit) Cancel() { p.end(nil) }
 
-// Lose says that another process, which has this permit of the controller, may have ended. The permit keeps its slot until it ends, but its age is not the receiver's:
-// it would make the receiver look slow, and put waiting deliveries off for long after the slot is free.
+// Lose says that another process, which has this permit of the controller, may have ended. The permit keeps its slot until
+// it ends, but its age is not the receiver's: it would make the receiver look slow, and put waiting deliveries off for long
+// after the slot is free.
 func (p *Permit) Lose() {
 	e := p.endpoint
 	e.lock.Lock()
