@@ -70,7 +70,8 @@ func (c *concurrency) measure(latency time.Duration) {
 }
 
 // smoothed is the estimated latency: that of ended requests, and the age of requests in flight
-// that take longer already.
+// that take longer already. None counts for more than its timeout: a process that stood still, or
+// one that does not answer, says nothing of the endpoint.
 func (c *concurrency) smoothed(now time.Duration) time.Duration {
 	latency, known := c.latency, c.known
 	for _, f := range c.inFlight[:min(len(c.inFlight), agesSeen)] {
@@ -78,7 +79,7 @@ func (c *concurrency) smoothed(now time.Duration) time.Duration {
 		if age <= latency {
 			break
 		}
-		if f.lost {
+		if age = min(age, f.timeout); f.lost || age <= latency {
 			continue
 		}
 		if known {

@@ -56,6 +56,17 @@ func TestLatencyOfRequestsInFlight(t *testing.T) {
 	require.Equal(t, 45*time.Millisecond, c.interval(10*time.Second), "its process has ended, which says nothing of the receiver")
 	c.add(&activeRequest{start: 0, timeout: 15 * time.Second})
 	require.Equal(t, 85*time.Millisecond, c.interval(730*time.Millisecond))
+	c.inFlight[1].timeout = 730 * time.Millisecond
+	require.Equal(t, 85*time.Millisecond, c.interval(10*time.Second), "its process stands still, which says nothing of the receiver")
+}
+
+// A request whose process stood still counts with its timeout.
+func TestLatencyIsAtMostTheTimeout(t *testing.T) {
+	t.Parallel()
+	ctl, req := New(Config{}), newRequest()
+	req.Limits.Timeout = time.Second
+	admit(t, ctl, req).Done(delivered(9 * time.Second))
+	require.Equal(t, time.Second, ctl.Health(req.Endpoint).Latency)
 }
 
 // A slot is expected after the usual latency, then after twice what a request takes longer, and by

@@ -108,7 +108,7 @@ func (e *endpoint) learn(now time.Duration, f *activeRequest, r *Result) {
 	if r.Latency <= 0 {
 		r.Latency = now - f.start
 	}
-	e.slots.measure(r.Latency)
+	e.slots.measure(min(r.Latency, f.timeout))
 	if e.autoTimeout != nil {
 		e.autoTimeout.learn(now, f.timeout, r)
 	}
