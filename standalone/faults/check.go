@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -272,22 +274,40 @@ func (c *checker) pace(p *promise, attempts []attempt) {
 	if p.asked(retryNow) || p.asked(reschedule) {
 		return
 	}
-	delays, inRun := schedule(), 0
-	for i := 1; i < len(attempts); i++ {
-		before, now := attempts[i-1], attempts[i]
-		inRun++
-		if before.run != now.run {
-			inRun = 0
-			continue
-		}
-		wait := delays[min(inRun-1, len(delays)-1)]
-		if before.status == 429 || before.status == 503 { // both come with Retry-After: 1
-			wait = max(wait, time.Second)
-		}
-		if after := now.started.Sub(before.ended); after < wait-earliness {
-			c.unexpectedf("delivery %s: attempt %d was made %s after attempt %d, not %s", p.delivery, now.number, after, before.number, wait)
+	for i, due := range retriesDue(attempts) {
+		if now := attempts[i]; now.started.Before(due.Add(-earliness)) {
+			before := attempts[i-1].ended
+			c.unexpectedf("delivery %s: attempt %d was made %s after attempt %d, not %s",
+				p.delivery, now.number, now.started.Sub(before), attempts[i-1].number, due.Sub(before))
 		}
 	}
+}
+
+// retriesDue yields the retries among attempts, by their place, and when each was due.
+func retriesDue(attempts []attempt) iter.Seq2[int, time.Time] {
+	return func(yield func(int, time.Time) bool) {
+		delays, inRun := schedule(), 0
+		for i := 1; i < len(attempts); i++ {
+			before := attempts[i-1]
+			inRun++
+			if before.run != attempts[i].run {
+				inRun = 0
+				continue
+			}
+			wait := delays[min(inRun-1, len(delays)-1)]
+			if asksForPause(before.status) {
+				wait = max(wait, retryAfter)
+			}
+			if !yield(i, before.ended.Add(wait)) {
+				return
+			}
+		}
+	}
+}
+
+// asksForPause reports whether a receiver sends Retry-After with a status.
+func asksForPause(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
 // commands checks that a cancel that was acknowledged ends the retries. The first attempt of a run may be on its way without a look at commands.

@@ -26,8 +26,7 @@ func (c class) allowed(s shape) cause {
 }
 
 const (
-	shortly = 2 * time.Second // shorter than a claim lives
-	long    = 9 * time.Second // longer than a claim lives
+	long = 9 * time.Second // longer than a claim lives
 
 	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
@@ -65,13 +64,13 @@ func classes() []class {
 		{"term-serve-held", []string{"serve"}, never, terminateHeld("serve-1")},
 		{"term-temporal", several, never, terminate("temporal")},
 
-		{"stop-everpost", alone, never, stop(shortly, "everpost")},
-		{"stop-api", apart, never, stop(shortly, "api-1")},
-		{"stop-worker", apart, never, stop(shortly, "worker-1")},
+		{"stop-everpost", alone, never, stopFor("everpost")},
+		{"stop-api", apart, never, stopFor("api-1")},
+		{"stop-worker", apart, never, stopFor("worker-1")},
 		{"stop-worker-long", apart, underWay, stop(long, "worker-1")},
 		{"stop-worker-claimed", []string{"fleet"}, underWay, stopClaimed},
 		{"stop-serve-long", []string{"serve"}, underWay, stop(long, "serve-1")},
-		{"stop-temporal", several, never, stop(shortly, "temporal")},
+		{"stop-temporal", several, never, stopFor("temporal")},
 		{"stop-postgres", every, never, stopPostgres},
 
 		{"postgres-kill", every, never, signalPostgres(syscall.SIGKILL)},

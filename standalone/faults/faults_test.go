@@ -40,7 +40,7 @@ func TestFaults(t *testing.T) {
 		some, err := selected(test.classes)
 		require.NoError(t, err)
 		var said bytes.Buffer
-		err = options{classes: some, shapes: []shape{s}, seeds: []uint64{1}, budget: 10 * time.Minute}.run(t.Context(), b, &said)
+		err = options{classes: some, shapes: []shape{s}, seeds: []uint64{1}, atOnce: 1, budget: 10 * time.Minute}.run(t.Context(), b, &said)
 		t.Log(said.String())
 		require.NoError(t, err)
 	}

@@ -117,6 +117,11 @@ func stop(d time.Duration, names ...string) injection {
 	}
 }
 
+// stopFor is stop for as long as the plan says.
+func stopFor(names ...string) injection {
+	return func(ctx context.Context, s *scene) error { return stop(s.load.plan.faultFor, names...)(ctx, s) }
+}
+
 // lengthen gives all endpoints a longer timeout, and waits until that is known.
 func (s *scene) lengthen(ctx context.Context) error {
 	longer := fields{"timeout": claimedTimeout.String()}
@@ -155,23 +160,25 @@ func stopClaimed(ctx context.Context, s *scene) error {
 	return stop(veryLong, "worker-1")(ctx, s)
 }
 
-// during keeps something bad for a while.
-func during(ctx context.Context, begin, end func() error) error {
-	return errors.Join(begin(), pause(ctx, shortly), end())
+// during keeps something bad for as long as the plan says.
+func (s *scene) during(ctx context.Context, begin, end func() error) error {
+	return errors.Join(begin(), s.wait(ctx), end())
 }
+
+func (s *scene) wait(ctx context.Context) error { return pause(ctx, s.load.plan.faultFor) }
 
 // onReceivers makes the links to all receivers bad.
 func onReceivers(t toxic) injection {
-	return func(ctx context.Context, s *scene) error { return poisoned(ctx, s.receivers.links[:], t) }
+	return func(ctx context.Context, s *scene) error { return s.poison(ctx, s.receivers.links[:], t) }
 }
 
 // onLinks makes the links bad whose names begin so.
 func onLinks(prefix string, t toxic) injection {
-	return func(ctx context.Context, s *scene) error { return poisoned(ctx, s.in.linksFrom(prefix), t) }
+	return func(ctx context.Context, s *scene) error { return s.poison(ctx, s.in.linksFrom(prefix), t) }
 }
 
-func poisoned(ctx context.Context, links []*link, t toxic) error {
-	return during(ctx, func() error {
+func (s *scene) poison(ctx context.Context, links []*link, t toxic) error {
+	return s.during(ctx, func() error {
 		var all []error
 		for _, l := range links {
 			all = append(all, l.poison(t))
@@ -189,7 +196,7 @@ func poisoned(ctx context.Context, links []*link, t toxic) error {
 func cutLinks(prefix string) injection {
 	return func(ctx context.Context, s *scene) error {
 		links := s.in.linksFrom(prefix)
-		return during(ctx, func() error {
+		return s.during(ctx, func() error {
 			for _, l := range links {
 				l.cut()
 			}
@@ -221,7 +228,7 @@ func (in *installation) linksFrom(prefix string) []*link {
 
 // holdReceivers lets no receiver answer.
 func holdReceivers(ctx context.Context, s *scene) error {
-	return during(ctx, func() error {
+	return s.during(ctx, func() error {
 		for _, r := range s.receivers.all {
 			r.Hold()
 		}
@@ -236,7 +243,7 @@ func holdReceivers(ctx context.Context, s *scene) error {
 
 // restartReceivers closes all receivers, with the requests under way, and starts them again.
 func restartReceivers(ctx context.Context, s *scene) error {
-	return during(ctx, func() error {
+	return s.during(ctx, func() error {
 		for _, r := range s.receivers.all {
 			r.Stop()
 		}

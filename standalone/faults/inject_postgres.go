@@ -31,7 +31,7 @@ func stopPostgres(ctx context.Context, s *scene) error {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
-	return pause(ctx, shortly)
+	return s.wait(ctx)
 }
 
 func childrenOf(parent int) (ids []int) {
@@ -84,15 +84,13 @@ func signalPostgres(number syscall.Signal) injection {
 }
 
 // inDatabase runs f on a connection of its own.
-func inDatabase(f func(ctx context.Context, conn *pgx.Conn) error) injection {
-	return func(ctx context.Context, s *scene) error {
-		conn, err := s.in.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		return f(ctx, conn)
+func (s *scene) inDatabase(ctx context.Context, f func(conn *pgx.Conn) error) error {
+	conn, err := s.in.dial(ctx)
+	if err != nil {
+		return err
 	}
+	defer conn.Close(ctx)
+	return f(conn)
 }
 
 func execute(ctx context.Context, conn *pgx.Conn, statements ...string) error {
@@ -106,7 +104,7 @@ func execute(ctx context.Context, conn *pgx.Conn, statements ...string) error {
 
 // killSession is kill -9 of one session's process, after which PostgreSQL ends all others and recovers.
 func killSession(ctx context.Context, s *scene) error {
-	return inDatabase(func(ctx context.Context, conn *pgx.Conn) error {
+	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
 		var victim int
 		err := conn.QueryRow(ctx, `select pid from pg_stat_activity
 			where datname = $1 and pid <> pg_backend_pid() and backend_type = 'client backend' order by random() limit 1`, localpg.Database).Scan(&victim)
@@ -126,12 +124,12 @@ func killSession(ctx context.Context, s *scene) error {
 			return err
 		}
 		return again.Close(ctx)
-	})(ctx, s)
+	})
 }
 
 // terminateSessions ends all other sessions of all databases, several times.
 func terminateSessions(ctx context.Context, s *scene) error {
-	return inDatabase(func(ctx context.Context, conn *pgx.Conn) error {
+	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
 		for range 4 {
 			err := execute(ctx, conn, `select pg_terminate_backend(pid) from pg_stat_activity
 				where pid <> pg_backend_pid() and backend_type = 'client backend'`)
@@ -140,7 +138,7 @@ func terminateSessions(ctx context.Context, s *scene) error {
 			}
 		}
 		return nil
-	})(ctx, s)
+	})
 }
 
 // exhaustConnections takes all connections that are left, after it has ended those of Everpost, so that there are none for it.
@@ -156,7 +154,7 @@ func exhaustConnections(ctx context.Context, s *scene) error {
 			_ = conn.Close(context.WithoutCancel(ctx))
 		}
 	}()
-	for end := time.Now().Add(shortly); time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(s.load.plan.faultFor); time.Now().Before(end) && ctx.Err() == nil; {
 		conn, err := pgx.Connect(ctx, at)
 		if err != nil { // there are no more
 			if len(taken) > 0 {
@@ -173,22 +171,24 @@ func exhaustConnections(ctx context.Context, s *scene) error {
 
 // lockTable holds the strongest lock on a table.
 func lockTable(name string) injection {
-	return inDatabase(func(ctx context.Context, conn *pgx.Conn) error {
-		if err := execute(ctx, conn, "begin", "lock table "+name+" in access exclusive mode"); err != nil {
-			return err
-		}
-		return errors.Join(pause(ctx, shortly), execute(ctx, conn, "rollback"))
-	})
+	return func(ctx context.Context, s *scene) error {
+		return s.inDatabase(ctx, func(conn *pgx.Conn) error {
+			if err := execute(ctx, conn, "begin", "lock table "+name+" in access exclusive mode"); err != nil {
+				return err
+			}
+			return errors.Join(s.wait(ctx), execute(ctx, conn, "rollback"))
+		})
+	}
 }
 
 // readOnly makes every transaction read-only, as on a server that has become a standby.
 func readOnly(ctx context.Context, s *scene) error {
-	return inDatabase(func(ctx context.Context, conn *pgx.Conn) error {
+	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
 		if err := execute(ctx, conn, "alter system set default_transaction_read_only = on", "select pg_reload_conf()"); err != nil {
 			return err
 		}
-		waited := pause(ctx, shortly)
+		waited := s.wait(ctx)
 		return errors.Join(waited, execute(context.WithoutCancel(ctx), conn, "set default_transaction_read_only = off",
 			"alter system reset default_transaction_read_only", "select pg_reload_conf()"))
-	})(ctx, s)
+	})
 }

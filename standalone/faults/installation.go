@@ -46,13 +46,17 @@ type installation struct {
 
 const operatorKey = "the-operator-of-a-fault-harness-1234"
 
-// addresses counts the loopback addresses that parts have for themselves, so that many can listen on the same port.
+// addresses counts the loopback addresses that were given away.
 var addresses atomic.Uint32
 
-// ownHost is a loopback address that no other part has.
+// ownHost is a loopback address that nothing else has: whoever stops to listen there finds its port free afterwards.
 func ownHost() string {
-	return fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8%64, os.Getpid()%256, addresses.Add(1)%250+1)
+	n := addresses.Add(1)
+	return fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()%64, n/250%250, n%250+1)
 }
+
+// ownAddress is a free port of such an address.
+func ownAddress() string { return ownHost() + ":0" }
 
 // install makes and starts an installation.
 func install(ctx context.Context, b binaries, s shape) (_ *installation, err error) {
@@ -90,15 +94,15 @@ func install(ctx context.Context, b binaries, s shape) (_ *installation, err err
 // common are the settings of every shape.
 func (in *installation) common() processtest.Settings {
 	return processtest.Settings{
-		"EVERPOST_ADMIN_LISTEN": "127.0.0.1:0", "EVERPOST_ALLOW_HTTP": "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",
+		"EVERPOST_ADMIN_LISTEN": ownAddress(), "EVERPOST_ALLOW_HTTP": "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",
 		"EVERPOST_OPERATOR_KEY": operatorKey, "EVERPOST_FAILPOINT": in.failpoint,
 	}
 }
 
 func (in *installation) startStandalone(ctx context.Context, b binaries) error {
 	p := in.add("everpost", b.standalone, in.common().With(processtest.Settings{
-		"EVERPOST_DATA_DIR": filepath.Join(in.home, "data"), "EVERPOST_DEMO": "off", "EVERPOST_LISTEN": "127.0.0.1:0",
-		"EVERPOST_TEMPORAL_LISTEN": "127.0.0.1:0", "EVERPOST_UI_LISTEN": "127.0.0.1:0",
+		"EVERPOST_DATA_DIR": filepath.Join(in.home, "data"), "EVERPOST_DEMO": "off", "EVERPOST_LISTEN": ownAddress(),
+		"EVERPOST_TEMPORAL_LISTEN": ownAddress(), "EVERPOST_UI_LISTEN": ownAddress(),
 	}), "standalone")
 	return p.restart(ctx)
 }
@@ -127,7 +131,7 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 	if err != nil {
 		return err
 	}
-	engine := in.add("temporal", b.self, processtest.Settings{}, temporalCommand, "-database", database)
+	engine := in.add("temporal", b.self, processtest.Settings{}, temporalCommand, "-database", database, "-listen", ownAddress())
 	if err := engine.restart(ctx); err != nil {
 		return err
 	}
@@ -148,14 +152,14 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 		}
 		in.links[kind.name+">temporal"] = l
 		env["TEMPORAL_ADDRESS"], env["EVERPOST_KEK"] = l.address(), "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="
-		if kind.name != "worker" {
-			env["EVERPOST_LISTEN"] = "127.0.0.1:0"
-		}
 		if done, err := processtest.Run(ctx, b.cluster, env, "migrate"); err != nil || done.Code != 0 {
 			return fmt.Errorf("migrate: %w %s", err, done.Stderr)
 		}
 		for n := range kind.count {
-			p := in.add(kind.name+"-"+strconv.Itoa(n+1), b.cluster, env.With(nil), kind.name)
+			p := in.add(kind.name+"-"+strconv.Itoa(n+1), b.cluster, env.With(processtest.Settings{"EVERPOST_ADMIN_LISTEN": ownAddress()}), kind.name)
+			if kind.name != "worker" {
+				p.env["EVERPOST_LISTEN"] = ownAddress()
+			}
 			if kind.name != "api" {
 				if err := in.linkLanes(p); err != nil {
 					return err

@@ -18,7 +18,7 @@ type link struct {
 
 // newLink listens on a free port and passes on to the target.
 func newLink(name, target string) (*link, error) {
-	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), name, "127.0.0.1:0", target)
+	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), name, ownAddress(), target)
 	if err := proxy.Start(); err != nil {
 		return nil, fmt.Errorf("start the proxy before %s: %w", name, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -38,6 +39,7 @@ type options struct {
 	shapes  []shape
 	seeds   []uint64
 	budget  time.Duration
+	atOnce  int // installations
 	results string
 	commit  string
 }
@@ -49,6 +51,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	seeds := flags.Int("seeds", 1, "seeds of each class on each shape, from 1 on")
 	seed := flags.Uint64("seed", 0, "run this seed only, and print its plan")
 	budget := flags.Duration("budget", time.Hour, "start no run after this time")
+	atOnce := flags.Int("parallel", 1, "installations to run at a time")
 	results := flags.String("results", "", "directory to append the runs to; those in it are not run again")
 	source := flags.String("source", ".", "root of the source to build and test")
 	report := flags.String("report", "", "write the ledger of -results into this page, and run nothing")
@@ -66,7 +69,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	if *planted != "" {
 		return runPlanted(ctx, *planted, *source, *results, stdout)
 	}
-	o := options{budget: *budget, results: *results}
+	o := options{budget: *budget, atOnce: max(1, *atOnce), results: *results}
 	var err error
 	if o.classes, err = selected(*names); err != nil {
 		return err
@@ -135,46 +138,111 @@ func commitOf(ctx context.Context, source string) string {
 // errFailed says that the checks of a run failed.
 var errFailed = errors.New("runs have failed")
 
-// run makes all runs, shape by shape: the runs of a shape share an installation as long as none fails.
-func (o options) run(ctx context.Context, b binaries, stdout io.Writer) (err error) {
+// task is a run that is to be made.
+type task struct {
+	class class
+	seed  uint64
+}
+
+// tasks are the runs on a shape that earlier ones have not made.
+func (o options) tasks(s shape, earlier []result) []task {
+	known := map[string]bool{}
+	for _, r := range earlier {
+		known[fmt.Sprint(r.Shape, r.Class, r.Seed)] = true
+	}
+	var all []task
+	for _, seed := range o.seeds {
+		for _, c := range o.classes {
+			if slices.Contains(c.shapes, s.name) && !known[fmt.Sprint(s.name, c.name, seed)] {
+				all = append(all, task{c, seed})
+			}
+		}
+	}
+	return all
+}
+
+// run makes all runs, shape by shape. Each installation of a shape makes many runs, as long as none fails.
+func (o options) run(ctx context.Context, b binaries, stdout io.Writer) error {
 	earlier, err := readResults(o.results)
 	if err != nil {
 		return err
 	}
-	begun, failures, made := time.Now(), 0, 0
+	begun := time.Now()
+	out := &output{to: stdout, results: o.results, commit: o.commit}
 	for _, s := range o.shapes {
-		h := &host{shape: s, binaries: b}
-		for _, n := range o.seeds {
-			for _, c := range o.classes {
-				known := slices.ContainsFunc(earlier, func(r result) bool { return r.Class == c.name && r.Shape == s.name && r.Seed == n })
-				if !slices.Contains(c.shapes, s.name) || known || ctx.Err() != nil || time.Since(begun) > o.budget {
-					continue
-				}
-				found, err := h.run(ctx, c, n, stdout)
-				if err != nil {
-					return errors.Join(err, h.end())
-				}
-				found.Commit = o.commit
-				made++
-				if found.failed() {
-					failures++
-				}
-				if o.results != "" {
-					if err := appendResult(o.results, found); err != nil {
-						return errors.Join(err, h.end())
+		tasks := make(chan task)
+		ended, end := context.WithCancelCause(ctx)
+		var hosts sync.WaitGroup
+		for range o.atOnce {
+			hosts.Go(func() {
+				h := &host{shape: s, binaries: b}
+				for t := range tasks {
+					r, said, err := h.run(ended, t)
+					if err = errors.Join(err, out.add(r, said)); err != nil {
+						end(err)
+						break
 					}
 				}
+				if err := h.end(); err != nil {
+					end(err)
+				}
+			})
+		}
+	distribute:
+		for _, t := range o.tasks(s, earlier) {
+			if time.Since(begun) > o.budget {
+				break
+			}
+			select {
+			case tasks <- t:
+			case <-ended.Done():
+				break distribute
 			}
 		}
-		if err := h.end(); err != nil {
+		close(tasks)
+		hosts.Wait()
+		err := context.Cause(ended)
+		end(nil)
+		if err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(stdout, "%d runs in %s, %d failed\n", made, time.Since(begun).Round(time.Second), failures)
-	if failures > 0 {
+	fmt.Fprintf(stdout, "%d runs in %s, %d failed\n", out.runs, time.Since(begun).Round(time.Second), out.failures)
+	if out.failures > 0 {
 		return errFailed
 	}
-	return ctx.Err()
+	return nil
+}
+
+// output is where the results of runs go. It is safe for concurrent use.
+type output struct {
+	to      io.Writer
+	results string // directory; "" for none
+	commit  string
+
+	mu             sync.Mutex
+	runs, failures int
+}
+
+// add adds a run, and what is to be said of it.
+func (o *output) add(r result, said string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, err := io.WriteString(o.to, said); err != nil {
+		return fmt.Errorf("print a result: %w", err)
+	}
+	if r.Class == "" {
+		return nil // the run was not made
+	}
+	r.Commit = o.commit
+	o.runs++
+	if r.failed() {
+		o.failures++
+	}
+	if o.results == "" {
+		return nil
+	}
+	return appendResult(o.results, r)
 }
 
 // host keeps an installation of a shape for many runs.
@@ -184,28 +252,27 @@ type host struct {
 	in       *installation
 }
 
-// run makes one run. After a failure, its log is shown and the next run gets a new installation.
-func (h *host) run(ctx context.Context, c class, seed uint64, stdout io.Writer) (result, error) {
+// run makes one run and describes it. After a failure the next run gets a new installation.
+func (h *host) run(ctx context.Context, t task) (found result, said string, err error) {
 	if h.in == nil {
 		in, err := install(ctx, h.binaries, h.shape)
 		if err != nil {
-			return result{}, err
+			return result{}, "", err
 		}
 		h.in = in
 	}
 	begin := h.in.logSize()
-	r := run{class: c, seed: seed, in: h.in}
-	found, err := r.do(ctx)
-	if err != nil {
-		return result{}, fmt.Errorf("%w\n%s\nrepeat it: %s", err, h.in.logFrom(begin), r.repeat())
+	r := run{class: t.class, seed: t.seed, in: h.in}
+	if found, err = r.do(ctx); err != nil {
+		return result{}, "", fmt.Errorf("%w\n%s\nrepeat it: %s", err, h.in.logFrom(begin), r.repeat())
 	}
-	fmt.Fprintf(stdout, "%-32s %-10s seed %-4d acknowledged %d, duplicates %v, recovery %.1f s, run %.1f s%s\n",
-		c.name, h.shape.name, seed, found.Acknowledged, found.Duplicates, found.Recovery, found.Seconds, map[bool]string{true: ", missed"}[found.Missed])
+	said = fmt.Sprintf("%-32s %-10s seed %-4d acknowledged %d, duplicates %v, recovery %.1f s (%s to endpoint %d, attempt %d), run %.1f s%s\n",
+		t.class.name, h.shape.name, t.seed, found.Acknowledged, found.Duplicates, found.Recovery, found.latest.delivery, found.latest.endpoint,
+		found.latest.attempt, found.Seconds, map[bool]string{true: ", missed"}[found.Missed])
 	if found.failed() {
-		fmt.Fprintf(stdout, "%s%s", r.report(found), h.in.logFrom(begin))
-		return found, h.end()
+		return found, said + r.report(found) + h.in.logFrom(begin), h.end()
 	}
-	return found, nil
+	return found, said, nil
 }
 
 func (h *host) end() error {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,15 +26,19 @@ const (
 )
 
 const (
-	loadTime   = 1500 * time.Millisecond // from the first step to the last
-	faultAfter = 300 * time.Millisecond  // a fault begins between this and faultBefore
-	faultUntil = 900 * time.Millisecond
+	loadTime   = time.Second            // from the first step to the last
+	faultAfter = 200 * time.Millisecond // a fault begins between this and faultUntil
+	faultUntil = 600 * time.Millisecond
 
-	maxInFlight    = 2                       // of the capped endpoint
-	requestTimeout = 1500 * time.Millisecond // of every endpoint
-	maxAttempts    = 4                       // of a run of a delivery
-	answers        = 400                     // of a receiver's script; then it answers 200
-	giveUpAfter    = 10 * time.Minute        // far beyond a run
+	shortest = 300 * time.Millisecond // a fault that has a duration lasts between this and longest
+	longest  = 2 * time.Second        // shorter than a claim lives
+
+	maxInFlight    = 2                // of the capped endpoint
+	requestTimeout = time.Second      // of every endpoint
+	maxAttempts    = 4                // of a run of a delivery
+	answers        = 400              // of a receiver's script; then it answers 200
+	giveUpAfter    = 10 * time.Minute // far beyond a run
+	retryAfter     = time.Second      // that receivers ask for
 )
 
 // schedule is the retry policy's: short, without jitter.
@@ -78,43 +83,44 @@ const everyone = -1
 
 // plan is the load of a run.
 type plan struct {
-	seed    uint64
-	faultAt time.Duration
-	steps   []step                         // in order of time
-	events  int                            // how many are posted
-	scripts [endpoints][]receivertest.Step // answers of the receivers
+	seed     uint64
+	faultAt  time.Duration                  // when a fault begins
+	faultFor time.Duration                  // how long it lasts, if it has a duration
+	steps    []step                         // in order of time
+	events   int                            // how many are posted
+	scripts  [endpoints][]receivertest.Step // answers of the receivers
 }
 
 // newPlan derives a plan from a seed. It is pure.
 func newPlan(seed uint64) *plan {
 	random := rand.New(rand.NewPCG(seed, 24))
-	p := &plan{seed: seed, faultAt: between(random, faultAfter, faultUntil)}
-	for range 50 {
+	p := &plan{seed: seed, faultAt: between(random, faultAfter, faultUntil), faultFor: between(random, shortest, longest)}
+	for range 30 {
 		p.post(random, 1, random.IntN(endpoints), 0)
 	}
-	for range 6 {
+	for range 3 {
 		p.post(random, 1, everyone, 0)
 	}
-	for range 3 {
-		p.post(random, 5+random.IntN(15), []int{steady, flaky, capped, everyone}[random.IntN(4)], 0)
+	for range 2 {
+		p.post(random, 3+random.IntN(6), []int{steady, flaky, capped, everyone}[random.IntN(4)], 0)
 	}
-	for range 6 {
-		p.post(random, 1, []int{steady, flaky}[random.IntN(2)], between(random, 100*time.Millisecond, 2*time.Second))
+	for range 4 {
+		p.post(random, 1, []int{steady, flaky}[random.IntN(2)], between(random, 100*time.Millisecond, time.Second))
 	}
-	for range 40 {
+	for range 30 {
 		p.steps = append(p.steps, step{
 			at: between(random, 100*time.Millisecond, loadTime), action: []action{cancel, retryNow, reschedule, replay, discard}[random.IntN(5)],
 			event: random.IntN(p.events), endpoint: random.IntN(endpoints), delay: between(random, 0, time.Second),
 		})
 	}
-	for n := range 3 { // of the delayed events, which come last
-		p.steps = append(p.steps, step{at: between(random, 400*time.Millisecond, loadTime), action: cancel, event: p.events - 1 - n, endpoint: steady})
+	for n := range 2 { // of the delayed events, which come last
+		p.steps = append(p.steps, step{at: between(random, loadTime/3, loadTime), action: cancel, event: p.events - 1 - n, endpoint: steady})
 	}
-	p.add(random, pauseEndpoint, paused, 0, 500*time.Millisecond)
-	p.add(random, resumeEndpoint, paused, 600*time.Millisecond, 1200*time.Millisecond)
+	p.add(random, pauseEndpoint, paused, 0, loadTime/3)
+	p.add(random, resumeEndpoint, paused, loadTime/3, loadTime)
 	p.add(random, rotate, changing, 0, loadTime)
 	p.add(random, change, changing, 0, loadTime)
-	p.add(random, remove, deleted, 300*time.Millisecond, loadTime)
+	p.add(random, remove, deleted, loadTime/5, loadTime)
 	if seed%2 == 0 {
 		p.add(random, replayAll, refusing, loadTime/2, loadTime)
 	}
@@ -141,16 +147,16 @@ func between(random *rand.Rand, from, to time.Duration) time.Duration {
 // script is what a receiver answers.
 func script(random *rand.Rand, endpoint int) []receivertest.Step {
 	of := func(n int, s receivertest.Step) []receivertest.Step { return slices.Repeat([]receivertest.Step{s}, n) }
-	ok, later := receivertest.Step{}, map[string]string{"Retry-After": "1"}
+	ok, later := receivertest.Step{}, map[string]string{"Retry-After": strconv.Itoa(int(retryAfter.Seconds()))}
 	var likely []receivertest.Step
 	switch endpoint {
 	case flaky:
 		likely = slices.Concat(of(12, ok), of(3, receivertest.Step{Status: http.StatusInternalServerError}),
-			of(2, receivertest.Step{Status: http.StatusServiceUnavailable, Header: later}),
+			of(1, receivertest.Step{Status: http.StatusServiceUnavailable, Header: later}),
 			of(1, receivertest.Step{Status: http.StatusTooManyRequests, Header: later}),
 			of(1, receivertest.Step{Drop: true}), of(1, receivertest.Step{Raw: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"}))
 	case slow:
-		likely = slices.Concat(of(24, receivertest.Step{Delay: 50 * time.Millisecond}), of(8, receivertest.Step{Delay: 1100 * time.Millisecond}),
+		likely = slices.Concat(of(24, receivertest.Step{Delay: 50 * time.Millisecond}), of(8, receivertest.Step{Delay: 700 * time.Millisecond}),
 			of(1, receivertest.Step{Hang: true}))
 	case refusing:
 		likely = slices.Concat(of(2, receivertest.Step{Status: http.StatusBadRequest}), of(1, ok))
@@ -177,7 +183,7 @@ func eventType(endpoint int) string {
 // String is the plan as text, a step in a line.
 func (p *plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d events, the fault begins at %s\n", p.seed, p.events, p.faultAt)
+	fmt.Fprintf(&b, "seed %d: %d events, the fault begins at %s and lasts %s if it has a duration\n", p.seed, p.events, p.faultAt, p.faultFor)
 	for _, s := range p.steps {
 		fmt.Fprintf(&b, "%8s %-10s", s.at, s.action)
 		if s.action == post {

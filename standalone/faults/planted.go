@@ -176,7 +176,7 @@ func (b plantedBug) run(ctx context.Context, source string) (found, error) {
 	for seed := range b.seeds {
 		f.Seeds++
 		for _, c := range b.classes {
-			r, err := h.run(ctx, c, uint64(seed)+1, io.Discard)
+			r, _, err := h.run(ctx, task{c, uint64(seed) + 1})
 			if err != nil {
 				return f, errors.Join(err, h.end())
 			}

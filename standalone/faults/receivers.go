@@ -16,7 +16,9 @@ type receivers struct {
 func startReceivers(p *plan, l *ledger) (*receivers, error) {
 	r := &receivers{}
 	for i := range r.all {
-		one, err := receivertest.Start(receivertest.Options{OnRequest: func(request receivertest.Request, s receivertest.Step) { l.arrive(i, request, s) }})
+		one, err := receivertest.Start(receivertest.Options{
+			Addr: ownAddress(), OnRequest: func(request receivertest.Request, s receivertest.Step) { l.arrive(i, request, s) },
+		})
 		if err != nil {
 			r.stop()
 			return nil, fmt.Errorf("start the receiver of endpoint %d: %w", i, err)

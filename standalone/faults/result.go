@@ -27,10 +27,11 @@ type result struct {
 	Unexpected   int            `json:"unexpected"`
 	Duplicates   map[string]int `json:"duplicates,omitempty"` // by cause
 	Missed       bool           `json:"missed,omitempty"`     // the fault did not happen
-	Recovery     float64        `json:"recovery_seconds"`     // from the end of the fault until all was at rest, with the load that came after it
+	Recovery     float64        `json:"recovery_seconds"`     // by which the latest attempt after the fault was late
 	Seconds      float64        `json:"run_seconds"`
 
 	findings []string
+	latest   latest
 }
 
 func resultOf(r run, v *verdict, w window) result {

@@ -14,7 +14,7 @@ import (
 
 const (
 	restPatience = 90 * time.Second       // for all to be at rest after a fault: beyond every wait of the product but the reconciler's
-	restTick     = 25 * time.Millisecond  // between two looks at whether all is at rest
+	restTick     = 50 * time.Millisecond  // between two looks at whether all is at rest
 	leftPatience = 20 * time.Second       // for what ends after the last write, such as workflows
 	leftTick     = 100 * time.Millisecond // Temporal's lists follow a moment later
 )
@@ -62,7 +62,7 @@ func (r run) do(ctx context.Context) (result, error) {
 	if err := loading.Err(); err != nil {
 		l.problemf("events were not acknowledged within %s", time.Since(started).Round(time.Second))
 	}
-	stored, rest, err := r.settle(ctx, work)
+	stored, err := r.settle(ctx, work)
 	if err != nil {
 		return result{}, err
 	}
@@ -70,7 +70,8 @@ func (r run) do(ctx context.Context) (result, error) {
 	defer l.mu.Unlock()
 	l.most = receivers.all[capped].Most()
 	found := resultOf(r, check(l, stored, *w, r.mostAtATime()), *w)
-	found.Recovery = seconds(rest.Sub(w.end))
+	found.latest = latestAttempt(l, stored, w.end)
+	found.Recovery = seconds(found.latest.late)
 	found.Seconds = seconds(time.Since(begun))
 	return found, nil
 }
@@ -85,15 +86,17 @@ func (r run) mostAtATime() int {
 }
 
 // settle waits until all of the tenant is at rest, and reads the database, with what should have gone and has not.
-func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error) {
+func (r run) settle(ctx context.Context, work *load) (*record, error) {
 	patient, cancel := context.WithTimeout(ctx, restPatience)
 	defer cancel()
 	if err := work.settle(patient); err != nil {
 		work.ledger.problemf("%v", err)
 	}
 	var left []string
+	watch := &watch{in: r.in}
+	defer watch.close()
 	for missing := "the database"; ; {
-		now, err := r.atRest(patient, work.tenant)
+		now, err := watch.atRest(patient, work.tenant)
 		if err == nil && now == "" {
 			break
 		}
@@ -106,10 +109,9 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 		}
 		_ = pause(patient, restTick)
 	}
-	rest := time.Now()
 	conn, err := r.in.dial(ctx)
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
 	defer conn.Close(ctx)
 	if len(left) == 0 {
@@ -122,20 +124,35 @@ func (r run) settle(ctx context.Context, work *load) (*record, time.Time, error)
 	}
 	stored, err := readRecord(ctx, conn, work.tenant)
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
 	stored.left = left
-	return stored, rest, nil
+	return stored, nil
 }
 
-// atRest is atRest on a connection of its own: what fails, or ends with ctx, takes its connection along.
-func (r run) atRest(ctx context.Context, tenant string) (string, error) {
-	conn, err := r.in.dial(ctx)
-	if err != nil {
-		return "", err
+// watch looks at the database until all is at rest.
+type watch struct {
+	in   *installation
+	conn *pgx.Conn // nil before the first look, and after one that failed
+}
+
+func (w *watch) atRest(ctx context.Context, tenant string) (missing string, err error) {
+	if w.conn == nil {
+		if w.conn, err = w.in.dial(ctx); err != nil {
+			return "", err
+		}
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	return atRest(ctx, conn, tenant)
+	if missing, err = atRest(ctx, w.conn, tenant); err != nil {
+		w.close()
+	}
+	return missing, err
+}
+
+func (w *watch) close() {
+	if w.conn != nil {
+		_ = w.conn.Close(context.Background())
+		w.conn = nil
+	}
 }
 
 // leftBehind is what is left of all tenants although all is at rest: claims, replays, and workflows other than those of dead letters.

@@ -21,6 +21,7 @@ type delivery struct {
 	event, endpoint      string
 	state                webhook.State
 	run, attempts, inRun int
+	due                  time.Time // of the first attempt
 }
 
 type attempt struct {
@@ -39,8 +40,9 @@ func readRecord(ctx context.Context, conn *pgx.Conn, tenant string) (*record, er
 		state               int16
 		d                   delivery
 	)
-	rows, _ := conn.Query(ctx, `select id, event_id, endpoint_id, state, run, attempts, run_attempts from deliveries where tenant_id = $1`, tenant)
-	if _, err := pgx.ForEachRow(rows, []any{&id, &event, &endpoint, &state, &d.run, &d.attempts, &d.inRun}, func() error {
+	rows, _ := conn.Query(ctx, `select d.id, d.event_id, d.endpoint_id, d.state, d.run, d.attempts, d.run_attempts,
+		coalesce(e.deliver_at, d.created_at) from deliveries d join events e on e.id = d.event_id where d.tenant_id = $1`, tenant)
+	if _, err := pgx.ForEachRow(rows, []any{&id, &event, &endpoint, &state, &d.run, &d.attempts, &d.inRun, &d.due}, func() error {
 		d.event, d.endpoint = webhook.EventID(event).String(), webhook.EndpointID(endpoint).String()
 		d.state = webhook.State(state)
 		r.deliveries[webhook.DeliveryID(id).String()] = d
