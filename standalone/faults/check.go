@@ -29,6 +29,7 @@ type window struct {
 	duplicates cause               // that the class allows
 	until      time.Time           // later first requests may not be repeated; zero: no such time
 	frozen     bool                // processes stood still, so that what they had decided before happens after it
+	known      time.Duration       // after which a pause is known to every process
 	missed     bool                // the fault did not happen: no process reached the failpoint
 }
 
@@ -158,7 +159,8 @@ func (c *checker) promise(p *promise) {
 	c.end(p, d, attempts, arrivals)
 	c.runs(p, d, attempts)
 	c.agreement(p, d, attempts, arrivals)
-	c.pace(p, attempts)
+	c.pace(p, d, attempts)
+	c.pauses(p, attempts)
 	c.commands(p, attempts)
 }
 
@@ -270,15 +272,31 @@ func (c *checker) since(arrivals []arrival) []float64 {
 }
 
 // pace checks that no attempt is made before its time, unless a command asked for it.
-func (c *checker) pace(p *promise, attempts []attempt) {
+func (c *checker) pace(p *promise, d delivery, attempts []attempt) {
 	if p.asked(retryNow) || p.asked(reschedule) {
 		return
+	}
+	if len(attempts) > 0 && attempts[0].started.Before(d.due.Add(-earliness)) && !p.asked(replay) {
+		c.unexpectedf("delivery %s: its first attempt was made %s before it was due", p.delivery, d.due.Sub(attempts[0].started))
 	}
 	for i, due := range retriesDue(attempts) {
 		if now := attempts[i]; now.started.Before(due.Add(-earliness)) {
 			before := attempts[i-1].ended
 			c.unexpectedf("delivery %s: attempt %d was made %s after attempt %d, not %s",
 				p.delivery, now.number, now.started.Sub(before), attempts[i-1].number, due.Sub(before))
+		}
+	}
+}
+
+// pauses checks that a paused endpoint gets no requests, unless a command asked for them.
+func (c *checker) pauses(p *promise, attempts []attempt) {
+	if p.endpoint != paused || c.l.paused.IsZero() || len(p.commands) > 0 || c.w.frozen {
+		return
+	}
+	for _, a := range attempts {
+		if a.started.After(c.l.paused.Add(c.w.known)) && a.started.Before(c.l.resumed) {
+			c.unexpectedf("delivery %s: attempt %d was made %s after the pause of its endpoint was acknowledged",
+				p.delivery, a.number, a.started.Sub(c.l.paused))
 		}
 	}
 }

@@ -137,6 +137,13 @@ func TestCheckFindsDamage(t *testing.T) {
 		"Retry-After ignored": {func(s *story) {
 			s.r.attempts[s.second()][0].status, s.l.arrivals[1].status = 503, 503
 		}, "not 1s"},
+		"before it is due": {func(s *story) {
+			s.change(s.first(), func(d *delivery) { d.due = at(1000) })
+		}, "its first attempt was made 900ms before it was due"},
+		"pause ignored": {func(s *story) {
+			s.l.promised[s.first()].endpoint, s.l.endpointOf[s.l.ids[steady]], s.l.arrivals[0].endpoint = paused, paused, paused
+			s.l.paused, s.l.resumed = at(10), at(500)
+		}, "attempt 1 was made 90ms after the pause of its endpoint was acknowledged"},
 		"replay lost": {func(s *story) { s.command(s.first(), replay, 500) }, "had 1 runs; 1 replays were acknowledged"},
 		"run without replay": {func(s *story) {
 			s.change(s.first(), func(d *delivery) { d.run = 2 })

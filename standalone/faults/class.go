@@ -31,6 +31,7 @@ const (
 	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
 	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
+	waitingHeld    = 3 * maxInFlight        // deliveries to the endpoint with a cap
 	heldTime       = 8 * time.Second        // longer than lanes need to change their owner, and deferred deliveries to ask it
 )
 
@@ -55,6 +56,11 @@ func classes() []class {
 		{"kill-serve", []string{"serve"}, unrecorded, kill("serve-1")},
 		{"kill-temporal", several, never, kill("temporal")},
 		{"kill-all", every, underWay, killAll},
+		{"kill-all-but-postgres", several, underWay, killAllButPostgres},
+		{"kill-everpost-again", alone, underWay, killAgain("everpost")},
+		{"kill-api-again", apart, never, killAgain("api-1")},
+		{"kill-worker-again", apart, underWay, killAgain("worker-1")},
+		{"kill-serve-again", []string{"serve"}, underWay, killAgain("serve-1")},
 
 		{"term-everpost", alone, never, terminate("everpost")},
 		{"term-api", apart, never, terminate("api-1")},
@@ -72,6 +78,17 @@ func classes() []class {
 		{"stop-serve-long", []string{"serve"}, underWay, stop(long, "serve-1")},
 		{"stop-temporal", several, never, stopFor("temporal")},
 		{"stop-postgres", every, never, stopPostgres},
+		{"stop-all", every, never, stopAll},
+		{"in-turn", every, underWay, inTurn},
+
+		{"files-everpost", alone, never, noFiles("everpost")},
+		{"files-api", apart, never, noFiles("api-1")},
+		{"files-worker", apart, never, noFiles("worker-1")},
+		{"files-serve", []string{"serve"}, never, noFiles("serve-1")},
+		{"files-temporal", several, never, noFiles("temporal")},
+		{"files-postgres", every, never, noFilesOfPostgres},
+
+		{"temporal-store-fails", several, never, failStore},
 
 		{"postgres-kill", every, never, signalPostgres(syscall.SIGKILL)},
 		{"postgres-kill-session", every, never, killSession},
@@ -82,6 +99,8 @@ func classes() []class {
 		{"postgres-lock-deliveries", every, never, lockTable("deliveries")},
 		{"postgres-lock-outbox", every, never, lockTable("outbox")},
 		{"postgres-read-only", every, never, readOnly},
+		{"postgres-disk-full", every, never, fillDisk},
+		{powerCut, several, underWay, cutPower},
 
 		{"receivers-hang", every, never, holdReceivers},
 		{"receivers-restart", every, never, restartReceivers},
@@ -91,6 +110,16 @@ func classes() []class {
 		{"receivers-stall-requests", every, never, onReceivers(stall("upstream"))},
 		{"receivers-stall-answers", every, never, onReceivers(stall("downstream"))},
 	}, networks(), failpoints())
+}
+
+// shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
+func (c class) shortAndPlain() bool {
+	for _, prefix := range []string{"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-long", powerCut} {
+		if strings.HasPrefix(c.name, prefix) {
+			return false
+		}
+	}
+	return true
 }
 
 // networks are the classes of bad links between the parts.

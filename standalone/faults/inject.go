@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -105,6 +106,69 @@ func terminate(names ...string) injection {
 	}
 }
 
+// killAgain is kill of a part that has just recovered, three times over.
+func killAgain(name string) injection {
+	return func(ctx context.Context, s *scene) error {
+		for range 3 {
+			if err := kill(name)(ctx, s); err != nil {
+				return err
+			}
+			s.window.recorded = nil // it is of one moment only
+		}
+		return nil
+	}
+}
+
+// killAllButPostgres is kill -9 of every process at once but PostgreSQL, and their immediate start.
+func killAllButPostgres(ctx context.Context, s *scene) error {
+	for _, p := range s.in.parts {
+		if err := p.signal(syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.in.parts { // Temporal first: the others need it to start
+		<-p.process.Exited()
+		if err := p.restart(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopAll is stop of every process but PostgreSQL.
+func stopAll(ctx context.Context, s *scene) error {
+	names := make([]string, len(s.in.parts))
+	for i, p := range s.in.parts {
+		names[i] = p.name
+	}
+	return stopFor(names...)(ctx, s)
+}
+
+// failStore makes accesses to Temporal's store fail.
+func failStore(ctx context.Context, s *scene) error {
+	temporal := s.in.part("temporal")
+	return s.during(ctx, func() error { return temporal.signal(storeFails) }, func() error { return temporal.signal(storeWorks) })
+}
+
+// inTurn makes three faults, one after the other, that the seed chooses.
+func inTurn(ctx context.Context, s *scene) error {
+	random := rand.New(rand.NewPCG(s.load.plan.seed, 3))
+	var all []class
+	for _, c := range classes() {
+		if slices.Contains(c.shapes, s.in.shape.name) && c.shortAndPlain() {
+			all = append(all, c)
+		}
+	}
+	for range 3 {
+		c := all[random.IntN(len(all))]
+		if err := c.inject(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		s.window.recorded = nil // it is of one moment only
+	}
+	return nil
+}
+
 // stop is SIGSTOP and, after d, SIGCONT.
 func stop(d time.Duration, names ...string) injection {
 	return func(ctx context.Context, s *scene) error {
@@ -142,6 +206,7 @@ func terminateHeld(name string) injection {
 		r := s.receivers.all[capped]
 		r.Hold()
 		time.AfterFunc(heldTime, r.Release)
+		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: waitingHeld, endpoint: capped})
 		return terminate(name)(ctx, s)
 	}
 }
@@ -156,8 +221,13 @@ func stopClaimed(ctx context.Context, s *scene) error {
 	if err := pause(ctx, claimedAfter); err != nil {
 		return err
 	}
-	s.window.start = time.Now()
-	return stop(veryLong, "worker-1")(ctx, s)
+	return s.held(func() error { // with requests that have no answer
+		if err := pause(ctx, claimedAfter); err != nil {
+			return err
+		}
+		s.window.start = time.Now()
+		return stop(veryLong, "worker-1")(ctx, s)
+	})
 }
 
 // during keeps something bad for as long as the plan says.
@@ -228,17 +298,19 @@ func (in *installation) linksFrom(prefix string) []*link {
 
 // holdReceivers lets no receiver answer.
 func holdReceivers(ctx context.Context, s *scene) error {
-	return s.during(ctx, func() error {
-		for _, r := range s.receivers.all {
-			r.Hold()
-		}
-		return nil
-	}, func() error {
-		for _, r := range s.receivers.all {
-			r.Release()
-		}
-		return nil
-	})
+	return s.held(func() error { return s.wait(ctx) })
+}
+
+// held calls f while no receiver answers.
+func (s *scene) held(f func() error) error {
+	for _, r := range s.receivers.all {
+		r.Hold()
+	}
+	err := f()
+	for _, r := range s.receivers.all {
+		r.Release()
+	}
+	return err
 }
 
 // restartReceivers closes all receivers, with the requests under way, and starts them again.

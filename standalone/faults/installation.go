@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -36,6 +37,8 @@ type installation struct {
 	log       *os.File
 	parts     []*part
 	database  *localpg.Supervised // nil when standalone runs its own
+	settings  map[string]string   // of the database
+	recovery  map[string]string   // settings of its recovery from a power cut
 	lock      *localpg.Lock
 	links     map[string]*link // by "caller>target"
 	apis      []*client.Client
@@ -191,7 +194,7 @@ func (in *installation) linkLanes(p *part) error {
 }
 
 // accessRules let every login of this machine in, without a password.
-const accessRules = "local all everpost trust\nhost all everpost 127.0.0.0/8 trust\n"
+const accessRules = "local all,replication everpost trust\nhost all everpost 127.0.0.0/8 trust\n"
 
 // startDatabase starts PostgreSQL on an address of its own. Without a password, on loopback only.
 func (in *installation) startDatabase(ctx context.Context) (address string, err error) {
@@ -200,17 +203,25 @@ func (in *installation) startDatabase(ctx context.Context) (address string, err 
 	if err := os.WriteFile(access, []byte(accessRules), 0o644); err != nil {
 		return "", fmt.Errorf("write access rules: %w", err)
 	}
-	dir := filepath.Join(in.home, "database")
-	if in.lock, err = localpg.LockDir(ctx, dir, nil); err != nil {
+	if in.lock, err = localpg.LockDir(ctx, in.clusterDir(), nil); err != nil {
 		return "", fmt.Errorf("lock the database's directory: %w", err)
 	}
-	in.database, err = localpg.Supervise(ctx, localpg.Options{
-		Dir: dir, Lock: in.lock, Settings: map[string]string{"listen_addresses": host, "hba_file": access, "shared_buffers": "128MB"},
-	})
-	if err != nil {
-		return "", fmt.Errorf("start PostgreSQL: %w", err)
+	in.settings = map[string]string{"listen_addresses": host, "hba_file": access, "shared_buffers": "128MB"}
+	if err := in.superviseDatabase(ctx); err != nil {
+		return "", err
 	}
 	return host + ":5432", nil
+}
+
+func (in *installation) clusterDir() string { return filepath.Join(in.home, "database") }
+
+func (in *installation) superviseDatabase(ctx context.Context) (err error) {
+	settings := maps.Clone(in.settings)
+	maps.Copy(settings, in.recovery)
+	if in.database, err = localpg.Supervise(ctx, localpg.Options{Dir: in.clusterDir(), Lock: in.lock, Settings: settings}); err != nil {
+		return fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	return nil
 }
 
 // connect makes the clients. Those of the API and of Temporal are not disturbed by the links.

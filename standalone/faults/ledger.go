@@ -22,6 +22,8 @@ type ledger struct {
 	problems   []string          // answers that a caller must never see
 	replayed   [endpoints]int    // bulk replays that were asked for
 	removal    bool              // of the endpoint deleted was asked for
+	paused     time.Time         // when the pause of the endpoint paused was acknowledged; zero: it was not
+	resumed    time.Time         // when its resume was first asked for
 	payloads   map[string]string // by the event's id
 	types      map[string]string
 	endpointOf map[string]int // by the endpoint's id

@@ -127,7 +127,11 @@ func (l *load) do(ctx context.Context, turn int, s step) {
 	case discard:
 		l.command(ctx, turn, s, "dead-letters", nil)
 	case pauseEndpoint:
-		_, _ = l.call(ctx, turn, http.MethodPost, nil, nil, "endpoints", l.ledger.ids[s.endpoint], "pause")
+		if _, err := l.call(ctx, turn, http.MethodPost, nil, nil, "endpoints", l.ledger.ids[s.endpoint], "pause"); err == nil {
+			l.ledger.mu.Lock()
+			l.ledger.paused = time.Now()
+			l.ledger.mu.Unlock()
+		}
 	case resumeEndpoint:
 		l.resume(ctx, turn, s.endpoint)
 	case rotate:
@@ -152,6 +156,11 @@ func (l *load) do(ctx context.Context, turn int, s step) {
 }
 
 func (l *load) resume(ctx context.Context, turn, endpoint int) int {
+	l.ledger.mu.Lock()
+	if l.ledger.resumed.IsZero() {
+		l.ledger.resumed = time.Now()
+	}
+	l.ledger.mu.Unlock()
 	status, _ := l.call(ctx, turn, http.MethodPost, fields{"rate_per_minute": 60_000}, nil, "endpoints", l.ledger.ids[endpoint], "resume")
 	return status
 }

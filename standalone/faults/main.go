@@ -266,9 +266,9 @@ func (h *host) run(ctx context.Context, t task) (found result, said string, err 
 	if found, err = r.do(ctx); err != nil {
 		return result{}, "", fmt.Errorf("%w\n%s\nrepeat it: %s", err, h.in.logFrom(begin), r.repeat())
 	}
-	said = fmt.Sprintf("%-32s %-10s seed %-4d acknowledged %d, duplicates %v, recovery %.1f s (%s to endpoint %d, attempt %d), run %.1f s%s\n",
-		t.class.name, h.shape.name, t.seed, found.Acknowledged, found.Duplicates, found.Recovery, found.latest.delivery, found.latest.endpoint,
-		found.latest.attempt, found.Seconds, map[bool]string{true: ", missed"}[found.Missed])
+	said = fmt.Sprintf("%-32s %-10s seed %-4d acknowledged %d, duplicates %v, recovery %.1f s%s, run %.1f s%s\n",
+		t.class.name, h.shape.name, t.seed, found.Acknowledged, found.Duplicates, found.Recovery, found.latest, found.Seconds,
+		map[bool]string{true: ", missed"}[found.Missed])
 	if found.failed() {
 		return found, said + r.report(found) + h.in.logFrom(begin), h.end()
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -11,6 +12,14 @@ type latest struct {
 	delivery string
 	endpoint int
 	attempt  int
+}
+
+// String names the attempt, "" if there was none.
+func (l latest) String() string {
+	if l.delivery == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s to endpoint %d, attempt %d)", l.delivery, l.endpoint, l.attempt)
 }
 
 // latestAttempt is the attempt after the end of the fault that was most late: what was due during the fault counts from its end. Not counted is

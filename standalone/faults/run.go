@@ -40,7 +40,12 @@ func (r run) do(ctx context.Context) (result, error) {
 	if err := work.prepare(ctx); err != nil {
 		return result{}, err
 	}
-	w := &window{duplicates: r.class.allowed(r.in.shape)}
+	if r.class.name == powerCut {
+		if err := r.in.backup(ctx); err != nil {
+			return result{}, err
+		}
+	}
+	w := &window{duplicates: r.class.allowed(r.in.shape), known: r.in.shape.spread()}
 	loaded := make(chan struct{})
 	loading, stopLoad := context.WithTimeout(ctx, restPatience)
 	defer stopLoad()

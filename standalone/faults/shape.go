@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // shape is how an installation is made of processes.
 type shape struct {
@@ -21,6 +24,14 @@ func shapes() []shape {
 }
 
 func (s shape) alone() bool { return s.apis+s.workers+s.serves == 0 }
+
+// spread is how long a change of an endpoint takes to be known to every process, as the API promises it: the one that makes it knows it at once.
+func (s shape) spread() time.Duration {
+	if s.alone() {
+		return earliness
+	}
+	return 2 * time.Second
+}
 
 // senders is how many processes send requests to receivers.
 func (s shape) senders() int { return max(1, s.workers+s.serves) }

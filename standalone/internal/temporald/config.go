@@ -30,7 +30,7 @@ const (
 )
 
 // serverConfig is what a configuration file would say.
-func serverConfig(dbs *databases, ports ports, shards int) *config.Config {
+func serverConfig(dbs *databases, ports ports, o Options) *config.Config {
 	return &config.Config{
 		Global: config.Global{
 			Membership: config.Membership{BroadcastAddress: loopback.String()},
@@ -38,9 +38,9 @@ func serverConfig(dbs *databases, ports ports, shards int) *config.Config {
 		Persistence: config.Persistence{
 			DefaultStore:     mainStore,
 			VisibilityStore:  visibilityStore,
-			NumHistoryShards: int32(shards), //nolint:gosec // at most maxShards
+			NumHistoryShards: int32(o.Shards), //nolint:gosec // at most maxShards
 			DataStores: map[string]config.DataStore{
-				mainStore:       {SQL: dbs.store(MainDatabase)},
+				mainStore:       {SQL: dbs.store(MainDatabase), FaultInjection: faultInjection(o.StoreFault)},
 				visibilityStore: {SQL: dbs.store(VisibilityDatabase)},
 			},
 		},
@@ -63,6 +63,19 @@ func serverConfig(dbs *databases, ports ports, shards int) *config.Config {
 			History:    config.HistoryArchivalNamespaceDefaults{State: config.ArchivalDisabled},
 			Visibility: config.VisibilityArchivalNamespaceDefaults{State: config.ArchivalDisabled},
 		}},
+	}
+}
+
+// faultInjection asks fault before each access to what workflows need.
+func faultInjection(fault func() error) *config.FaultInjection {
+	if fault == nil {
+		return nil
+	}
+	return &config.FaultInjection{
+		Targets: config.FaultInjectionTargets{DataStores: map[config.DataStoreName]config.FaultInjectionDataStoreConfig{
+			config.ExecutionStoreName: {}, config.TaskStoreName: {}, config.ShardStoreName: {},
+		}},
+		Injector: func(config.FaultInjectionTarget) error { return fault() },
 	}
 }
 

@@ -68,6 +68,9 @@ type Options struct {
 	// LogLevel is the least level that is passed on to Logger. Defaults to slog.LevelWarn.
 	LogLevel slog.Leveler
 
+	// StoreFault is asked before each access to the main store; its error is returned instead of the access. For tests.
+	StoreFault func() error
+
 	// PruneVisibilityIndexes drops the indexes that the lists of the Web UI and SearchAttributes do
 	// not need; see pruneIndexes. Leave it off on databases that others query.
 	PruneVisibilityIndexes bool
@@ -260,7 +263,7 @@ func buildServer(o Options, dbs *databases, ports ports, settings *dynamicConfig
 		err = errors.Join(err, failure)
 	}()
 	return temporal.NewServer( //nolint:wrapcheck // startServices wraps it
-		temporal.WithConfig(serverConfig(dbs, ports, o.Shards)),
+		temporal.WithConfig(serverConfig(dbs, ports, o)),
 		temporal.ForServices(temporal.DefaultServices),
 		temporal.WithStaticHosts(ports.hosts()),
 		temporal.WithDynamicConfigClient(settings),
