@@ -114,6 +114,12 @@ FAULTS_FLAGS ?= -seeds 3 -budget 1h
 faults: bin/faults ## let installations fail in every way under load, and check that nothing is lost (docs/reliability.md)
 	exec bin/faults $(FAULTS_FLAGS)
 
+SOAK_TIME ?= 60m
+
+.PHONY: soak
+soak: bin/faults ## keep an installation under load for an hour, with a fault a minute, and check that nothing it uses grows
+	exec bin/faults -soak $(SOAK_TIME) -shapes split -results docs/reliability
+
 .PHONY: planted-bugs
 planted-bugs: bin/faults ## plant one bug after the other, and check that the faults find them: half an hour
 	exec bin/faults -planted all -results docs/reliability

@@ -96,3 +96,18 @@ func TestKindOf(t *testing.T) {
 		require.Empty(t, kind, id)
 	}
 }
+
+// A text is refused, or it is the id's only text.
+func FuzzParseID(f *testing.F) {
+	for _, seed := range []string{"", "evt_", webhook.NewEventID().String(), "evt_ZZZZZZZZZZZZZZZZZZZZZZZZZZ", "dlv_06f4q2m0hhf5dd6cs7m9k2q8xw", "evt_\xff"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if id, err := webhook.ParseEventID(text); err == nil {
+			require.Equal(t, text, id.String())
+		} else {
+			require.NotEmpty(t, err.Error())
+			require.True(t, id.IsZero())
+		}
+	})
+}

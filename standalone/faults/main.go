@@ -56,6 +56,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	source := flags.String("source", ".", "root of the source to build and test")
 	report := flags.String("report", "", "write the ledger of -results into this page, and run nothing")
 	planted := flags.String("planted", "", "run the planted bugs with these names instead (all: every one), and write -results")
+	soaking := flags.Duration("soak", 0, "keep the first of the shapes under load for so long, with a fault a minute, and check that nothing grows")
 	list := flags.Bool("list", false, "list the classes, and run nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -98,6 +99,9 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	o.commit = commitOf(ctx, *source)
+	if *soaking > 0 {
+		return o.soak(ctx, b, o.shapes[0], *soaking, stdout)
+	}
 	return o.run(ctx, b, stdout)
 }
 

@@ -68,3 +68,13 @@ func pausesAsked(l *ledger) [endpoints][]time.Time {
 	}
 	return all
 }
+
+// firstAttempts is how long after it was due each first attempt to an endpoint that nothing holds up was made.
+func firstAttempts(l *ledger, r *record) (all []time.Duration) {
+	for id, p := range l.promised {
+		if attempts := r.attempts[id]; len(attempts) > 0 && len(p.commands) == 0 && (p.endpoint == steady || p.endpoint == changing) {
+			all = append(all, attempts[0].started.Sub(r.deliveries[id].due))
+		}
+	}
+	return all
+}

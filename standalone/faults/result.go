@@ -32,6 +32,7 @@ type result struct {
 
 	findings []string
 	latest   latest
+	firsts   []time.Duration // how long after it was due each first attempt to a quick endpoint was made
 }
 
 func resultOf(r run, v *verdict, w window) result {

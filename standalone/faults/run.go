@@ -77,6 +77,7 @@ func (r run) do(ctx context.Context) (result, error) {
 	found := resultOf(r, check(l, stored, *w, r.mostAtATime()), *w)
 	found.latest = latestAttempt(l, stored, w.end)
 	found.Recovery = seconds(found.latest.late)
+	found.firsts = firstAttempts(l, stored)
 	found.Seconds = seconds(time.Since(begun))
 	return found, nil
 }
