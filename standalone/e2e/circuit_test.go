@@ -33,8 +33,7 @@ func tripped(t *testing.T) (b *bundle, r *receiver, ep endpoint, failed []delive
 	return b, r, ep, failed, putOff
 }
 
-// waitCircuit waits until an endpoint's circuit is in a state. With several processes the API asks the one that admits the requests, which
-// may take longer than the API waits.
+// waitCircuit waits until an endpoint's circuit is in a state.
 func (b *bundle) waitCircuit(ep endpoint, state string) {
 	b.t.Helper()
 	var health struct {
