@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -126,6 +127,14 @@ func balance(apis []*url.URL) *httptest.Server {
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 64},
 		ErrorLog:      log.New(io.Discard, "", 0), // a client may go away
 	})
+}
+
+// senders is how many processes of the instance send requests.
+func (in *instance) senders() int {
+	if in.fleet == nil {
+		return 1
+	}
+	return len(slices.DeleteFunc(slices.Clone(shapes[wantedShape()]), func(command string) bool { return command == "api" }))
 }
 
 func (f *fleet) stop() (err error) {
