@@ -137,6 +137,15 @@ func (in *instance) senders() int {
 	return len(slices.DeleteFunc(slices.Clone(shapes[wantedShape()]), func(command string) bool { return command == "api" }))
 }
 
+// waitReasons are why a delivery may wait for an endpoint whose slots are all taken. In a fleet the owner of its lane may not answer in time.
+func (in *instance) waitReasons() []string {
+	reasons := []string{"in_flight", "capacity"}
+	if in.fleet != nil {
+		reasons = append(reasons, "no_owner")
+	}
+	return reasons
+}
+
 func (f *fleet) stop() (err error) {
 	if f == nil {
 		return nil
