@@ -21,6 +21,7 @@ func tripped(t *testing.T) (b *bundle, r *receiver, ep endpoint, failed []delive
 		_, d := b.postOne("order.paid", `{}`)
 		failed = append(failed, b.waitState(d.ID, "retrying"))
 	}
+	b.waitOpened(ep)
 	_, putOff = b.postOne("order.paid", `{}`)
 	eventually(contextFor(t, patience), t, func() string {
 		if putOff = b.delivery(putOff.ID); text(putOff.Reason) == "circuit_open" {
@@ -31,6 +32,15 @@ func tripped(t *testing.T) (b *bundle, r *receiver, ep endpoint, failed []delive
 	require.Equal(t, "pending", putOff.State)
 	b.waitCircuit(ep, "open")
 	return b, r, ep, failed, putOff
+}
+
+// waitOpened waits, in a fleet, until the circuit is open of an endpoint whose failures are recorded. A worker waits for 100 ms at the longest
+// until the owner of the lane knows of a failure before it records it. A process that admits by itself knows first.
+func (b *bundle) waitOpened(ep endpoint) {
+	b.t.Helper()
+	if b.in.fleet != nil {
+		b.waitCircuit(ep, "open")
+	}
 }
 
 // waitCircuit waits until an endpoint's circuit is in a state.
