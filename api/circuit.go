@@ -8,10 +8,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// unansweredRetryAfter is the Retry-After while the process that admits the requests to an endpoint does not answer. Another takes over within
+// seconds.
+const unansweredRetryAfter = 5 * time.Second
+
 // Circuits are the endpoints' circuit breakers.
 type Circuits interface {
-	// Circuit returns an endpoint's circuit, aggregated over all sending processes.
-	Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Observation, error)
+	// Circuit returns an endpoint's circuit, aggregated over all sending processes. stale: the process that admits the requests did not
+	// answer, and the circuit is what it shared last.
+	Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (seen webhook.Observation, stale bool, err error)
 	// CloseCircuit makes an endpoint's open circuit half open and stores a retry command for the
 	// oldest waiting delivery, which becomes the probe. Without one the command is zero.
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
@@ -37,11 +42,16 @@ func (s *Server) closeCircuit(c call) error {
 	if _, err := s.config.Endpoints.Endpoint(ctx, c.tenant, id); err != nil {
 		return err
 	}
-	seen, err := s.config.Circuits.Circuit(ctx, c.tenant, id)
-	if err != nil {
+	seen, stale, err := s.config.Circuits.Circuit(ctx, c.tenant, id)
+	switch {
+	case err != nil:
 		return err
-	}
-	if seen.Circuit != webhook.CircuitOpen {
+	case seen.Circuit != webhook.CircuitOpen && stale:
+		return &webhook.Error{
+			Code: webhook.CodeUnavailable, RetryAfter: unansweredRetryAfter,
+			Message: "the worker that enforces the endpoint's limits did not answer in time",
+		}
+	case seen.Circuit != webhook.CircuitOpen:
 		return &stateError{command: "close-circuit", why: "the circuit is " + string(seen.Circuit)}
 	}
 	closed, err := s.config.Circuits.CloseCircuit(ctx, c.actor(), c.tenant, id)
@@ -66,7 +76,7 @@ func (s *Server) mayProbe(c call, id webhook.DeliveryID, cmd webhook.PendingComm
 	if !cmd.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
 		return nil
 	}
-	seen, err := s.config.Circuits.Circuit(ctx, c.tenant, d.EndpointID)
+	seen, _, err := s.config.Circuits.Circuit(ctx, c.tenant, d.EndpointID)
 	if err != nil {
 		return err
 	}

@@ -24,13 +24,17 @@ func TestCloseCircuit(t *testing.T) {
 		require.Equal(t, "close-circuit is not possible: the circuit is "+string(state), a.json["detail"])
 		require.NotContains(t, a.json, "state")
 	}
+	b.stale = true
+	a := b.ok(t, http.StatusServiceUnavailable, "admin", "POST", path, "")
+	require.Equal(t, "the worker that enforces the endpoint's limits did not answer in time", a.json["detail"])
+	require.Equal(t, "5", a.Header.Get("Retry-After"))
 	require.Empty(t, b.signals)
 
 	b.seen = []webhook.Observation{{Circuit: webhook.CircuitClosed}, {Circuit: webhook.CircuitOpen}} // two workers
 	b.refused(t, "admin", "POST", path, `{"x":1}`, "x", "is not a known field")
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, "")
 	b.ok(t, http.StatusNotFound, "foreign", "POST", path, "")
-	a := b.ok(t, http.StatusOK, "admin", "POST", path, "")
+	a = b.ok(t, http.StatusOK, "admin", "POST", path, "")
 	require.Equal(t, delivery, a.json["probe_delivery_id"])
 	require.Equal(t, "active", a.json["state"])
 	require.Equal(t, []webhook.PendingCommand{{ID: 8, Command: webhook.CommandRetry}}, b.signals, "its workflow is signalled")

@@ -19,8 +19,11 @@ type Situations interface {
 	TenantEndpoints(ctx context.Context, tenantID string) ([]webhook.Endpoint, error)
 	// DeletedEndpoints returns the endpoints that were deleted last, at most limit.
 	DeletedEndpoints(ctx context.Context, tenantID string, limit int) ([]webhook.DeletedEndpoint, error)
-	// Observed returns what the sending processes observe of endpoints, in one read.
-	Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error)
+	// Observed returns what the sending processes observe of endpoints, in one read. stale: the process that admits the requests was asked
+	// and did not answer.
+	Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (
+		observed map[webhook.EndpointID]webhook.Observation, stale bool, err error,
+	)
 	Backlog
 }
 
@@ -66,6 +69,7 @@ type explainer struct {
 	endpoints []webhook.Endpoint // of the tenant, in the order of their ids
 	deleted   []webhook.DeletedEndpoint
 	observed  map[webhook.EndpointID]webhook.Observation
+	stale     bool // see Situations.Observed
 	paused    []webhook.PausedRelease
 	removed   map[webhook.EventID]webhook.PayloadRemoval
 }
@@ -121,7 +125,7 @@ func (x *explainer) expect(deliveries []webhook.Delivery) {
 		x.paused, err = x.s.config.Situations.PausedReleases(x.c.Request().Context(), x.c.tenant)
 		x.noted("paused releases", err)
 	}
-	x.observed, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(open)))
+	x.observed, x.stale, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(open)))
 	x.noted("observations", err)
 }
 
@@ -130,7 +134,7 @@ func (x *explainer) situation(d webhook.Delivery) explain.Situation {
 	s := explain.Situation{
 		Now: x.now, Delivery: d, Endpoint: x.endpoint(d.EndpointID), Kept: x.s.config.DeadLettersKept,
 		EngineAway: x.s.config.Engine.TemporalDownSince(), SentAt: x.s.config.Engine.SentAt(&d),
-		WorkflowsKept: x.s.config.WorkflowsKept(), Removed: x.removed[d.EventID],
+		WorkflowsKept: x.s.config.WorkflowsKept(), Removed: x.removed[d.EventID], Stale: x.stale,
 	}
 	s.EndpointDeleted = x.known && s.Endpoint == nil
 	if observed, known := x.observed[d.EndpointID]; known {

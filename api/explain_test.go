@@ -90,6 +90,8 @@ func TestExplanationOfOneDelivery(t *testing.T) {
 		return a.json["explanation"].(map[string]any)["cause"]
 	}
 	require.Equal(t, "212 of the endpoint's deliveries come before it.", cause())
+	b.stale = true
+	require.Contains(t, cause(), "The worker that enforces the endpoint's limits did not answer in time")
 	d.Reason = ""
 	require.Equal(t, "The TLS handshake failed. The error was: the certificate is for another host.", cause())
 }

@@ -20,6 +20,7 @@ type EndpointHealth interface {
 type healthView struct {
 	EndpointID    webhook.EndpointID    `json:"endpoint_id"`
 	Summary       string                `json:"summary"`
+	Stale         bool                  `json:"stale"`
 	State         webhook.EndpointState `json:"state"`
 	StateReason   *string               `json:"state_reason"`
 	Circuit       circuitView           `json:"circuit"`
@@ -55,7 +56,7 @@ type circuitView struct {
 func showHealth(h webhook.Health, now time.Time) healthView {
 	seen, b, explained := &h.Observed, &h.Backlog, explain.Endpoint(&h, now)
 	view := healthView{
-		EndpointID: h.Endpoint.ID, Summary: explained.Summary, State: h.Endpoint.State, StateReason: nullable(h.Endpoint.StateReason),
+		EndpointID: h.Endpoint.ID, Summary: explained.Summary, Stale: h.Stale, State: h.Endpoint.State, StateReason: nullable(h.Endpoint.StateReason),
 		Circuit:     circuitView{seen.Circuit, timestamp(seen.Since), timestamp(seen.NextProbe), nullable(seen.Why)},
 		NextProbeAt: timestamp(seen.NextProbe), RatePerSecond: rounded(h.Rate()), LatencyMS: milliseconds(seen.Latency),
 		SuccessStreak: seen.SuccessStreak, FailureStreak: seen.FailureStreak, InFlight: seen.InFlight,

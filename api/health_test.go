@@ -15,7 +15,7 @@ func (m *memory) Health(_ context.Context, tenant string, id webhook.EndpointID)
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
 	return webhook.Health{
-		Endpoint: *e, Observed: webhook.Aggregate(m.seen), Known: len(m.seen) > 0, Backlog: m.backlog, LastFailure: m.lastFailure,
+		Endpoint: *e, Observed: webhook.Aggregate(m.seen), Known: len(m.seen) > 0, Stale: m.stale, Backlog: m.backlog, LastFailure: m.lastFailure,
 	}, err
 }
 
@@ -25,7 +25,7 @@ func TestEndpointHealth(t *testing.T) {
 	id := b.endpoint(t)
 	path := "/v1/tenants/acme/endpoints/" + id + "/health"
 	nothing := map[string]any{
-		"endpoint_id": id, "summary": "Active; no failure on record; nothing waits.", "state": "active", "state_reason": nil,
+		"endpoint_id": id, "summary": "Active; no failure on record; nothing waits.", "stale": false, "state": "active", "state_reason": nil,
 		"circuit":       map[string]any{"state": "closed", "since": nil, "next_probe_at": nil, "why": nil},
 		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "timeout": "15s", "latency_ms": nil, "success_rate": nil,
 		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
@@ -33,6 +33,9 @@ func TestEndpointHealth(t *testing.T) {
 		"explanation": map[string]any{"code": "endpoint_idle", "cause": nil, "next": nil, "remedy": nil, "workflow": nil, "until": nil},
 	}
 	require.Equal(t, nothing, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
+	b.stale = true
+	require.Equal(t, true, b.ok(t, http.StatusOK, "admin", "GET", path, "").json["stale"])
+	b.stale = false
 
 	now := testNow()
 	b.seen = []webhook.Observation{{
@@ -45,7 +48,7 @@ func TestEndpointHealth(t *testing.T) {
 		Retrying: 2, Deferred: 210, Scheduled: 3, Held: 10_000, MoreHeld: true, NextAt: now.Add(time.Second), Oldest: now.Add(-8 * time.Minute),
 	}
 	require.Equal(t, map[string]any{
-		"endpoint_id": id, "state": "active", "state_reason": nil,
+		"endpoint_id": id, "stale": false, "state": "active", "state_reason": nil,
 		"summary": "Circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 2 in flight; " +
 			"212 waiting (210 for admission, 2 for a retry); 3 scheduled; more than 10000 held, being released oldest first; the oldest since 09:22 UTC.",
 		"circuit": map[string]any{

@@ -30,7 +30,7 @@ func (m *memory) DeletedEndpoints(context.Context, string, int) ([]webhook.Delet
 	return m.deleted, m.unexplained
 }
 
-func (m *memory) Observed(_ context.Context, _ string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error) {
+func (m *memory) Observed(_ context.Context, _ string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, bool, error) {
 	defer m.lock()()
 	m.observations++
 	observed := map[webhook.EndpointID]webhook.Observation{}
@@ -39,7 +39,7 @@ func (m *memory) Observed(_ context.Context, _ string, ids []webhook.EndpointID)
 			observed[id] = webhook.Aggregate(m.seen)
 		}
 	}
-	return observed, m.unexplained
+	return observed, m.stale, m.unexplained
 }
 
 func (m *memory) Ahead(context.Context, webhook.Delivery) (n int, more bool, err error) {

@@ -30,6 +30,7 @@ type memory struct {
 	attempts   map[webhook.DeliveryID][]webhook.Attempt
 	replays    []webhook.Replay
 	seen       []webhook.Observation // of every endpoint
+	stale      bool                  // the owner of every endpoint does not answer
 	statistics []webhook.StatisticsPoint
 	counted    []webhook.StatisticsQuery // the queries for statistics
 	backlog    webhook.Backlog
@@ -295,9 +296,9 @@ func (m *memory) ResumeEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 	return *e, r, err
 }
 
-func (m *memory) Circuit(context.Context, string, webhook.EndpointID) (webhook.Observation, error) {
+func (m *memory) Circuit(context.Context, string, webhook.EndpointID) (webhook.Observation, bool, error) {
 	defer m.lock()()
-	return webhook.Aggregate(m.seen), m.broken
+	return webhook.Aggregate(m.seen), m.stale, m.broken
 }
 
 func (m *memory) CloseCircuit(_ context.Context, by webhook.Actor, tenant string, id webhook.EndpointID) (webhook.ClosedCircuit, error) {

@@ -42,7 +42,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	}
 	require.Equal(t, []webhook.CircuitState{"open", "open"}, circuits())
 	require.Eventually(t, func() bool {
-		seen, err := alone.health.Circuit(t.Context(), "acme", parse(t, id))
+		seen, _, err := alone.health.Circuit(t.Context(), "acme", parse(t, id))
 		require.NoError(t, err)
 		return seen.Circuit == webhook.CircuitOpen
 	}, 20*time.Second, 5*time.Millisecond, "the API has to know first")

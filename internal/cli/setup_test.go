@@ -183,9 +183,10 @@ func (b *bundle) answered(id string, number, status int, state webhook.State, bo
 	require.NoError(b, err)
 	known, err := b.store.Deliveries.Delivery(b.Context(), "acme", delivery)
 	require.NoError(b, err)
+	const latency = 41 * time.Millisecond
 	now := b.store.Now().UTC().Truncate(time.Microsecond)
 	outcome := retry.Outcome{Decision: retry.Delivered, Reason: retry.ReasonDelivered, Status: status}
-	tried := &webhook.Attempt{Number: number, Run: known.Run, StartedAt: now, Latency: 41 * time.Millisecond, ResponseBody: []byte(body)}
+	tried := &webhook.Attempt{Number: number, Run: known.Run, StartedAt: now.Add(-latency), Latency: latency, ResponseBody: []byte(body)}
 	step := webhook.Step{Ref: known.Ref, Attempt: tried, WorkflowID: known.WorkflowID, Progress: webhook.Progress{
 		Run: known.Run, Seq: number, State: state, Attempts: number, RunAttempts: number, GiveUpAt: known.GiveUpAt,
 	}}

@@ -38,12 +38,15 @@ func Condition(h *webhook.Health, now time.Time) Explanation {
 	return e
 }
 
-// conditionNow is condition with the clauses of its summary: it and the requests in flight.
+// conditionNow is condition with the clauses of its summary: it, the requests in flight, and whether that may be out of date.
 func (h health) conditionNow() (e Explanation, clauses []string) {
 	e = h.condition()
 	clauses = []string{e.Summary}
 	if h.Observed.InFlight > 0 {
 		clauses = append(clauses, strconv.Itoa(h.Observed.InFlight)+" in flight")
+	}
+	if h.Stale && h.Endpoint.State == webhook.EndpointActive {
+		clauses = append(clauses, "the worker that enforces its limits did not answer in time, so details may be missing or up to 30 s old")
 	}
 	return e, clauses
 }

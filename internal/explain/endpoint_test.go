@@ -53,6 +53,14 @@ func TestHealthSummary(t *testing.T) {
 			"active: 66.3 % of the attempts of the last 15 min delivered; nothing waits",
 		},
 		"nothing known": {webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil)}, "active; no failure on record; nothing waits"},
+		"the owner does not answer": {
+			webhook.Health{Endpoint: active, Observed: halfOpen, Stale: true},
+			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503; a probe is under way; 1 in flight; " +
+				"the worker that enforces its limits did not answer in time, so details may be missing or up to 30 s old; nothing waits",
+		},
+		"paused, and the owner does not answer": {
+			webhook.Health{Endpoint: paused, Observed: well, Stale: true}, "paused by hand: nothing is sent; nothing waits",
+		},
 		"idle since long": {
 			webhook.Health{Endpoint: active, Observed: webhook.Observation{Circuit: webhook.CircuitClosed, Latency: time.Millisecond}},
 			"active; no failure on record; nothing waits",

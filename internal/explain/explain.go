@@ -109,6 +109,7 @@ type Situation struct {
 	Endpoint        *webhook.Endpoint // nil: not known, or deleted
 	EndpointDeleted bool
 	Observed        *webhook.Observation // of the endpoint, by the sending processes; nil: not known
+	Stale           bool                 // the process that admits the requests did not answer: Observed is what it shared last
 
 	// SentAt is when the attempt under way began, if this process makes it; zero if not known.
 	SentAt time.Time

@@ -136,6 +136,14 @@ func deliveryCases() []deliveryCase {
 			"Attempt 1 is under way and has no answer yet.", "The receiver has not answered yet.",
 		},
 		{
+			"sent by another process, which does not answer", func(s *Situation) {
+				pending(s)
+				s.Delivery.ClaimedUntil, s.Stale = noon().Add(8*time.Second), true
+			}, InProgress,
+			"Attempt 1 is under way and has no answer yet; it times out after 15 s.",
+			"The receiver at shop.example has not answered yet. The worker that enforces the endpoint's limits did not answer in time",
+		},
+		{
 			"503", last("http_503"), RetryResponse,
 			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 follows at 12:05:10 UTC, in 62 s; up to 16 attempts, until 26 Nov 12:00 UTC.",
 			"The receiver at shop.example answered 503 (Service Unavailable).",
@@ -222,6 +230,13 @@ func deliveryCases() []deliveryCase {
 			"host", deferred(webhook.ReasonHost), WaitsHost,
 			"Waits because the receiver at shop.example is at the limit of requests at a time that all endpoints of its host share; " +
 				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"rate, and the owner does not answer", deferred(webhook.ReasonRate, func(s *Situation) { s.Ahead, s.Stale = &Ahead{N: 1}, true }), WaitsRate,
+			"Waits for admission at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+				"tried until 26 Nov 12:00 UTC.",
+			"1 of the endpoint's deliveries come before it. " +
+				"The worker that enforces the endpoint's limits did not answer in time, so details may be missing or up to 30 s old.",
 		},
 		{
 			"rate", deferred(webhook.ReasonRate), WaitsRate,

@@ -155,6 +155,7 @@ func (s *Situation) inProgress() Explanation {
 	if s.Observed != nil && s.Endpoint != nil && s.Observed.InFlight > 0 {
 		e.Cause += " " + sentence(s.slots())
 	}
+	e.Cause = joined(e.Cause, s.unanswered())
 	return e
 }
 
@@ -292,8 +293,16 @@ func (s *Situation) deferred() Explanation {
 		e.Remedy = "If the receiver can take more, raise the endpoint's rate_limit_per_second."
 	}
 	e.Summary = sentence(why, s.follows(), s.until("tried until "))
-	e.Cause = joined(e.Cause, s.ahead())
+	e.Cause = joined(joined(e.Cause, s.ahead()), s.unanswered())
 	return e
+}
+
+// unanswered says that the process that knows most about the wait did not answer.
+func (s *Situation) unanswered() string {
+	if !s.Stale {
+		return ""
+	}
+	return "The worker that enforces the endpoint's limits did not answer in time, so details may be missing or up to 30 s old."
 }
 
 // ahead says how many deliveries come first, and how long they take at the present rate.
@@ -361,7 +370,7 @@ func (s *Situation) held() Explanation {
 			sentence("held because more deliveries wait for the endpoint than it takes in the next 5 min", "released oldest first"+giveUp)
 		e.Next = sentence("it is released when those before it are sent" + giveUp)
 		e.Remedy = "If the receiver can take more, raise max_in_flight or rate_limit_per_second."
-		e.Cause = joined("The endpoint gets more events than it takes.", e.Cause)
+		e.Cause = joined(joined("The endpoint gets more events than it takes.", e.Cause), s.unanswered())
 	case s.Endpoint != nil:
 		e.Code, e.Summary = Releasing,
 			sentence("the endpoint is active again and this delivery is being released", "held deliveries go oldest first"+s.until(", tried until "))

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -14,11 +15,15 @@ const (
 	ownerPatience = time.Second
 	// ownerDeferral is for how long a delivery is deferred if there is none, and ownerSpread is added at random.
 	ownerDeferral, ownerSpread = 1200 * time.Millisecond, time.Second
-	// healthPatience is how long Health waits for the owner.
-	healthPatience = 100 * time.Millisecond
+	// healthPatience is how long Health waits for an owner, and silentPatience for one that has not answered lately. An owner answers within
+	// milliseconds, unless its machine is busy or it has stopped.
+	healthPatience, silentPatience = time.Second, 100 * time.Millisecond
 	// forecastTime is for how long the forecast of an owner is used.
 	forecastTime = 5 * time.Second
 )
+
+// errNoOwner says that no process admits the requests to an endpoint now.
+var errNoOwner = errors.New("no process owns the endpoint's lane now")
 
 // forecast is what the owner said of an endpoint last.
 type forecast struct {
@@ -113,20 +118,36 @@ func (f *Fleet) Releasable(id webhook.EndpointID) int {
 	return 0
 }
 
-// Health is what the owner of an endpoint's lane observes of the endpoint. False: this process is the owner, or the owner does not
-// answer soon.
-func (f *Fleet) Health(ctx context.Context, id webhook.EndpointID) (webhook.Observation, bool) {
+// Health is what the owner of an endpoint's lane observes of the endpoint, if that is another process. An error means that there is no
+// owner now, or that it did not answer in time.
+func (f *Fleet) Health(ctx context.Context, id webhook.EndpointID) (observed webhook.Observation, elsewhere bool, err error) {
 	p, own := f.owner(id)
-	if own || p == nil {
-		return webhook.Observation{}, false
+	switch {
+	case own, p == nil && f.Processes() == 0: // or each process counts for itself
+		return observed, false, nil
+	case p == nil:
+		return observed, true, errNoOwner
 	}
-	ctx, cancel := context.WithTimeout(ctx, healthPatience)
+	observed, err = p.askHealth(ctx, id)
+	return observed, true, err
+}
+
+// askHealth is Health for a process that owns the endpoint's lane.
+func (p *peer) askHealth(ctx context.Context, id webhook.EndpointID) (observed webhook.Observation, err error) {
+	patience := silentPatience
+	if p.hasAnswered() {
+		patience = healthPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	reply := &HealthReply{}
-	if err := p.call(ctx, methodHealth, &HealthArgs{id}, reply); err != nil || reply.NotOwner { // reply may still be written to after an error
-		return webhook.Observation{}, false
+	if err := p.call(ctx, methodHealth, &HealthArgs{id}, reply); err != nil { // reply may still be written to
+		return observed, err
 	}
-	return reply.Observed, true
+	if reply.NotOwner {
+		return observed, errNoOwner
+	}
+	return reply.Observed, nil
 }
 
 // ask asks the owner of an endpoint's lane, without waiting for a reservation if try is set. False: there is no owner that answers, or it

@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"context"
 	"net"
+	"net/rpc"
 	"testing"
 	"time"
 
@@ -189,7 +191,9 @@ func TestCircuitsMove(t *testing.T) {
 		require.NotNil(t, p)
 		p.Done(admission.Result{Latency: time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
 	}
-	before, _ := b.Health(t.Context(), r.Endpoint)
+	before, elsewhere, err := b.Health(t.Context(), r.Endpoint)
+	require.NoError(t, err)
+	require.True(t, elsewhere)
 	require.Equal(t, webhook.CircuitOpen, before.Circuit)
 	require.Nil(t, b.Acquire(t.Context(), r).Permit)
 	a.Leave(t.Context())
@@ -202,6 +206,39 @@ func TestCircuitsMove(t *testing.T) {
 	require.WithinDuration(t, before.Since, after.Since, 100*time.Millisecond)
 	require.Equal(t, webhook.ReasonCircuitOpen, b.Acquire(t.Context(), r).Reason)
 	require.Equal(t, webhook.ReasonCircuitOpen, a.Acquire(t.Context(), r).Reason)
+}
+
+// An owner that does not answer is waited for, but for less long once that is known.
+func TestHealthOfASilentOwner(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	api, endpoint := s.joinAPI(t, a, b), endpointOf(t, s, a)
+	_, elsewhere, err := api.Health(t.Context(), endpoint)
+	require.NoError(t, err)
+	require.True(t, elsewhere)
+	_, elsewhere, err = a.Health(t.Context(), endpoint)
+	require.NoError(t, err)
+	require.False(t, elsewhere, "it is the owner")
+
+	here, there := net.Pipe() // nothing reads
+	t.Cleanup(func() { _ = there.Close() })
+	p, _ := api.owner(endpoint)
+	for answers, patience := range map[bool]time.Duration{true: healthPatience, false: silentPatience} {
+		silent := &peer{fleet: api, process: p.process, client: rpc.NewClient(here), answers: answers}
+		t.Cleanup(silent.close)
+		began := time.Now()
+		_, err = silent.askHealth(t.Context(), endpoint)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.GreaterOrEqual(t, time.Since(began), patience)
+		require.Less(t, time.Since(began), patience+healthPatience/2)
+	}
+
+	_, elsewhere, err = (&Fleet{}).Health(t.Context(), endpoint)
+	require.NoError(t, err)
+	require.False(t, elsewhere, "each process counts for itself")
+	_, elsewhere, err = (&Fleet{peers: map[string]*peer{"a": p}}).Health(t.Context(), endpoint)
+	require.ErrorIs(t, err, errNoOwner)
+	require.True(t, elsewhere)
 }
 
 // What is listed twice, or has ended meanwhile, is counted once, or not at all.

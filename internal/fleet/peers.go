@@ -100,6 +100,13 @@ func answered(err error) bool {
 	return is
 }
 
+// hasAnswered reports whether the process has answered on the connection that there is.
+func (p *peer) hasAnswered() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answers
+}
+
 // connected returns a connection, and makes one if there is none.
 func (p *peer) connected(ctx context.Context) (*rpc.Client, error) {
 	if client, err := p.connection(); client != nil || err != nil {

@@ -100,11 +100,12 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 		h, err := v.Health(t.Context(), "acme", b.endpoint.ID)
 		require.NoError(t, err)
 		require.Equal(t, 10, h.Observed.Failed, "each process counts once")
-		circuit, err := v.Circuit(t.Context(), "acme", b.endpoint.ID)
+		circuit, stale, err := v.Circuit(t.Context(), "acme", b.endpoint.ID)
 		require.NoError(t, err)
+		require.False(t, stale)
 		require.Equal(t, webhook.CircuitOpen, circuit.Circuit)
 		unknown := webhook.NewEndpointID()
-		observed, err := v.Observed(t.Context(), "acme", []webhook.EndpointID{b.endpoint.ID, unknown})
+		observed, _, err := v.Observed(t.Context(), "acme", []webhook.EndpointID{b.endpoint.ID, unknown})
 		require.NoError(t, err)
 		require.Equal(t, map[webhook.EndpointID]webhook.Observation{b.endpoint.ID: h.Observed}, observed)
 	}
@@ -115,6 +116,50 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 	require.Equal(t, webhook.CircuitOpen, other.circuit(b.endpoint.ID))
 	require.NoError(t, other.sharing.closeCircuits(t.Context(), other.admission.OpenCircuits()))
 	require.Equal(t, webhook.CircuitHalfOpen, other.circuit(b.endpoint.ID))
+}
+
+// owner is another process that admits the requests to an endpoint.
+type owner struct {
+	observed webhook.Observation
+	err      error
+}
+
+func (o owner) Health(context.Context, webhook.EndpointID) (webhook.Observation, bool, error) {
+	return o.observed, true, o.err
+}
+
+// What the owner says replaces what is shared. If it does not answer, that is stale.
+func TestViewAsksTheOwner(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	shared, newer := webhook.Observation{Circuit: webhook.CircuitOpen, Failed: 5}, webhook.Observation{Circuit: webhook.CircuitHalfOpen, Failed: 6}
+	require.NoError(t, b.own.EndpointHealth.WriteObservations(t.Context(), "owner", map[webhook.EndpointID]webhook.Observation{b.endpoint.ID: shared}))
+	for _, c := range []struct {
+		owner owner
+		want  webhook.Observation
+		stale bool
+	}{
+		{owner{observed: newer}, newer, false},
+		{owner{err: context.DeadlineExceeded}, shared, true},
+	} {
+		v := NewView(b.own.EndpointHealth, nil, c.owner, "")
+		h, err := v.Health(t.Context(), "acme", b.endpoint.ID)
+		require.NoError(t, err)
+		require.Equal(t, c.want, h.Observed)
+		require.Equal(t, c.stale, h.Stale)
+		circuit, stale, err := v.Circuit(t.Context(), "acme", b.endpoint.ID)
+		require.NoError(t, err)
+		require.Equal(t, c.want, circuit)
+		require.Equal(t, c.stale, stale)
+		observed, stale, err := v.Observed(t.Context(), "acme", []webhook.EndpointID{b.endpoint.ID})
+		require.NoError(t, err)
+		require.Equal(t, map[webhook.EndpointID]webhook.Observation{b.endpoint.ID: c.want}, observed)
+		require.Equal(t, c.stale, stale)
+		observed, stale, err = v.Observed(t.Context(), "acme", []webhook.EndpointID{b.endpoint.ID, b.ops.ID})
+		require.NoError(t, err)
+		require.Equal(t, map[webhook.EndpointID]webhook.Observation{b.endpoint.ID: shared}, observed, "no owner is asked for a list")
+		require.False(t, stale)
+	}
 }
 
 // A process that has just started knows the attempts of the last 15 minutes from the statistics; what the processes remember

@@ -18,8 +18,8 @@ type Healths interface {
 
 // Owners asks the process that admits the requests to an endpoint: *fleet.Fleet.
 type Owners interface {
-	// Health is what the process observes. False: it is this process, or it does not answer soon.
-	Health(ctx context.Context, id webhook.EndpointID) (webhook.Observation, bool)
+	// Health is what the process observes, if that is another one. An error means that it did not answer in time.
+	Health(ctx context.Context, id webhook.EndpointID) (observed webhook.Observation, elsewhere bool, err error)
 }
 
 // View shows the health of endpoints as all processes see it: what the admission of this process knows, if there is one,
@@ -47,7 +47,7 @@ func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointI
 	if err != nil {
 		return webhook.Health{}, err
 	}
-	seen = v.newest(ctx, id, seen)
+	seen, h.Stale = v.newest(ctx, id, seen)
 	h.Observed, h.Known = webhook.Aggregate(seen), len(seen) > 0
 	h.Observed.Recall(&h.History)
 	if v.admission != nil && h.Endpoint.AutoTimeout {
@@ -56,44 +56,50 @@ func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointI
 	return h, nil
 }
 
-// Observed is what the sending processes observe of endpoints. Those of which nothing is known are left out.
-func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error) {
+// Observed is what the sending processes observe of endpoints. Those of which nothing is known are left out. The process that admits the
+// requests is asked for a single endpoint only; stale: it did not answer.
+func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (
+	observed map[webhook.EndpointID]webhook.Observation, stale bool, err error,
+) {
 	seen, err := v.store.ObservationsOf(ctx, tenantID, ids, v.process)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	observed := make(map[webhook.EndpointID]webhook.Observation, len(ids))
-	newest := v.withOwn
-	if len(ids) == 1 {
-		newest = func(id webhook.EndpointID, seen []webhook.Observation) []webhook.Observation {
-			return v.newest(ctx, id, seen)
-		}
-	}
+	observed = make(map[webhook.EndpointID]webhook.Observation, len(ids))
 	for _, id := range ids {
-		if all := newest(id, seen[id]); len(all) > 0 {
+		all := seen[id]
+		if len(ids) == 1 {
+			all, stale = v.newest(ctx, id, all)
+		} else {
+			all = v.withOwn(id, all)
+		}
+		if len(all) > 0 {
 			observed[id] = webhook.Aggregate(all)
 		}
 	}
-	return observed, nil
+	return observed, stale, nil
 }
 
-// Circuit is the circuit of an endpoint.
-func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Observation, error) {
-	seen, err := v.store.Observations(ctx, tenantID, id, v.process)
+// Circuit is the circuit of an endpoint; stale: the process that admits the requests did not answer.
+func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (seen webhook.Observation, stale bool, err error) {
+	all, err := v.store.Observations(ctx, tenantID, id, v.process)
 	if err != nil {
-		return webhook.Observation{}, err
+		return seen, false, err
 	}
-	return webhook.Aggregate(v.newest(ctx, id, seen)), nil
+	all, stale = v.newest(ctx, id, all)
+	return webhook.Aggregate(all), stale, nil
 }
 
-// newest is what the process that admits the requests to an endpoint says now, or what is known without it.
-func (v *View) newest(ctx context.Context, id webhook.EndpointID, seen []webhook.Observation) []webhook.Observation {
+// newest is what the process that admits the requests to an endpoint says now or, if it does not answer, what is known without it.
+func (v *View) newest(ctx context.Context, id webhook.EndpointID, seen []webhook.Observation) (all []webhook.Observation, stale bool) {
 	if v.owners != nil {
-		if observed, ok := v.owners.Health(ctx, id); ok {
-			return []webhook.Observation{observed}
+		observed, elsewhere, err := v.owners.Health(ctx, id)
+		if elsewhere && err == nil {
+			return []webhook.Observation{observed}, false
 		}
+		stale = err != nil
 	}
-	return v.withOwn(id, seen)
+	return v.withOwn(id, seen), stale
 }
 
 // withOwn adds what the admission of this process sees.

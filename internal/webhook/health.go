@@ -195,6 +195,7 @@ type Health struct {
 	Endpoint Endpoint
 	Observed Observation
 	Known    bool // a process has an observation; else Observed is zero
+	Stale    bool // the process that admits the requests did not answer: Observed is what it shared last, if anything
 	Backlog  Backlog
 	// History counts the attempts of the last HistorySpan, as all processes have stored them.
 	History Counts

@@ -17,6 +17,10 @@ import (
 // yet (100): the others are held.
 const manyBehind = 150
 
+// reservedWithin is for a delivery with a reservation, which may be 5 min away if the receiver has hung for longer than 15 s before it
+// answers: so it does on a machine without a free core. It is not moved when the receiver answers.
+const reservedWithin = 6 * time.Minute
+
 // busy is an endpoint with two slots and a timeout that is long enough to hang for a test.
 func busy(kind string, further fieldsOf) fieldsOf {
 	fields := fieldsOf{"event_types": []string{kind}, "max_in_flight": 2, "timeout": "30s"}
@@ -90,7 +94,7 @@ func (b *bundle) waitHeldInStore(endpointID string, n int) []delivery {
 }
 
 // requireEachOnce waits until the deliveries are delivered, and checks that each took one
-// attempt and reached the receiver once, over no more connections than there are slots.
+// attempt and reached the receiver once, over no more connections than there are slots. Each process has connections of its own.
 func (b *bundle) requireEachOnce(ctx context.Context, r *receiver, all []delivery, places int) {
 	b.t.Helper()
 	for _, d := range all {
@@ -105,7 +109,7 @@ func (b *bundle) requireEachOnce(ctx context.Context, r *receiver, all []deliver
 		require.Equal(b.t, 1, times[d.EventID], "event %s", d.EventID)
 	}
 	require.Len(b.t, times, len(all))
-	require.LessOrEqual(b.t, len(connections), places)
+	require.LessOrEqual(b.t, len(connections), places*b.in.senders())
 }
 
 // Deliveries that wait for a receiver that hangs use no permit and no attempt: each has a reservation or is held, and its reason says so.
@@ -131,7 +135,7 @@ func TestBacklogOfAHangingReceiver(t *testing.T) {
 		waiting++
 		switch d.State {
 		case "pending":
-			require.Contains(t, []string{"in_flight", "capacity"}, *d.Reason)
+			require.Contains(t, b.in.waitReasons(), *d.Reason)
 			require.NotNil(t, d.NextAttemptAt)
 		case "held":
 			require.Equal(t, "backlog", *d.Reason)
@@ -144,7 +148,7 @@ func TestBacklogOfAHangingReceiver(t *testing.T) {
 	require.Equal(t, 2, hanging.Count(), "two places, two requests")
 
 	hanging.Release()
-	b.requireEachOnce(contextFor(t, longRecovery), hanging, backlog, 2)
+	b.requireEachOnce(contextFor(t, reservedWithin), hanging, backlog, 2)
 }
 
 // A backlog is rows: it is there again after kill -9 and comes to its end.
@@ -204,7 +208,7 @@ func TestCommandsToHeldDeliveries(t *testing.T) {
 	require.Equal(t, 2, r.Count(), "a retry by hand waits for a place, too")
 
 	r.Release()
-	require.Equal(t, 1, b.waitStateIn(contextFor(t, longRecovery), tried.ID, "delivered").Attempts)
+	require.Equal(t, 1, b.waitStateIn(contextFor(t, reservedWithin), tried.ID, "delivered").Attempts)
 	require.Empty(t, r.of(cancelled.EventID))
 	require.Empty(t, r.of(moved.EventID))
 }
@@ -226,6 +230,12 @@ func TestHeldUntilGivenUp(t *testing.T) {
 		"more deliveries waited for it than it took")
 
 	r.Release()
+	eventually(contextFor(t, longRecovery), t, func() string { // the replay would wait behind the reservations of those that have not ended
+		if open := b.listDeliveries(url.Values{"endpoint_id": {ep.ID}, "state": {"pending", "retrying", "held"}}); len(open) > 0 {
+			return fmt.Sprintf("%d have not ended", len(open))
+		}
+		return ""
+	})
 	b.ask(http.StatusOK, http.MethodPatch, "/endpoints/"+ep.ID, fieldsOf{"retry_policy": quickly()}, nil) // for the next run to have time
 	b.command(http.StatusAccepted, d.ID, "replay", nil)
 	require.Equal(t, 1, b.waitState(d.ID, "delivered").Attempts)

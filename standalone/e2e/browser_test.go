@@ -207,7 +207,12 @@ func evaluate[T any](w *window, expression string) T {
 // does; else it has to change by itself.
 func (w *window) await(said string, reload bool) {
 	w.t.Helper()
-	eventually(contextFor(w.t, patience), w.t, func() string {
+	w.awaitIn(contextFor(w.t, patience), said, reload)
+}
+
+func (w *window) awaitIn(ctx context.Context, said string, reload bool) {
+	w.t.Helper()
+	eventually(ctx, w.t, func() string {
 		if strings.Contains(w.text(), said) {
 			return ""
 		}

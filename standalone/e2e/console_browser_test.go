@@ -111,7 +111,7 @@ func replayAllThatMatch(t *testing.T, b *bundle, w *window, scripts bool) {
 	require.Equal(t, "a.one", evaluate[string](w, `document.getElementById("f-event_type").value`))
 	w.pressButton("Start the replay")
 	require.Contains(t, w.path(), "/replays/rpl_")
-	w.await("completed", !scripts)
+	w.awaitIn(contextFor(t, longRecovery), "completed", !scripts)
 	b.waitState(first.ID, "delivered")
 	b.waitState(second.ID, "delivered")
 	require.Equal(t, "dead_lettered", b.delivery(other.ID).State)

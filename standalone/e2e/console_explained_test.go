@@ -25,7 +25,8 @@ type stuck struct {
 func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 	b.t.Helper()
 	all := map[string]stuck{}
-	unavailable, gone := receivertest.Step{Status: http.StatusServiceUnavailable}, ""
+	unavailable := receivertest.Step{Status: http.StatusServiceUnavailable}
+	var gone, tripping endpoint
 	for name, c := range map[string]struct {
 		step   receivertest.Step
 		fields fieldsOf
@@ -54,7 +55,9 @@ func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 		case "well":
 			further = []string{"deliver_at", `"` + at(time.Now().Add(48*time.Hour)) + `"`}
 		case "gone":
-			gone = ep.ID
+			gone = ep
+		case "tripping":
+			tripping = ep
 		case "paused":
 			b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+ep.ID+"/pause", nil, nil)
 		}
@@ -66,7 +69,7 @@ func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 		var ep struct {
 			State string `json:"state"`
 		}
-		b.ask(http.StatusOK, http.MethodGet, "/endpoints/"+gone, nil, &ep)
+		b.ask(http.StatusOK, http.MethodGet, "/endpoints/"+gone.ID, nil, &ep)
 		if ep.State != "disabled" {
 			return "the endpoint that answered 410 is " + ep.State
 		}
@@ -75,6 +78,7 @@ func (b *bundle) stuckDeliveries(r, busy *receiver) map[string]stuck {
 	_, disabled := b.postOne("a.gone", `{}`)
 	all["disabled"] = stuck{disabled, "held_disabled"}
 	b.waitState(all["tripping"].ID, "retrying")
+	b.waitOpened(tripping)
 	_, open := b.postOne("a.tripping", `{}`)
 	all["open"] = stuck{open, "waits_circuit"}
 

@@ -2,8 +2,10 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +27,36 @@ const oddPayload = `{"b" : 1.10, "a":"\u00e4\/ä😀",  "n":[1e2, -0.0 ,null], "
 // what takes longer was not delivered in the ordinary way.
 const atOnceIs = 10 * time.Second
 
+// requireAtOnce requires that what began at a time took less than atOnceIs. While Temporal does not answer, as on a machine without a free core,
+// the relay does it later; then the instance has logged that.
+func (b *bundle) requireAtOnce(began time.Time, took time.Duration, message string) {
+	b.t.Helper()
+	if took >= atOnceIs && b.in.temporalWasAway(began, began.Add(took)) {
+		b.t.Logf("it took %s, because Temporal was away", took)
+		return
+	}
+	require.Less(b.t, took, atOnceIs, message)
+}
+
+// temporalWasAway reports whether a process has logged between two times that Temporal was away, or is back.
+func (in *instance) temporalWasAway(from, to time.Time) bool {
+	text, err := os.ReadFile(in.logPath)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		var entry struct {
+			Time time.Time `json:"time"`
+			Msg  string    `json:"msg"`
+		}
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Time.After(from) && entry.Time.Before(to) &&
+			(strings.HasPrefix(entry.Msg, "Temporal does not answer, or cannot write") || entry.Msg == "Temporal can be written to again") {
+			return true
+		}
+	}
+	return false
+}
+
 func TestDelivered(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
@@ -37,7 +69,7 @@ func TestDelivered(t *testing.T) {
 	d = b.waitState(d.ID, "delivered")
 	require.Equal(t, 1, r.Count())
 	request := r.Requests()[0]
-	require.Less(t, request.ReceivedAt.Sub(began), atOnceIs, "by its own start, not by the relay")
+	b.requireAtOnce(began, request.ReceivedAt.Sub(began), "by its own start, not by the relay")
 	require.Equal(t, http.MethodPost, request.Method)
 	require.Equal(t, oddPayload, string(request.Body), "byte for byte")
 	sent, err := strconv.ParseInt(request.Header.Get("webhook-timestamp"), 10, 64)
@@ -192,7 +224,7 @@ func TestDeliverAt(t *testing.T) {
 	require.Equal(t, 1, r.Count())
 	arrived := r.Requests()[0].ReceivedAt
 	require.Greater(t, arrived, due.Add(-100*time.Millisecond), "not before its time")
-	require.Less(t, arrived, due.Add(atOnceIs), "and not long after it")
+	b.requireAtOnce(due, arrived.Sub(due), "and not long after it")
 }
 
 func TestDeliverAtIsTakenForwardByRetry(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -126,6 +127,23 @@ func balance(apis []*url.URL) *httptest.Server {
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 64},
 		ErrorLog:      log.New(io.Discard, "", 0), // a client may go away
 	})
+}
+
+// senders is how many processes of the instance send requests.
+func (in *instance) senders() int {
+	if in.fleet == nil {
+		return 1
+	}
+	return len(slices.DeleteFunc(slices.Clone(shapes[wantedShape()]), func(command string) bool { return command == "api" }))
+}
+
+// waitReasons are why a delivery may wait for an endpoint whose slots are all taken. In a fleet the owner of its lane may not answer in time.
+func (in *instance) waitReasons() []string {
+	reasons := []string{"in_flight", "capacity"}
+	if in.fleet != nil {
+		reasons = append(reasons, "no_owner")
+	}
+	return reasons
 }
 
 func (f *fleet) stop() (err error) {
