@@ -159,7 +159,8 @@ func goroutines(ctx context.Context, admin string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask for metrics: %w", err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	client := http.Client{Timeout: callTimeout}
+	answer, err := client.Do(request)
 	if err != nil {
 		return 0, fmt.Errorf("ask for metrics: %w", err)
 	}
