@@ -74,10 +74,13 @@ func waiting(t *testing.T) (*bundle, *receiver, delivery) {
 	b, r := setup(t), newReceiver(t)
 	r.Script("/hook", receivertest.Step{Status: 500})
 	b.endpoint(r, "/hook", fieldsOf{"retry_policy": patiently()})
-	soon := time.Now().Add(300 * time.Millisecond) // so that no other test's delivery shares its workflow
-	_, d := b.postOne("order.paid", `{}`, "deliver_at", strconv.Quote(soon.UTC().Format(time.RFC3339Nano)))
-	d = b.waitState(d.ID, "retrying")
+	// A delivery that is scheduled when its workflow is started shares it with none of other tests.
+	_, d := b.postOne("order.paid", `{}`, "deliver_at", strconv.Quote(at(time.Now().Add(time.Hour))))
+	d = b.waitScheduled(d.ID)
 	b.holds(d)
+	b.command(http.StatusAccepted, d.ID, "retry", nil)
+	d = b.waitState(d.ID, "retrying")
+	require.Equal(t, workflowID(d), d.WorkflowID)
 	return b, r, d
 }
 
