@@ -62,8 +62,8 @@ type Options struct {
 	DataDir string
 
 	// Process is the name under which this process claims attempts. A process takes over the
-	// claims of an earlier one with the same name at once, so two must never run at a time.
-	// Defaults to a random name.
+	// claims of an earlier one with the same name at once, and what that was about to start. So a
+	// process with a name must have its database to itself. Defaults to a random name.
 	Process string
 
 	// Clock is this process's clock, which may be off in tests. Defaults to time.Now.
@@ -110,6 +110,7 @@ type App struct {
 	keyService atomic.Pointer[string]
 	retention  atomic.Int64 // of Temporal's namespace, in ns; 0 while it is not known
 	overAll    bool         // this process may read the deliveries of all tenants: see takeRoles
+	alone      bool         // no other process uses the database: see Options.Process
 
 	server                   *api.Server // nil without the API
 	api, admin               *http.Server
@@ -136,7 +137,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := CheckDatabase(o.Config.DatabaseURL); err != nil {
 		return nil, err
 	}
-	if o.Process == "" {
+	alone := o.Process != ""
+	if !alone {
 		o.Process = rand.Text()
 	}
 	keys, err := loadVault(o.Config.KEKs)
@@ -151,7 +153,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := guard.LearnOwnAddrs(); err != nil {
 		return nil, fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
 	}
-	a := &App{guard: guard, roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, started: make(chan struct{})}
+	a := &App{
+		guard: guard, roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, alone: alone,
+		started: make(chan struct{}),
+	}
 	a.stopTime, a.keyServiceEvery, a.newWorker = StopTime, keyServiceEvery, a.newSDKWorker
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
 	a.startTracer(ctx)
@@ -218,6 +223,11 @@ func (a *App) Start(ctx context.Context) (err error) {
 	}
 	if err := a.checkKeys(ctx); err != nil {
 		return err
+	}
+	if a.alone {
+		if err := a.store.Outbox.MakeDue(ctx); err != nil {
+			return fmt.Errorf("PostgreSQL cannot be used: %w", err)
+		}
 	}
 	if err := a.makeFleet(ctx); err != nil {
 		return err

@@ -206,6 +206,28 @@ func TestAPIWithoutTemporal(t *testing.T) {
 	require.NotContains(t, answer["text"], "test")
 }
 
+// A process that has the database to itself starts at once what the one before was about to start.
+func TestAProcessAloneTakesTheOutbox(t *testing.T) {
+	t.Parallel()
+	o := options(t, postgrestest.New(t))
+	before := start(t, o)
+	id := endpoint(t, before, "https://example.com/hook")
+	status, answer := call(t, "POST", "http://"+before.APIAddr()+"/v1/tenants/acme/events", `{"type":"order.paid","payload":{}}`)
+	require.Equal(t, http.StatusAccepted, status, answer)
+	waits := func(a *App) (waits bool) {
+		t.Helper()
+		require.NoError(t, a.store.Pool().QueryRow(t.Context(), `select relay_at > now() from outbox where endpoint_id = $1`, parse(t, id)).Scan(&waits))
+		return waits
+	}
+	require.True(t, waits(before))
+	before.Stop()
+	other := start(t, o)
+	require.True(t, waits(other), "another process may be starting it")
+	other.Stop()
+	o.Process = "standalone"
+	require.False(t, waits(start(t, o)))
+}
+
 // The settings of the API's surroundings reach it: proxies that are trusted, the Web UI's
 // addresses, and the counts of what it refuses.
 func TestSettingsReachTheAPI(t *testing.T) {

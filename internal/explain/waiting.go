@@ -11,7 +11,7 @@ import (
 
 const (
 	// startsWithin is how long the first attempt of a delivery normally takes to begin at the most. The
-	// outbox is read again after 15 s.
+	// outbox is read again after 8 s.
 	startsWithin = 30 * time.Second
 	checkWorker  = "Check that a worker runs and reaches Temporal: /readyz of its admin listener says so."
 )

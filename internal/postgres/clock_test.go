@@ -82,7 +82,7 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 			require.Empty(t, forgotten)
 			wrong.AskReplay(t, made, webhook.ReplayCommand{Action: webhook.ReplayPause})
 			require.Equal(t, []bool{true}, storetest.Query[bool](t, b.Stores,
-				`select relay_at - clock_timestamp() between interval '10 seconds' and interval '15 seconds' from replays`))
+				`select relay_at - clock_timestamp() between interval '3 seconds' and interval '8 seconds' from replays`))
 		})
 	}
 }

@@ -84,10 +84,10 @@ func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
 
 // TakeStarts takes up to limit deliveries whose outbox row is due: their start was not made, or was
 // lost. It returns them again, to any process, after RelayAfter, and each time after twice as long, up
-// to 8 min: where no worker runs at all, starting them again does not help.
+// to 8.5 min: where no worker runs at all, starting them again does not help.
 func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error) {
 	starts, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read the outbox", scanStart, `
-		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
+		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 6)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
 			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed,
@@ -106,6 +106,16 @@ func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, er
 	}
 	starts = slices.DeleteFunc(starts, func(start webhook.Start) bool { return slices.Contains(gone, start.DeliveryID) })
 	return starts, s.findRecorded(ctx, starts, ids)
+}
+
+// MakeDue makes the outbox rows due that the relay would take within RelayAfter. For a process that has the database to itself: the process
+// that was to start their deliveries has ended.
+func (s *Outbox) MakeDue(ctx context.Context) error {
+	return s.core.AsWorker().WithConn(ctx, "make the outbox due", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `update outbox set relay_at = now() where relay_at > now() and relay_at <= now() + $1::bigint * interval '1 millisecond'`,
+			RelayAfter.Milliseconds())
+		return err
+	})
 }
 
 // ReturnStarts undoes TakeStarts for deliveries that could not be started, because Temporal was not
@@ -240,6 +250,6 @@ func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	return n, time.Now().Add(-*oldest), nil // as old by this process's clock as it is by the database's
 }
 
-// RelayAfter is how long after its commit the relay starts a delivery: longer than the life of a fresh
-// token, a start's timeout and a workflow task's timeout together.
-const RelayAfter = 15 * time.Second
+// RelayAfter is how long after its commit the relay starts a delivery: longer than the life of a fresh token and the second until a
+// slow request has its claim. If its own process starts it as late as that, it has two workflows, and one of them gets the claim.
+const RelayAfter = 8 * time.Second

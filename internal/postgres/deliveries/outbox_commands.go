@@ -10,9 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// maxSignalDoublings bounds by how often a pause between two signals of a command doubles: from 15 s
-// to 32 min. Each is an event of the workflow's history.
-const maxSignalDoublings = 7
+// maxSignalDoublings bounds by how often a pause between two signals of a command doubles: from 8 s
+// to 34 min. Each is an event of the workflow's history.
+const maxSignalDoublings = 8
 
 // TakeCommands takes up to limit commands to signal again, because no step has answered them for
 // RelayAfter. It returns them again after RelayAfter, and each time after twice as long.

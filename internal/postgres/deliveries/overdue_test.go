@@ -119,7 +119,7 @@ func TestRelayIsPatient(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	b.AcceptOne(t)
-	for _, want := range []time.Duration{15, 30, 60, 120, 240, 480, 480} {
+	for _, want := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 512} {
 		_, err := b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 		require.NoError(t, err)
 		starts, err := b.TakeStarts(t.Context(), 10)
