@@ -56,8 +56,9 @@ type ReplayStatus struct {
 }
 
 const (
-	// countEvery is how often first outcomes are looked for.
+	// countEvery is how often first outcomes are looked for, and countLast how soon after the last batch: a small replay is over then.
 	countEvery = 5 * time.Second
+	countLast  = 1500 * time.Millisecond
 	// behindPause is how long a replay pauses while deliveries wait for their start.
 	behindPause = 5 * time.Second
 )
@@ -358,6 +359,9 @@ func (r *replay) sync(status webhook.ReplayStatus, now time.Time) {
 	}
 	if r.in.CountAt.IsZero() && !status.CheckAt.IsZero() {
 		r.in.CountAt = now.Add(countEvery)
+	}
+	if last := now.Add(countLast); status.Exhausted && !r.st.Exhausted && last.Before(r.in.CountAt) {
+		r.in.CountAt = last
 	}
 	r.st, r.known = status, true
 }

@@ -38,9 +38,9 @@ func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now t
 }
 
 const (
-	// A release is checked after 2 s, then after half its age each time. Longer pauses end on whole
+	// A release is checked after 1 s, then after half its age each time. Longer pauses end on whole
 	// minutes, so that many are checked together.
-	firstCheck   = 2 * time.Second
+	firstCheck   = time.Second
 	longestCheck = replaySilence / 2
 )
 
