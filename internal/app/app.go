@@ -25,6 +25,7 @@ import (
 	"github.com/everpost/everpost/internal/codec"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/fleet"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
@@ -66,7 +67,7 @@ type Options struct {
 	// process with a name must have its database to itself. Defaults to a random name.
 	Process string
 
-	// Clock is this process's clock, which may be off in tests. Defaults to time.Now.
+	// Clock is this process's clock, which may be wrong in tests. Defaults to time.Now.
 	Clock func() time.Time
 
 	// Register registers workflows and activities. Defaults to worker.Register; tests pass
@@ -136,6 +137,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	if err := CheckDatabase(o.Config.DatabaseURL); err != nil {
 		return nil, err
+	}
+	if o.Clock == nil {
+		o.Clock = failpoint.Clock()
 	}
 	alone := o.Process != ""
 	if !alone {

@@ -1,11 +1,12 @@
 //go:build failpoint
 
-// Package failpoint names moments at which the fault harness kills the process.
+// Package failpoint names moments at which the fault harness kills the process, and gives the process a wrong clock.
 package failpoint
 
 import (
 	"os"
 	"syscall"
+	"time"
 )
 
 // Hit kills the process, as kill -9 does, if the file that EVERPOST_FAILPOINT names contains the point's name. The
@@ -18,4 +19,13 @@ func Hit(name string) {
 	}
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 	select {} // until the signal arrives
+}
+
+// Clock returns the process's clock. It is wrong by the duration in EVERPOST_FAILPOINT_CLOCK.
+func Clock() func() time.Time {
+	by, err := time.ParseDuration(os.Getenv("EVERPOST_FAILPOINT_CLOCK"))
+	if err != nil {
+		return time.Now
+	}
+	return func() time.Time { return time.Now().Add(by) }
 }

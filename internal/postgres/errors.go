@@ -26,6 +26,7 @@ const QueryCanceled = "57014"
 // It is the only place that maps SQLSTATEs to codes for callers.
 //
 //	no connection, too many, shutting down, read-only, timeout  → CodeUnavailable
+//	disk full, I/O error, internal error of PostgreSQL          → CodeUnavailable
 //	deadlock, serialisation failure (retry)                     → CodeUnavailable
 //	unique, foreign key, exclusion violated                     → CodeConflict
 //	text that PostgreSQL cannot hold (NUL, bad UTF-8)           → CodeInvalid
@@ -68,7 +69,7 @@ func translateState(op, state string, err error) error {
 			return unavailable(op, err) // also a rejected password: it may be being rotated
 		}
 		switch state[:min(2, len(state))] {
-		case "08", "53", "58": // connection, resources (too many connections, disk full), system
+		case "08", "53", "58", "XX": // connection, resources (too many connections, disk full), system, internal
 			return unavailable(op, err)
 		}
 	}

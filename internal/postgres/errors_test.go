@@ -41,6 +41,7 @@ func TestTranslate(t *testing.T) {
 		"deadlock":             {state("40P01"), webhook.CodeUnavailable},
 		"serialisation":        {state("40001"), webhook.CodeUnavailable},
 		"io":                   {state("58030"), webhook.CodeUnavailable},
+		"file too large":       {state("XX000"), webhook.CodeUnavailable},
 		"unique":               {state("23505"), webhook.CodeConflict},
 		"foreign key":          {state("23503"), webhook.CodeConflict},
 		"check":                {state("23514"), webhook.CodeInternal},

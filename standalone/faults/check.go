@@ -37,7 +37,7 @@ const (
 	inTheSocket = time.Second                    // what a dead process has written reaches the receiver a moment later
 	lateAnswer  = requestTimeout + 2*time.Second // a request lives that long, with its write
 	earliness   = 50 * time.Millisecond          // by which clocks may differ when delays are compared
-	inTime      = 500 * time.Millisecond         // in which a command that was acknowledged reaches an attempt
+	inTime      = time.Second                    // in which a command that was acknowledged reaches an attempt
 )
 
 // during reports whether a moment is within the fault, or so near that it may be the cause.

@@ -81,6 +81,11 @@ func classes() []class {
 		{"stop-all", every, never, stopAll},
 		{"in-turn", every, underWay, inTurn},
 
+		{"clock-everpost", alone, never, wrongClock("everpost")},
+		{"clock-api", apart, never, wrongClock("api-1")},
+		{"clock-worker", apart, never, wrongClock("worker-1")},
+		{"clock-serve", []string{"serve"}, never, wrongClock("serve-1")},
+
 		{"files-everpost", alone, never, noFiles("everpost")},
 		{"files-api", apart, never, noFiles("api-1")},
 		{"files-worker", apart, never, noFiles("worker-1")},
@@ -100,6 +105,7 @@ func classes() []class {
 		{"postgres-lock-outbox", every, never, lockTable("outbox")},
 		{"postgres-read-only", every, never, readOnly},
 		{"postgres-disk-full", every, never, fillDisk},
+		{"postgres-disk-slow", every, never, slowDisk},
 		{powerCut, several, underWay, cutPower},
 
 		{"receivers-hang", every, never, holdReceivers},

@@ -181,6 +181,19 @@ func lockTable(name string) injection {
 	}
 }
 
+// slowDisk lets each commit wait 100 ms for the disk.
+func slowDisk(ctx context.Context, s *scene) error {
+	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
+		err := execute(ctx, conn, "alter system set commit_delay = 100000", "alter system set commit_siblings = 0", "select pg_reload_conf()")
+		if err != nil {
+			return err
+		}
+		waited := s.wait(ctx)
+		return errors.Join(waited, execute(context.WithoutCancel(ctx), conn,
+			"alter system reset commit_delay", "alter system reset commit_siblings", "select pg_reload_conf()"))
+	})
+}
+
 // readOnly makes every transaction read-only, as on a server that has become a standby.
 func readOnly(ctx context.Context, s *scene) error {
 	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
