@@ -229,7 +229,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.alone {
-		if err := a.store.Outbox.MakeDue(ctx); err != nil {
+		if err := a.store.Outbox.MakeRecentDue(ctx); err != nil {
 			return fmt.Errorf("PostgreSQL cannot be used: %w", err)
 		}
 	}
@@ -256,7 +256,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		a.startSender()
 		a.starter.Start(nil)
 	}
-	a.push(phaseStarter, func(context.Context) { a.starter.Stop() })
+	a.push(phaseStarter, func(context.Context) { a.starter.Stop() }) //nolint:contextcheck // has a deadline of its own, within this one
 	if a.options.API {
 		a.startAPI() //nolint:contextcheck // see above
 	}

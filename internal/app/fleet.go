@@ -42,7 +42,7 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 			return observedBy(a.store.Now, a.admission.Health(id))
 		},
 		OnHeld:      func(id webhook.EndpointID) { a.starter.NoteHeld(id) },
-		OnForwarded: func(event webhook.Accepted) []webhook.DeliveryID { return a.starter.Forwarded(event) },
+		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { return a.starter.Forwarded(event) },
 		Logger:      a.log,
 	})
 	if err != nil {

@@ -71,9 +71,10 @@ type Config struct {
 	Health func(webhook.EndpointID) webhook.Observation
 	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait. May be nil.
 	OnHeld func(webhook.EndpointID)
-	// OnForwarded starts deliveries that another process has forwarded, and returns those that it does not start. Nil if this process
+	// OnForwarded starts deliveries that another process has forwarded, and returns those that it does not start, and
+	// whether it will start none any more, because it stops. Nil if this process
 	// owns no lanes.
-	OnForwarded func(webhook.Accepted) (refused []webhook.DeliveryID)
+	OnForwarded func(webhook.Accepted) (refused []webhook.DeliveryID, stops bool)
 	Logger      *slog.Logger
 }
 
@@ -86,7 +87,7 @@ type Fleet struct {
 	listener    net.Listener
 	health      func(webhook.EndpointID) webhook.Observation
 	onHeld      func(webhook.EndpointID)
-	onForwarded func(webhook.Accepted) []webhook.DeliveryID
+	onForwarded func(webhook.Accepted) ([]webhook.DeliveryID, bool)
 	log         *slog.Logger
 
 	life     context.Context //nolint:containedctx // of all goroutines; ended by Stop

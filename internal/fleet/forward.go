@@ -20,8 +20,11 @@ const (
 // ForwardArgs are deliveries that the calling process has stored, for the owner of their endpoints' lanes.
 type ForwardArgs struct{ Events []webhook.Accepted }
 
-// ForwardReply lists the deliveries that the called process does not start.
-type ForwardReply struct{ Refused []webhook.DeliveryID }
+// ForwardReply lists the deliveries that the called process does not start. If it stops, it starts none any more.
+type ForwardReply struct {
+	Refused []webhook.DeliveryID
+	Stops   bool
+}
 
 // waitingForward is an event that waits to be forwarded to a process.
 type waitingForward struct {
@@ -46,11 +49,12 @@ func (f *Fleet) Forward(event webhook.Accepted, done func(webhook.Start, webhook
 	}
 }
 
-// forward queues an event, unless the process is slow. The process must have answered before: a connection that it refuses looks like one
+// forward queues an event, unless the process is slow or stops. The process must have answered before: a connection that it refuses looks like one
 // that it accepts.
 func (p *peer) forward(waiting waitingForward) {
 	p.mu.Lock()
-	room := p.answers && p.forwardBytes+len(waiting.event.Payload) <= maxForwardingBytes && (!p.forwarding || time.Since(p.sentAt) < forwardPatience)
+	room := p.answers && !p.stops && p.forwardBytes+len(waiting.event.Payload) <= maxForwardingBytes &&
+		(!p.forwarding || time.Since(p.sentAt) < forwardPatience)
 	start := room && !p.forwarding
 	if start {
 		p.forwarding, p.sentAt = true, time.Now()
@@ -99,10 +103,15 @@ func (p *peer) send(client *rpc.Client, batch []waitingForward) (result webhook.
 	case call.Error != nil:
 		p.drop(client)
 		if p.fleet.life.Err() == nil {
-			p.fleet.log.WarnContext(p.fleet.life, "a process did not answer; what was forwarded to it is started within 16 s, if it has not done so",
+			p.fleet.log.WarnContext(p.fleet.life, "a process did not answer; what was forwarded to it is started within 10 s, if it has not done so",
 				"process", p.process.ID, "address", p.process.Address, "events", len(batch), "error", call.Error)
 		}
 		return webhook.ForwardUnanswered, nil
+	}
+	if reply.Stops {
+		p.mu.Lock()
+		p.stops = true
+		p.mu.Unlock()
 	}
 	refused = map[webhook.DeliveryID]bool{}
 	for _, id := range reply.Refused {
@@ -153,7 +162,8 @@ func (s *apiService) Forward(args *ForwardArgs, reply *ForwardReply) error {
 			}
 		}
 		event.Deliveries = own
-		reply.Refused = append(reply.Refused, f.onForwarded(event)...)
+		refused, stops := f.onForwarded(event)
+		reply.Refused, reply.Stops = append(reply.Refused, refused...), reply.Stops || stops
 	}
 	return nil
 }

@@ -221,6 +221,29 @@ func TestForwardsThatAreRefused(t *testing.T) {
 	refusedAtOnce("this process stops")
 }
 
+// What a process that stops has refused once is not forwarded to it again: its connection may be closed before it answers.
+func TestForwardToAProcessThatStops(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	api := s.joinAPI(t, a, b)
+	messages := 0
+	s.setForwarded(func(_ string, event webhook.Accepted) (refused []webhook.DeliveryID) {
+		messages++
+		for _, start := range event.Deliveries {
+			refused = append(refused, start.DeliveryID)
+		}
+		return refused
+	})
+	endpoint := endpointOf(t, s, a)
+	for i, stops := range []bool{false, true, true} {
+		s.stops.Store(stops)
+		event, out := eventTo(endpoint), newOutcomes()
+		api.Forward(event, out.done(t))
+		require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{event.Deliveries[0].DeliveryID: webhook.ForwardRefused}, out.wait(t, 1))
+		require.Equal(t, min(i+1, 2), messages)
+	}
+}
+
 // hangForwarded makes the first message hang: begun says that it has arrived, goOn answers it.
 func (s *table) hangForwarded() (begun, goOn chan struct{}) {
 	begun, goOn = make(chan struct{}), make(chan struct{})

@@ -52,6 +52,7 @@ type peer struct {
 	failedAt time.Time
 	failure  error
 	closed   bool
+	stops    bool // it starts nothing that is forwarded to it any more
 
 	forwards     []waitingForward // wait to be forwarded
 	forwardBytes int              // of their payloads

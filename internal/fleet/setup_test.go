@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type table struct {
 	seenLate  bool            // every process was seen too lately to be evicted
 
 	forwarded func(to string, event webhook.Accepted) (refused []webhook.DeliveryID)
+	stops     atomic.Bool // all processes stop
 }
 
 const tableLease = 8 * time.Second
@@ -158,7 +160,8 @@ func (s *table) joinAt(t *testing.T, id string, listener net.Listener) *Fleet {
 	controller := admission.New(admission.Config{})
 	f, err := New(Config{
 		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),
-		OnForwarded: func(event webhook.Accepted) []webhook.DeliveryID { return s.forward(id, event) }, Logger: slog.New(slog.DiscardHandler),
+		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { return s.forward(id, event), s.stops.Load() },
+		Logger:      slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	require.NoError(t, f.Start(t.Context()))

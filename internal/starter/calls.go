@@ -11,6 +11,8 @@ const (
 	startTimeout = 5 * time.Second
 	// readTimeout bounds one access to PostgreSQL.
 	readTimeout = 10 * time.Second
+	// leaveTimeout bounds the access to PostgreSQL of a process that stops.
+	leaveTimeout = time.Second
 	// maxAsync bounds the asynchronous calls under way.
 	maxAsync = 16
 )

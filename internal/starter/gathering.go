@@ -213,7 +213,10 @@ var _ activities.EagerStart = (*eagerStart)(nil)
 
 // NotSent queues the delivery as one that was not tried.
 func (e *eagerStart) NotSent() {
-	if !e.starter.temporalDown.Load() && !e.starter.stopping() {
+	switch {
+	case e.starter.stopping():
+		e.starter.leave(e.start)
+	case !e.starter.temporalDown.Load():
 		e.starter.enqueue(&e.start)
 	}
 }
@@ -238,5 +241,9 @@ func (e *eagerStart) StartDelivered() {
 func (e *eagerStart) StartOwn(recorded bool) (starts bool) {
 	own := e.start
 	own.OwnWorkflow, own.Recorded, own.ReceivedAt = true, recorded, time.Now()
-	return !e.starter.temporalDown.Load() && !e.starter.stopping() && e.starter.enqueue(&own)
+	if e.starter.stopping() {
+		e.starter.leave(own)
+		return false
+	}
+	return !e.starter.temporalDown.Load() && e.starter.enqueue(&own)
 }

@@ -21,6 +21,8 @@ type Outbox interface {
 	Starts
 	// TakeCommands takes commands that no step has answered for a while.
 	TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error)
+	// MakeDue lets TakeStarts return deliveries at once.
+	MakeDue(ctx context.Context, ids []webhook.DeliveryID) error
 }
 
 // Starts are the deliveries whose workflows are still to be started.

@@ -1,6 +1,7 @@
 package starter
 
 import (
+	"context"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -22,16 +23,35 @@ func (s *Starter) runStartLoop() {
 }
 
 // startBeforeStop starts the workflows of deliveries whose eager requests were sent. Everything else
-// stays in the outbox.
+// is left to another process.
 func (s *Starter) startBeforeStop() {
-	var sent []webhook.Start
+	var sent, left []webhook.Start
 	for start, ok := s.queue.Next(); ok; start, ok = s.queue.Next() {
 		if start.OwnWorkflow {
 			sent = append(sent, start)
+		} else {
+			left = append(left, start)
 		}
 	}
+	s.leave(left...)
 	s.start(sent)
 	s.startGathered(true)
+}
+
+// leave lets another process, or the next life of this one, start deliveries at once that this process has not tried to start.
+func (s *Starter) leave(starts ...webhook.Start) {
+	if len(starts) == 0 || s.outbox == nil {
+		return
+	}
+	ids := make([]webhook.DeliveryID, len(starts))
+	for i := range starts {
+		ids[i] = starts[i].DeliveryID
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), leaveTimeout)
+	defer cancel()
+	if err := s.outbox.MakeDue(ctx, ids); err != nil {
+		s.log.WarnContext(ctx, "deliveries that this process has not started are started by another one a few seconds later", "count", len(ids), "error", err)
+	}
 }
 
 // startBatch starts a batch and releases its permits.

@@ -96,8 +96,8 @@ func (s *Starter) forward(event webhook.Accepted) {
 }
 
 // Forwarded accepts deliveries that another process has committed and forwarded. It returns those that this process does not start:
-// their tenants' queues are full, Temporal is not available, or this process stops.
-func (s *Starter) Forwarded(event webhook.Accepted) (refused []webhook.DeliveryID) {
+// their tenants' queues are full, Temporal is not available, or this process stops, which it says as well.
+func (s *Starter) Forwarded(event webhook.Accepted) (refused []webhook.DeliveryID, stops bool) {
 	for i := range event.Deliveries {
 		start := &event.Deliveries[i]
 		if s.temporalDown.Load() || s.stopping() || !s.permits.TryAcquire(start.TenantID) {
@@ -108,7 +108,7 @@ func (s *Starter) Forwarded(event webhook.Accepted) (refused []webhook.DeliveryI
 		s.accept(&event, start)
 		s.permits.Release(start.TenantID, 1)
 	}
-	return refused
+	return refused, s.stopping()
 }
 
 // enqueue queues a delivery for its start. It returns false if the queue is full; then the relay

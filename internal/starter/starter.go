@@ -210,7 +210,7 @@ func (s *Starter) Start(requests Requests) {
 	}
 }
 
-// Stop ends the work within about 2 s. What is not started by then stays in the outbox.
+// Stop ends the work within about 2 s. What is not started by then is left to another process, by the outbox.
 func (s *Starter) Stop() {
 	s.mu.Lock()
 	close(s.stopped)
@@ -219,6 +219,7 @@ func (s *Starter) Stop() {
 	s.workers.Wait()
 	cancel.Stop()
 	s.end()
+	s.leaveUnhealthy()
 }
 
 // stopping reports whether Stop was called.

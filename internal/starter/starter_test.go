@@ -34,6 +34,7 @@ type outbox struct {
 	placed map[webhook.DeliveryID]string
 	fails  error // of AssignWorkflow
 	ended  []webhook.DeliveryID
+	due    []webhook.DeliveryID
 }
 
 // requests is the worker of this process.
@@ -87,6 +88,13 @@ func (o *outbox) TakeCommands(context.Context, int) ([]webhook.CommandedDelivery
 
 func (o *outbox) ReturnStarts(_ context.Context, starts []webhook.Start) error {
 	o.starts = append(starts, o.starts...)
+	return nil
+}
+
+func (o *outbox) MakeDue(_ context.Context, ids []webhook.DeliveryID) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.due = append(o.due, ids...)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package starter
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,13 +41,43 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	})
 }
 
-// Deliveries to unhealthy endpoints stay in the outbox, except those whose start is under way.
+// What a process that stops has not tried to start is due for another one at once: what is queued, and what an eager request was not sent
+// for, or has not delivered, after Stop.
+func TestStopLeavesTheRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, f, record, send := eager(t, Config{})
+		all := accepted(3)
+		starts := send(all)
+		queued := accepted(2)
+		for i := range queued.Deliveries {
+			require.True(t, d.enqueue(&queued.Deliveries[i]))
+		}
+		require.True(t, starts[0].StartOwn(true))
+		d.workers.Go(func() {
+			<-d.stopped
+			d.startBeforeStop()
+		})
+		d.Stop()
+		require.Equal(t, refsOf(all.Deliveries[:1]), begunBy(t, f), "it was sent")
+		require.False(t, starts[1].StartOwn(true))
+		starts[2].NotSent()
+		left := slices.Concat(queued.Deliveries, all.Deliveries[1:])
+		require.Len(t, record.due, len(left))
+		for i := range left {
+			require.Equal(t, left[i].DeliveryID, record.due[i])
+		}
+	})
+}
+
+// Deliveries to unhealthy endpoints are left to another process, except those whose start is under way.
 func TestStopLeavesUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
 		a := accepted(6)
-		d := setup(t, Config{Client: c, MaxPerWorkflow: 2, Admission: unhealthyEndpoints(a.Deliveries...)})
+		record := &outbox{}
+		d := setup(t, Config{Client: c, Outbox: record, MaxPerWorkflow: 2, Admission: unhealthyEndpoints(a.Deliveries...)})
 		d.Accepted(a)
 		require.Empty(t, d.nextBatch())
 		open := f.shut()
@@ -57,7 +88,7 @@ func TestStopLeavesUnhealthy(t *testing.T) {
 		open()
 		synctest.Wait()
 		require.Equal(t, d.maxPerWorkflow, countBegun(t, f))
-		require.Equal(t, 4, d.Waiting())
+		require.Equal(t, idsOf(a.Deliveries[2:]), record.due)
 	})
 }
 

@@ -65,3 +65,12 @@ func (s *Starter) nextUnhealthy() (batch []webhook.Start) {
 	}
 	return batch
 }
+
+// leaveUnhealthy leaves what was collected and not started to another process.
+func (s *Starter) leaveUnhealthy() {
+	var left []webhook.Start
+	for start, ok := s.unhealthy.Next(); ok; start, ok = s.unhealthy.Next() {
+		left = append(left, start)
+	}
+	s.leave(left...)
+}

@@ -208,7 +208,8 @@ func TestUnhealthyStayInTheOutbox(t *testing.T) {
 				for i := range a.Deliveries {
 					a.Deliveries[i].ReceivedAt = time.Now().Add(-test.age)
 				}
-				d := setup(t, Config{Admission: unhealthyEndpoints(a.Deliveries...)})
+				record := &outbox{}
+				d := setup(t, Config{Outbox: record, Admission: unhealthyEndpoints(a.Deliveries...)})
 				d.workers.Go(d.runStartLoop)
 				d.workers.Go(d.startUnhealthy)
 				d.Accepted(a)
@@ -220,7 +221,7 @@ func TestUnhealthyStayInTheOutbox(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, test.waiting, d.Waiting())
 				d.Stop()
-				require.Equal(t, test.waiting, d.Waiting(), "nothing is started at the end")
+				require.Len(t, record.due, test.waiting, "they are left to another process: nothing is started at the end")
 				require.Zero(t, d.permits.Tenants())
 			})
 		})

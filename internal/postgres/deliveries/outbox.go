@@ -108,9 +108,23 @@ func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, er
 	return starts, s.findRecorded(ctx, starts, ids)
 }
 
-// MakeDue makes the outbox rows due that the relay would take within RelayAfter. For a process that has the database to itself: the process
-// that was to start their deliveries has ended.
-func (s *Outbox) MakeDue(ctx context.Context) error {
+// MakeDue makes the outbox rows of deliveries due. For a process that stops, and has not tried to start them.
+func (s *Outbox) MakeDue(ctx context.Context, ids []webhook.DeliveryID) error {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	return s.core.AsWorker().WithConn(ctx, "make rows of the outbox due", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `
+			update outbox set relay_at = now() where delivery_id in (
+				select delivery_id from outbox where delivery_id = any($1) and relay_at > now() order by delivery_id for update)`, raw)
+		return err
+	})
+}
+
+// MakeRecentDue makes the outbox rows due that the relay would take within RelayAfter. For a process that has the database to itself: the
+// process that was to start their deliveries has ended.
+func (s *Outbox) MakeRecentDue(ctx context.Context) error {
 	return s.core.AsWorker().WithConn(ctx, "make the outbox due", func(ctx context.Context, conn postgres.Querier) error {
 		_, err := conn.Exec(ctx, `update outbox set relay_at = now() where relay_at > now() and relay_at <= now() + $1::bigint * interval '1 millisecond'`,
 			RelayAfter.Milliseconds())

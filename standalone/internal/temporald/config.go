@@ -114,6 +114,9 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.TransferProcessorMaxPollRPS.Key(): 8,
 		// Timers are looked for this far apart: they fire late by up to as much.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 100 * time.Millisecond,
+		// A worker that stops has its polls ended first, so that no task is given to it that it no longer takes: such a task would wait
+		// for its timeout, 10 s.
+		dynamicconfig.EnableCancelWorkerPollsOnShutdown.Key(): true,
 		// Temporal's own workers make the SDK's cache of workflows before ours come, so that
 		// its size is what they say: see worker.Start.
 		dynamicconfig.WorkerStickyCacheSize.Key(): stickyWorkflows,
