@@ -27,6 +27,7 @@ type window struct {
 	start, end time.Time
 	recorded   map[attemptKey]bool // what the database knew just after a kill; nil if it was not asked
 	duplicates cause               // that the class allows
+	ready      time.Time           // when the receivers were, if that was later than the end; zero: it was not
 	until      time.Time           // later first requests may not be repeated; zero: no such time
 	frozen     bool                // processes stood still, so that what they had decided before happens after it
 	known      time.Duration       // after which a pause is known to every process

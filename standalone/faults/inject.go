@@ -222,6 +222,7 @@ func terminateHeld(name string) injection {
 		}
 		r := s.receivers.all[capped]
 		r.Hold()
+		s.window.ready = time.Now().Add(heldTime)
 		time.AfterFunc(heldTime, r.Release)
 		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: waitingHeld, endpoint: capped})
 		return terminate(name)(ctx, s)

@@ -78,3 +78,10 @@ func firstAttempts(l *ledger, r *record) (all []time.Duration) {
 	}
 	return all
 }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

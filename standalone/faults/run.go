@@ -75,7 +75,7 @@ func (r run) do(ctx context.Context) (result, error) {
 	defer l.mu.Unlock()
 	l.most = receivers.all[capped].Most()
 	found := resultOf(r, check(l, stored, *w, r.mostAtATime()), *w)
-	found.latest = latestAttempt(l, stored, w.end)
+	found.latest = latestAttempt(l, stored, later(w.end, w.ready))
 	found.Recovery = seconds(found.latest.late)
 	found.firsts = firstAttempts(l, stored)
 	found.Seconds = seconds(time.Since(begun))
