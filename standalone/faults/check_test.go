@@ -149,9 +149,9 @@ func TestCheckFindsDamage(t *testing.T) {
 			s.change(s.first(), func(d *delivery) { d.run = 2 })
 		}, "had 2 runs; 0 replays"},
 		"cancel ignored": {func(s *story) {
-			s.r.attempts[s.second()][1].started, s.r.attempts[s.second()][1].ended = at(900), at(905)
+			s.r.attempts[s.second()][1].started, s.r.attempts[s.second()][1].ended = at(1400), at(1405)
 			s.command(s.second(), cancel, 200)
-		}, "attempt 2 was made 700ms after the cancel was acknowledged"},
+		}, "attempt 2 was made 1.2s after the cancel was acknowledged"},
 		"left behind":        {func(s *story) { s.r.left = []string{"1 claims"} }, "left behind: 1 claims"},
 		"a caller's answer":  {func(s *story) { s.l.problemf("answered %d", 500) }, "answered 500"},
 		"too many at a time": {func(s *story) { s.l.most = maxInFlight + 1 }, "3 requests at a time"},
