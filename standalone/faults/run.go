@@ -2,21 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.temporal.io/api/workflowservice/v1"
-	temporal "go.temporal.io/sdk/client"
 )
 
 const (
-	restPatience = 90 * time.Second       // for all to be at rest after a fault: beyond every wait of the product but the reconciler's
-	restTick     = 50 * time.Millisecond  // between two looks at whether all is at rest
-	leftPatience = 20 * time.Second       // for what ends after the last write, such as workflows
-	leftTick     = 100 * time.Millisecond // Temporal's lists follow a moment later
+	restPatience = 90 * time.Second      // for all to be at rest after a fault: beyond every wait of the product but the reconciler's
+	restTick     = 50 * time.Millisecond // between two looks at whether all is at rest
 )
 
 // run is one seed of one class.
@@ -159,43 +154,6 @@ func (w *watch) close() {
 		_ = w.conn.Close(context.Background())
 		w.conn = nil
 	}
-}
-
-// leftBehind is what is left of all tenants although all is at rest: claims, replays, and workflows other than those of dead letters.
-func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
-	ctx, cancel := context.WithTimeout(ctx, leftPatience)
-	defer cancel()
-	for {
-		var left []string
-		var claimed, replaying, dead int
-		err := errors.Join(conn.QueryRow(ctx, claims).Scan(&claimed), conn.QueryRow(ctx, replays).Scan(&replaying),
-			conn.QueryRow(ctx, deadLetters).Scan(&dead))
-		if claimed+replaying > 0 {
-			left = append(left, fmt.Sprintf("%d claims, %d replays", claimed, replaying))
-		}
-		working, busy := r.in.workflows(ctx, "WorkflowType IN ('DeliveryWorkflow', 'FanoutWorkflow', 'ReplayWorkflow')")
-		waiting, busyToo := r.in.workflows(ctx, "WorkflowType = 'DeadLetterWorkflow'")
-		if working != 0 || waiting != dead {
-			left = append(left, fmt.Sprintf("%d workflows of deliveries that have ended; %d workflows of %d dead letters", working, waiting, dead))
-		}
-		if err = errors.Join(err, busy, busyToo); err != nil {
-			left = append(left, err.Error())
-		}
-		if len(left) == 0 || pause(ctx, leftTick) != nil {
-			return left
-		}
-	}
-}
-
-// workflows counts running workflows.
-func (in *installation) workflows(ctx context.Context, of string) (int, error) {
-	answer, err := in.engine.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
-		Namespace: temporal.DefaultNamespace, Query: "ExecutionStatus = 'Running' AND " + of,
-	})
-	if err != nil {
-		return 0, fmt.Errorf("count workflows: %w", err)
-	}
-	return int(answer.GetCount()), nil
 }
 
 // repeat is the command that repeats a run.

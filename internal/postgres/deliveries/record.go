@@ -116,7 +116,7 @@ func waitsForClaim(s *webhook.Step) bool {
 }
 
 // readRefused reads the status of the deliveries whose step was not applied, and when the claims on
-// them end.
+// them end. An attempt counts even if its delivery has come to its end without it.
 func (s *Deliveries) readRefused(ctx context.Context, items []*recording, statuses map[webhook.DeliveryID]webhook.DeliveryStatus,
 ) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
@@ -130,6 +130,13 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, status
 		return owned, nil
 	}
 	batch := &pgx.Batch{}
+	for _, r := range items {
+		if _, applied := statuses[r.Step.DeliveryID]; !applied && r.Step.Attempt != nil {
+			batch.Queue(`update deliveries set attempts = greatest(attempts, $3), run_attempts = greatest(run_attempts, $4)
+				where id = $1 and run = $2 and not state `+postgres.IsOpen+` and attempts < $3`,
+				r.Step.DeliveryID, r.Step.Run, r.Step.Attempts, r.Step.RunAttempts)
+		}
+	}
 	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, refused).
 		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
 	batch.Queue(selectClaimed, refused).Query(func(rows pgx.Rows) error { return readClaimed(rows, owned) })

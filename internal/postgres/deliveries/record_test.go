@@ -359,6 +359,28 @@ func TestAttemptsAreNotForgotten(t *testing.T) {
 	require.Equal(t, 1, status.Attempts)
 }
 
+// An attempt of a process that stood still before it could claim it is recorded when its delivery has come to its end: it counts.
+func TestAnAttemptAfterTheEndCounts(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	for _, end := range []webhook.State{webhook.StateCancelled, webhook.StateDeadLettered} {
+		start := b.AcceptOne(t)
+		_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, end))
+		require.NoError(t, err)
+		late := storetest.StepOf(start, 1, webhook.StateDelivered)
+		late.Attempts, late.RunAttempts, late.Attempt = 1, 1, storetest.AttemptOf(1, 1, 200)
+		status, err := b.RecordStep(t.Context(), late)
+		require.NoError(t, err)
+		require.False(t, status.Applied)
+		d, err := b.Delivery(t.Context(), "acme", start.DeliveryID)
+		require.NoError(t, err)
+		require.Equal(t, []any{end, 1, 1}, []any{d.State, d.Attempts, d.RunAttempts})
+		attempts, err := b.Attempts(t.Context(), "acme", start.DeliveryID, 10, 0)
+		require.NoError(t, err)
+		require.Len(t, attempts, 1)
+	}
+}
+
 // What goes before a deferred delivery has an earlier time, and what goes before a backlog is older. The
 // count is bounded, and what waits for a retry is not counted.
 func TestAhead(t *testing.T) {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	temporal "go.temporal.io/sdk/client"
+)
+
+const (
+	leftPatience = 20 * time.Second       // for what ends after the last write, such as workflows
+	leftTick     = 100 * time.Millisecond // Temporal's lists follow a moment later
+	listed       = 1000                   // workflows that are looked at one by one, at most
+)
+
+// Kinds of workflows, as queries of Temporal's lists.
+const (
+	ofDeliveries  = " AND WorkflowType IN ('DeliveryWorkflow', 'FanoutWorkflow', 'ReplayWorkflow')"
+	ofDeadLetters = " AND WorkflowType = 'DeadLetterWorkflow'"
+)
+
+// leftBehind is what is left of all tenants although all is at rest: claims, replays, and workflows other than those of dead letters.
+func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
+	patient, cancel := context.WithTimeout(ctx, leftPatience)
+	defer cancel()
+	for {
+		left := leftNow(patient, conn, r.in.countWorkflows)
+		if len(left) == 0 {
+			return nil
+		}
+		if pause(patient, leftTick) != nil {
+			break
+		}
+	}
+	return leftNow(ctx, conn, r.in.countRunning) // after its store has failed, Temporal's lists can be wrong for long
+}
+
+// leftNow is leftBehind at this moment, with a way to count workflows.
+func leftNow(ctx context.Context, conn *pgx.Conn, count func(ctx context.Context, of string) (int, error)) (left []string) {
+	var claimed, replaying, dead int
+	err := errors.Join(conn.QueryRow(ctx, claims).Scan(&claimed), conn.QueryRow(ctx, replays).Scan(&replaying),
+		conn.QueryRow(ctx, deadLetters).Scan(&dead))
+	if claimed+replaying > 0 {
+		left = append(left, fmt.Sprintf("%d claims, %d replays", claimed, replaying))
+	}
+	working, busy := count(ctx, ofDeliveries)
+	waiting, busyToo := count(ctx, ofDeadLetters)
+	if working != 0 || waiting != dead {
+		left = append(left, fmt.Sprintf("%d workflows of deliveries that have ended; %d workflows of %d dead letters", working, waiting, dead))
+	}
+	if err = errors.Join(err, busy, busyToo); err != nil {
+		left = append(left, err.Error())
+	}
+	return left
+}
+
+// countWorkflows counts running workflows by Temporal's list.
+func (in *installation) countWorkflows(ctx context.Context, of string) (int, error) {
+	answer, err := in.engine.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
+		Namespace: temporal.DefaultNamespace, Query: "ExecutionStatus = 'Running'" + of,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count workflows: %w", err)
+	}
+	return int(answer.GetCount()), nil
+}
+
+// countRunning counts the workflows in Temporal's list of running ones that do run.
+func (in *installation) countRunning(ctx context.Context, of string) (running int, err error) {
+	list, err := in.engine.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+		Namespace: temporal.DefaultNamespace, PageSize: listed, Query: "ExecutionStatus = 'Running'" + of,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list workflows: %w", err)
+	}
+	for _, w := range list.GetExecutions() {
+		found, err := in.engine.DescribeWorkflowExecution(ctx, w.GetExecution().GetWorkflowId(), w.GetExecution().GetRunId())
+		if err != nil {
+			return 0, fmt.Errorf("describe workflow %s: %w", w.GetExecution().GetWorkflowId(), err)
+		}
+		if found.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			running++
+		}
+	}
+	return running, nil
+}
