@@ -75,7 +75,9 @@ func classes() []class {
 		{"stop-worker", apart, never, stopFor("worker-1")},
 		{"stop-worker-long", apart, underWay, stop(long, "worker-1")},
 		{"stop-worker-claimed", []string{"fleet"}, underWay, stopClaimed},
+		{"stop-worker-held", []string{"fleet"}, underWay, stopHeld("worker-1")},
 		{"stop-serve-long", []string{"serve"}, underWay, stop(long, "serve-1")},
+		{"stop-serve-held", []string{"serve"}, underWay, stopHeld("serve-1")},
 		{"stop-temporal", several, never, stopFor("temporal")},
 		{"stop-postgres", every, never, stopPostgres},
 		{"stop-all", every, never, stopAll},
@@ -94,6 +96,7 @@ func classes() []class {
 		{"files-postgres", every, never, noFilesOfPostgres},
 
 		{"temporal-store-fails", several, never, failStore},
+		{"signals-lost", apart, never, loseSignals},
 
 		{"postgres-kill", every, never, signalPostgres(syscall.SIGKILL)},
 		{"postgres-kill-session", every, never, killSession},
@@ -120,7 +123,7 @@ func classes() []class {
 
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
-	for _, prefix := range []string{"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-long", powerCut} {
+	for _, prefix := range []string{"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", powerCut} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false
 		}

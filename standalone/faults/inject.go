@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -201,51 +200,6 @@ func stop(d time.Duration, names ...string) injection {
 // stopFor is stop for as long as the plan says.
 func stopFor(names ...string) injection {
 	return func(ctx context.Context, s *scene) error { return stop(s.load.plan.faultFor, names...)(ctx, s) }
-}
-
-// lengthen gives all endpoints a longer timeout, and waits until that is known.
-func (s *scene) lengthen(ctx context.Context) error {
-	longer := fields{"timeout": claimedTimeout.String()}
-	for i, id := range s.load.ledger.ids {
-		if _, err := s.load.call(ctx, i, http.MethodPatch, longer, nil, "endpoints", id); err != nil && i != deleted {
-			return fmt.Errorf("give endpoint %d a longer timeout: %w", i, err)
-		}
-	}
-	return pause(ctx, claimedAfter)
-}
-
-// terminateHeld is terminate while the capped endpoint answers nothing: its lane changes its owner with requests under way.
-func terminateHeld(name string) injection {
-	return func(ctx context.Context, s *scene) error {
-		if err := s.lengthen(ctx); err != nil {
-			return err
-		}
-		r := s.receivers.all[capped]
-		r.Hold()
-		s.window.ready = time.Now().Add(heldTime)
-		time.AfterFunc(heldTime, r.Release)
-		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: waitingHeld, endpoint: capped})
-		return terminate(name)(ctx, s)
-	}
-}
-
-// stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker
-// may send them meanwhile.
-func stopClaimed(ctx context.Context, s *scene) error {
-	if err := s.lengthen(ctx); err != nil {
-		return err
-	}
-	s.window.until = time.Now() // from then on requests have that timeout
-	if err := pause(ctx, claimedAfter); err != nil {
-		return err
-	}
-	return s.held(func() error { // with requests that have no answer
-		if err := pause(ctx, claimedAfter); err != nil {
-			return err
-		}
-		s.window.start = time.Now()
-		return stop(veryLong, "worker-1")(ctx, s)
-	})
 }
 
 // during keeps something bad for as long as the plan says.

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// lengthen gives all endpoints a longer timeout, and waits until that is known.
+func (s *scene) lengthen(ctx context.Context) error {
+	longer := fields{"timeout": claimedTimeout.String()}
+	for i, id := range s.load.ledger.ids {
+		if _, err := s.load.call(ctx, i, http.MethodPatch, longer, nil, "endpoints", id); err != nil && i != deleted {
+			return fmt.Errorf("give endpoint %d a longer timeout: %w", i, err)
+		}
+	}
+	return pause(ctx, claimedAfter)
+}
+
+// terminateHeld is terminate while the capped endpoint answers nothing: its lane changes its owner with requests under way.
+func terminateHeld(name string) injection {
+	return func(ctx context.Context, s *scene) error {
+		if err := s.lengthen(ctx); err != nil {
+			return err
+		}
+		r := s.receivers.all[capped]
+		r.Hold()
+		s.window.ready = time.Now().Add(heldTime)
+		time.AfterFunc(heldTime, r.Release)
+		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: waitingHeld, endpoint: capped})
+		return terminate(name)(ctx, s)
+	}
+}
+
+// stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker
+// may send them meanwhile.
+func stopClaimed(ctx context.Context, s *scene) error {
+	if err := s.lengthen(ctx); err != nil {
+		return err
+	}
+	s.window.until = time.Now() // from then on requests have that timeout
+	if err := pause(ctx, claimedAfter); err != nil {
+		return err
+	}
+	return s.held(func() error { // with requests that have no answer
+		if err := pause(ctx, claimedAfter); err != nil {
+			return err
+		}
+		s.window.start = time.Now()
+		return stop(veryLong, "worker-1")(ctx, s)
+	})
+}
+
+// stopHeld is stop of a part while its requests have no answer, for longer than their claims last: another process sends them again, and the
+// part records their outcomes late.
+func stopHeld(name string) injection {
+	return func(ctx context.Context, s *scene) error {
+		p := s.in.part(name)
+		s.window.frozen = true
+		err := s.held(func() error {
+			return errors.Join(pause(ctx, claimedAfter), p.signal(syscall.SIGSTOP), pause(ctx, claimedAfter))
+		})
+		return errors.Join(err, pause(ctx, long), p.signal(syscall.SIGCONT))
+	}
+}
+
+const (
+	deadAfter   = time.Second            // for an event to become a dead letter
+	onTheirWay  = 300 * time.Millisecond // until deliveries are at their receiver
+	commandable = 8                      // deliveries that get a command
+)
+
+// loseSignals cuts the API off from Temporal while commands are given: to dead letters, whose workflows do nothing until they are signalled,
+// and to deliveries whose requests have no answer, so that their next step has not seen the command.
+func loseSignals(ctx context.Context, s *scene) error {
+	first := s.load.plan.events
+	s.load.post(ctx, 0, step{action: post, event: first, events: commandable, endpoint: refusing})
+	if err := pause(ctx, deadAfter); err != nil {
+		return err
+	}
+	s.receivers.all[flaky].Hold()
+	defer s.receivers.all[flaky].Release()
+	s.load.post(ctx, 1, step{action: post, event: first + commandable, events: commandable, endpoint: flaky})
+	if err := pause(ctx, onTheirWay); err != nil {
+		return err
+	}
+	links := s.in.linksFrom("api>temporal")
+	return s.during(ctx, func() error {
+		for _, l := range links {
+			l.cut()
+		}
+		for n := range commandable {
+			s.load.command(ctx, n, step{action: discard, event: first + n, endpoint: refusing}, "dead-letters", nil)
+			s.load.command(ctx, n, step{action: cancel, event: first + commandable + n, endpoint: flaky}, "deliveries", nil)
+		}
+		s.receivers.all[flaky].Release()
+		return nil
+	}, func() error {
+		var all []error
+		for _, l := range links {
+			all = append(all, l.restore())
+		}
+		return errors.Join(all...)
+	})
+}
