@@ -237,12 +237,15 @@ func (e *eagerStart) StartDelivered() {
 	}
 }
 
-// StartOwn queues the delivery for the start of its own workflow.
+// StartOwn queues the delivery for the start of its own workflow. When this process stops, another one starts it: at once only if it is
+// recorded, because otherwise nothing shows that its request may still be under way.
 func (e *eagerStart) StartOwn(recorded bool) (starts bool) {
 	own := e.start
 	own.OwnWorkflow, own.Recorded, own.ReceivedAt = true, recorded, time.Now()
 	if e.starter.stopping() {
-		e.starter.leave(own)
+		if recorded {
+			e.starter.leave(own)
+		}
 		return false
 	}
 	return !e.starter.temporalDown.Load() && e.starter.enqueue(&own)

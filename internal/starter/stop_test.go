@@ -47,7 +47,7 @@ func TestStopLeavesTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, record, send := eager(t, Config{})
-		all := accepted(3)
+		all := accepted(4)
 		starts := send(all)
 		queued := accepted(2)
 		for i := range queued.Deliveries {
@@ -62,7 +62,8 @@ func TestStopLeavesTheRest(t *testing.T) {
 		require.Equal(t, refsOf(all.Deliveries[:1]), begunBy(t, f), "it was sent")
 		require.False(t, starts[1].StartOwn(true))
 		starts[2].NotSent()
-		left := slices.Concat(queued.Deliveries, all.Deliveries[1:])
+		require.False(t, starts[3].StartOwn(false), "its request may be under way")
+		left := slices.Concat(queued.Deliveries, all.Deliveries[1:3])
 		require.Len(t, record.due, len(left))
 		for i := range left {
 			require.Equal(t, left[i].DeliveryID, record.due[i])

@@ -31,7 +31,7 @@ func (r run) do(ctx context.Context) (result, error) {
 	}
 	defer receivers.stop()
 	r.in.tenants++
-	work := &load{plan: p, tenant: fmt.Sprintf("seed-%d-%d", r.seed, r.in.tenants), apis: r.in.apis, receivers: receivers, ledger: l}
+	work := &load{plan: p, tenant: r.tenant(), apis: r.in.apis, receivers: receivers, ledger: l}
 	if err := work.prepare(ctx); err != nil {
 		return result{}, err
 	}
@@ -76,6 +76,9 @@ func (r run) do(ctx context.Context) (result, error) {
 	found.Seconds = seconds(time.Since(begun))
 	return found, nil
 }
+
+// tenant is the run's own.
+func (r run) tenant() string { return fmt.Sprintf("seed-%d-%d", r.seed, r.in.tenants) }
 
 // mostAtATime is how many requests the capped endpoint may get at a time. Those of a process that has died, or that has given up on a bad
 // link, may still be there.

@@ -17,6 +17,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
@@ -84,6 +89,9 @@ func (o options) soak(ctx context.Context, b binaries, s shape, length time.Dura
 				found.Failed++
 				fmt.Fprint(stdout, r.report(result), in.logFrom(from))
 			}
+			if err := in.discardDeadLetters(ctx, r.tenant()); err != nil {
+				return err
+			}
 			if c.name == none.name {
 				latencies = append(latencies, result.firsts...)
 			}
@@ -110,6 +118,31 @@ func (o options) soak(ctx context.Context, b binaries, s shape, length time.Dura
 // keepsProcesses reports whether a class ends no process of Everpost or Temporal.
 func (c class) keepsProcesses() bool {
 	return c.shortAndPlain() && !strings.HasPrefix(c.name, "kill-") && !strings.HasPrefix(c.name, "term-")
+}
+
+// discardDeadLetters ends the dead letters of a run, whose workflows would stay in the workers' caches until these are full: that would look
+// like growth.
+func (in *installation) discardDeadLetters(ctx context.Context, tenant string) error {
+	conn, err := in.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	rows, err := conn.Query(ctx, "select id from deliveries where tenant_id = $1 and state = 4", tenant)
+	if err != nil {
+		return fmt.Errorf("list dead letters: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+	if err != nil {
+		return fmt.Errorf("list dead letters: %w", err)
+	}
+	for _, id := range ids {
+		path := []string{"tenants", tenant, "dead-letters", webhook.DeliveryID(id).String(), discard.String()}
+		if _, err := in.apis[0].Do(ctx, client.Request{Method: http.MethodPost, Path: path}); err != nil {
+			return fmt.Errorf("discard a dead letter: %w", err)
+		}
+	}
+	return nil
 }
 
 // measure adds what the parts and the database use, and returns how much PostgreSQL has written to its log of changes.
@@ -159,8 +192,8 @@ func goroutines(ctx context.Context, admin string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask for metrics: %w", err)
 	}
-	client := http.Client{Timeout: callTimeout}
-	answer, err := client.Do(request)
+	caller := http.Client{Timeout: callTimeout}
+	answer, err := caller.Do(request)
 	if err != nil {
 		return 0, fmt.Errorf("ask for metrics: %w", err)
 	}

@@ -130,16 +130,17 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, status
 		return owned, nil
 	}
 	batch := &pgx.Batch{}
+	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, refused).
+		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
+	batch.Queue(selectClaimed, refused).Query(func(rows pgx.Rows) error { return readClaimed(rows, owned) })
+	// After the status was read, which says whether the attempt was counted before.
 	for _, r := range items {
 		if _, applied := statuses[r.Step.DeliveryID]; !applied && r.Step.Attempt != nil {
-			batch.Queue(`update deliveries set attempts = greatest(attempts, $3), run_attempts = greatest(run_attempts, $4)
+			batch.Queue(`update deliveries set attempts = $3, run_attempts = greatest(run_attempts, $4)
 				where id = $1 and run = $2 and not state `+postgres.IsOpen+` and attempts < $3`,
 				r.Step.DeliveryID, r.Step.Run, r.Step.Attempts, r.Step.RunAttempts)
 		}
 	}
-	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, refused).
-		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
-	batch.Queue(selectClaimed, refused).Query(func(rows pgx.Rows) error { return readClaimed(rows, owned) })
 	return owned, s.core.StepPool.SendBatch(ctx, batch).Close()
 }
 
