@@ -321,7 +321,7 @@ func (a *App) starterConfig() starter.Config {
 	case !o.Worker:
 		c.Forwarder = countedForwards{a.fleet, a.metrics}
 	case a.fleet != nil:
-		c.Admission = a.fleet
+		c.Admission, c.TellHeld = a.fleet, a.fleet.TellHeld
 	default:
 		c.Admission = a.admission
 	}

@@ -87,6 +87,13 @@ func (f *Fleet) Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
 	}
 }
 
+// TellHeld tells the process that admits the requests to an endpoint that it has held deliveries to release.
+func (f *Fleet) TellHeld(endpoint webhook.EndpointID) {
+	if p, own := f.owner(endpoint); !own && p != nil { // if that fails, it finds them within 20 s
+		f.work.Go(func() { _ = p.call(f.life, methodHeld, &HeldArgs{endpoint}, new(struct{})) })
+	}
+}
+
 // LikelySlow is that of admission.Controller, as far as this process knows.
 func (f *Fleet) LikelySlow(id webhook.EndpointID) bool {
 	if _, own := f.owner(id); own {

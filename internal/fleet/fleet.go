@@ -69,7 +69,8 @@ type Config struct {
 	Address    string                // where they reach it; "" if it owns no lanes
 	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
 	Health func(webhook.EndpointID) webhook.Observation
-	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait. May be nil.
+	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait, and when another one has held
+	// deliveries because of an internal fault that is over. May be nil.
 	OnHeld func(webhook.EndpointID)
 	// OnForwarded starts deliveries that another process has forwarded, and returns those that it does not start, and
 	// whether it will start none any more, because it stops. Nil if this process

@@ -21,6 +21,7 @@ const (
 	methodForward  = serviceName + ".Forward"
 	methodHandOver = serviceName + ".HandOver"
 	methodHealth   = serviceName + ".Health"
+	methodHeld     = serviceName + ".Held"
 	methodPing     = serviceName + ".Ping"
 
 	handshakeTimeout = 5 * time.Second
@@ -63,6 +64,9 @@ type ForgetArgs struct {
 	Endpoint webhook.EndpointID
 	Delivery webhook.DeliveryID
 }
+
+// HeldArgs says that an endpoint has held deliveries.
+type HeldArgs struct{ Endpoint webhook.EndpointID }
 
 // HealthArgs asks for the health of an endpoint.
 type HealthArgs struct{ Endpoint webhook.EndpointID }
@@ -226,6 +230,12 @@ func (s *service) End(args *EndArgs, reply *EndReply) error {
 // Forget gives back a reservation.
 func (s *service) Forget(args *ForgetArgs, _ *struct{}) error {
 	s.fleet.controller.Forget(args.Endpoint, args.Delivery)
+	return nil
+}
+
+// Held notes that an endpoint has held deliveries.
+func (s *service) Held(args *HeldArgs, _ *struct{}) error {
+	s.fleet.onHeld(args.Endpoint)
 	return nil
 }
 

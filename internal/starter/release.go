@@ -36,7 +36,7 @@ type HeldStore interface {
 // how many.
 func (s *Starter) releases() bool { return s.admission != nil && s.heldStore != nil }
 
-// NoteHeld notes that a delivery of the endpoint is about to be held because too many wait.
+// NoteHeld notes that a delivery of the endpoint is about to be held because too many wait, or that another process has held some.
 func (s *Starter) NoteHeld(endpoint webhook.EndpointID) {
 	if s.releases() {
 		s.heldEndpoints.note(endpoint, time.Now(), false)
@@ -132,6 +132,9 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	case n > 0:
 	case !s.admission.Admits(endpoint):
 		s.heldEndpoints.released(endpoint, 0, false, now) // no longer of interest here
+		if check && s.tellHeld != nil {                   // this process has held them
+			s.tellHeld(endpoint)
+		}
 		return
 	case check:
 		s.heldEndpoints.checkSucceeded(endpoint, now)

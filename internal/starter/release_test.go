@@ -264,6 +264,34 @@ func TestBacklogIsLookedFor(t *testing.T) {
 	})
 }
 
+// elsewhere is an admission of which another process has every endpoint.
+type elsewhere struct{ admissionStub }
+
+func (elsewhere) Admits(webhook.EndpointID) bool { return false }
+
+// What this process has held because of an internal fault is released by the process that admits the requests. It is told when the
+// fault is over here, once.
+func TestAnotherProcessReleases(t *testing.T) {
+	t.Parallel()
+	endpoint, starts := heldFor(2)
+	store := &heldStore{starts: map[webhook.EndpointID][]webhook.Start{endpoint: starts}}
+	var told []webhook.EndpointID
+	d := setup(t, Config{
+		HeldStore: store, Admission: elsewhere{admissionStub{releasable: upTo(0)}},
+		TellHeld: func(id webhook.EndpointID) { told = append(told, id) },
+	})
+	fault := errors.New("too many open files")
+	d.uses(requests{check: func(context.Context, webhook.EndpointID) error { return fault }})
+	d.heldEndpoints.faulted(endpoint, fault.Error(), time.Now().Add(-time.Minute))
+	d.releaseOf(endpoint)
+	require.Empty(t, told, "the fault is not over")
+	fault = nil
+	d.releaseOf(endpoint)
+	require.Equal(t, []webhook.EndpointID{endpoint}, told)
+	_, looks := store.counts()
+	require.Zero(t, looks)
+}
+
 // A round ends when Temporal goes away in it, or the process does.
 func TestReleaseEndsWithTemporal(t *testing.T) {
 	t.Parallel()

@@ -61,6 +61,8 @@ type Config struct {
 	Deletions TenantDeletions
 	// HeldStore has the held deliveries. A process with a worker releases them.
 	HeldStore HeldStore
+	// TellHeld tells the process that admits the requests to an endpoint that it has held deliveries. May be nil.
+	TellHeld func(webhook.EndpointID)
 
 	// Admission is that of this process's worker; nil without one.
 	Admission AdmissionForecast
@@ -120,6 +122,7 @@ type Starter struct {
 	replays   Replays
 	overdue   Overdue
 	heldStore HeldStore
+	tellHeld  func(webhook.EndpointID)
 	deletions TenantDeletions
 
 	startLoops, maxPerWorkflow, maxEventIDs, queueLength int
@@ -165,7 +168,7 @@ func New(c Config) *Starter {
 	s := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, converter: c.Converter,
 		tracer: c.Tracer, admission: c.Admission, forwarder: c.Forwarder,
-		outbox: c.Outbox, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore, deletions: c.Deletions,
+		outbox: c.Outbox, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore, tellHeld: c.TellHeld, deletions: c.Deletions,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
 		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),
 		reconcileEvery: cmp.Or(c.ReconcileEvery, defaultReconcileEvery), keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour),
