@@ -76,8 +76,9 @@ func (e *endpoint) reserve(now, from time.Duration, reason string, req *Request)
 	if n >= e.mayReserve() || n >= alwaysReserved && e.env.reserved.Load() >= int64(e.env.config.MaxReserved) {
 		return Decision{Reason: webhook.ReasonBacklog}
 	}
-	at := e.reservations.free(max(from, now+minDeferral), e.pacing(now))
-	if at > now+e.reach(now, req.Released) && n >= alwaysReserved {
+	p := e.pacing(now)
+	at := e.reservations.free(max(from, now+minDeferral), p)
+	if at > now+e.reach(now, p, req.Released) && n >= alwaysReserved {
 		return Decision{Reason: webhook.ReasonBacklog}
 	}
 	e.reservations.add(at, req.Delivery)

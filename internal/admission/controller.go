@@ -5,8 +5,8 @@
 //
 // A delivery that can not be admitted at once gets a reservation, a time of its own. If that is
 // near, Acquire waits for it; else the caller sets a timer and calls Acquire again, normally once.
-// A delivery without a reservation in the next minutes is held. So a receiver that hangs costs
-// timers and rows, never a goroutine or a slot that others need.
+// A delivery that gets no reservation is held. So a receiver that hangs costs timers and rows, never
+// a goroutine or a slot that others need.
 //
 // The files, from the bottom up, where each uses those before it only:
 //

@@ -81,7 +81,7 @@ func roomOf(c *Controller, id webhook.EndpointID) int {
 			from = until
 		}
 		const step = 5 * time.Second // within which a ramp-up hardly rises
-		p, end := e.pacing(now), now+e.reach(now, true)
+		p, end := e.pacing(now), now+e.reach(now, e.pacing(now), true)
 		for at := from; at < end; at += step {
 			fit += float64(min(step, end-at)) / float64(p.interval(at))
 		}

@@ -20,7 +20,7 @@ const (
 
 // Reasons of a hold. A deferred delivery has the reason of admission instead.
 const (
-	ReasonBacklog  = "backlog" // the endpoint has more waiting deliveries than it can receive in the next minutes
+	ReasonBacklog  = "backlog" // the endpoint has more waiting deliveries than it can receive soon
 	ReasonPaused   = "endpoint_paused"
 	ReasonDisabled = "endpoint_disabled"
 	ReasonInternal = string(retry.ReasonInternal) // an internal fault prevents requests to the endpoint; also the reason of an end at the give-up time
