@@ -42,6 +42,7 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 			return observedBy(a.store.Now, a.admission.Health(id))
 		},
 		OnHeld:      func(id webhook.EndpointID) { a.starter.NoteHeld(id) },
+		OnTaken:     func() { a.starter.LanesTaken() },
 		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { return a.starter.Forwarded(event) },
 		Logger:      a.log,
 	})

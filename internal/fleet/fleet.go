@@ -70,8 +70,10 @@ type Config struct {
 	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
 	Health func(webhook.EndpointID) webhook.Observation
 	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait, and when another one has held
-	// deliveries because of an internal fault that is over. May be nil.
+	// deliveries that can be released. May be nil.
 	OnHeld func(webhook.EndpointID)
+	// OnTaken is called when this process has taken lanes, and admits requests in them. May be nil.
+	OnTaken func()
 	// OnForwarded starts deliveries that another process has forwarded, and returns those that it does not start, and
 	// whether it will start none any more, because it stops. Nil if this process
 	// owns no lanes.
@@ -88,6 +90,7 @@ type Fleet struct {
 	listener    net.Listener
 	health      func(webhook.EndpointID) webhook.Observation
 	onHeld      func(webhook.EndpointID)
+	onTaken     func()
 	onForwarded func(webhook.Accepted) ([]webhook.DeliveryID, bool)
 	log         *slog.Logger
 
@@ -118,9 +121,12 @@ func New(c Config) (*Fleet, error) {
 	if c.OnHeld == nil {
 		c.OnHeld = func(webhook.EndpointID) {}
 	}
+	if c.OnTaken == nil {
+		c.OnTaken = func() {}
+	}
 	f := &Fleet{
-		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, onForwarded: c.OnForwarded,
-		log:      c.Logger,
+		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, onTaken: c.OnTaken,
+		onForwarded: c.OnForwarded, log: c.Logger,
 		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint},
 		renewNow: make(chan struct{}, 1),
 		peers:    map[string]*peer{}, obtained: map[uint64]obtainedPermit{}, granted: map[grantID]*grantedPermit{}, released: map[int]releasedLane{},

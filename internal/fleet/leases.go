@@ -215,6 +215,7 @@ func (f *Fleet) takeOver(taken map[int]int64) {
 	f.dropLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
 	f.importHandOver(f.self.ID, taken, f.handOver(taken, f.self.ID))
 	unreachable := f.collect(taken, f.otherProcesses())
+	defer f.onTaken()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for number, epoch := range taken {

@@ -31,6 +31,7 @@ type table struct {
 
 	forwarded func(to string, event webhook.Accepted) (refused []webhook.DeliveryID)
 	stops     atomic.Bool                     // all processes stop
+	takes     atomic.Int64                    // how often a process has taken lanes
 	held      map[string][]webhook.EndpointID // endpoints with held deliveries, by the process that was told
 }
 
@@ -177,6 +178,7 @@ func (s *table) joinAt(t *testing.T, id string, listener net.Listener) *Fleet {
 	f, err := New(Config{
 		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),
 		OnHeld:      func(endpoint webhook.EndpointID) { s.noteHeld(id, endpoint) },
+		OnTaken:     func() { s.takes.Add(1) },
 		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { return s.forward(id, event), s.stops.Load() },
 		Logger:      slog.New(slog.DiscardHandler),
 	})

@@ -43,6 +43,10 @@ func (s *Starter) NoteHeld(endpoint webhook.EndpointID) {
 	}
 }
 
+// LanesTaken says that this process admits the requests to more endpoints than before: their held deliveries are looked
+// for at once.
+func (s *Starter) LanesTaken() { s.findHeldNow.Store(true) }
+
 // EndpointChanged says that an endpoint was changed, and may have become active: held deliveries are
 // looked for at once, for a few seconds, and a check does not wait.
 func (s *Starter) EndpointChanged(endpoint webhook.EndpointID) {
@@ -74,6 +78,9 @@ func (s *Starter) release() {
 		case <-s.stopped:
 			return
 		case <-tick.C:
+		}
+		if s.findHeldNow.Swap(false) {
+			found = time.Time{}
 		}
 		if time.Since(found) >= findEvery && s.findHeld() {
 			found = time.Now()
@@ -131,10 +138,10 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	switch {
 	case n > 0:
 	case !s.admission.Admits(endpoint):
-		s.heldEndpoints.released(endpoint, 0, false, now) // no longer of interest here
-		if check && s.tellHeld != nil {                   // this process has held them
+		if s.tellHeld != nil && (check || s.heldEndpoints.heldLately(endpoint, now)) { // by this process
 			s.tellHeld(endpoint)
 		}
+		s.heldEndpoints.released(endpoint, 0, false, now) // no longer of interest here, soon
 		return
 	case check:
 		s.heldEndpoints.checkSucceeded(endpoint, now)

@@ -292,6 +292,46 @@ func TestAnotherProcessReleases(t *testing.T) {
 	require.Zero(t, looks)
 }
 
+// A delivery that is held while its lane moves to another process is released by that one, which does not know of it.
+func TestAnotherProcessIsToldOfAHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told := map[webhook.EndpointID]int{}
+		d := setup(t, Config{
+			HeldStore: &heldStore{}, Admission: elsewhere{admissionStub{releasable: upTo(0)}},
+			TellHeld: func(id webhook.EndpointID) { told[id]++ },
+		})
+		held, found := webhook.NewEndpointID(), webhook.NewEndpointID()
+		d.NoteHeld(held)
+		d.heldEndpoints.note(found, time.Time{}, false)
+		for range 10 {
+			d.releaseOf(held)
+			d.releaseOf(found)
+			<-time.After(releaseEvery)
+		}
+		require.Equal(t, map[webhook.EndpointID]int{held: int(holdDelay / releaseEvery)}, told, "until the hold is stored at the latest")
+		require.Empty(t, d.heldEndpoints.ids())
+	})
+}
+
+// What was held long ago in lanes that this process has taken is looked for at once.
+func TestBacklogIsLookedForInNewLanes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &heldStore{}
+		d := setup(t, Config{Admission: admissionStub{releasable: upTo(0)}, HeldStore: s})
+		d.workers.Go(d.release)
+		<-time.After(findEvery / 2)
+		before, _ := s.counts()
+		d.LanesTaken()
+		<-time.After(2 * releaseEvery)
+		synctest.Wait()
+		after, _ := s.counts()
+		require.Equal(t, before+1, after)
+		d.Stop()
+	})
+}
+
 // A round ends when Temporal goes away in it, or the process does.
 func TestReleaseEndsWithTemporal(t *testing.T) {
 	t.Parallel()
