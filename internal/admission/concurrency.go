@@ -12,6 +12,9 @@ const (
 	// agesSeen is how many requests in flight count with their age, the oldest first: the 17th
 	// would change the estimate by little more than a hundredth.
 	agesSeen = 16
+	// smoothingDown is smoothing for a latency below the estimate: a receiver that has hung and is quick
+	// again gets what waits for it sooner. An estimate that is too low costs a few deferrals.
+	smoothingDown = smoothing / 2
 )
 
 // activeRequest is a request that is under way.
@@ -62,10 +65,13 @@ func (c *concurrency) remove(f *activeRequest) {
 // measure takes the latency of an ended request into account.
 func (c *concurrency) measure(latency time.Duration) {
 	latency = max(latency, 0)
-	if c.known {
-		c.latency += (latency - c.latency) / smoothing
-	} else {
+	switch {
+	case !c.known:
 		c.latency, c.known = latency, true
+	case latency < c.latency:
+		c.latency += (latency - c.latency) / smoothingDown
+	default:
+		c.latency += (latency - c.latency) / smoothing
 	}
 }
 

@@ -33,7 +33,7 @@ func TestRecoveryFromAHang(t *testing.T) {
 						s.end()
 						require.Equal(t, len(s.all), s.delivered())
 						for _, d := range s.all {
-							require.Less(t, d.done, begins+hang+25*time.Second)
+							require.Less(t, d.done, begins+hang+20*time.Second)
 						}
 						average, _ := s.returns()
 						require.LessOrEqual(t, average, 3.0)
