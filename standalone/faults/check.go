@@ -77,6 +77,9 @@ func check(l *ledger, r *record, w window, most int) *verdict {
 	for _, text := range r.left {
 		c.unexpectedf("left behind: %s", text)
 	}
+	for _, text := range r.strange {
+		c.unexpectedf("%s", text)
+	}
 	c.arrivals()
 	for _, p := range l.sorted() {
 		c.promise(p)
@@ -223,6 +226,10 @@ func (c *checker) runs(p *promise, d delivery, attempts []attempt) {
 		count[a.run]++
 		if a.number != i+1 {
 			c.unexpectedf("delivery %s: attempt %d is missing or out of order", p.delivery, i+1)
+		}
+		if i > 0 && a.started.Before(attempts[i-1].ended.Add(-earliness)) {
+			c.unexpectedf("delivery %s: attempt %d was made %s before attempt %d had ended", p.delivery, a.number,
+				attempts[i-1].ended.Sub(a.started), attempts[i-1].number)
 		}
 		if a.delivered && i+1 < len(attempts) && attempts[i+1].run == a.run {
 			c.unexpectedf("delivery %s was delivered by attempt %d and attempted again in the same run", p.delivery, a.number)

@@ -32,6 +32,8 @@ const (
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
 	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
 	waitingHeld    = 3 * maxInFlight        // deliveries to the endpoint with a cap
+	hangTime       = 4 * time.Second        // until deliveries are held because too many wait
+	backlog        = 40 * maxInFlight       // deliveries that then wait
 	heldTime       = 8 * time.Second        // longer than lanes need to change their owner, and deferred deliveries to ask it
 )
 
@@ -94,8 +96,11 @@ func classes() []class {
 		{"files-serve", []string{"serve"}, never, noFiles("serve-1")},
 		{"files-temporal", several, never, noFiles("temporal")},
 		{"files-postgres", every, never, noFilesOfPostgres},
+		{"memory-postgres", every, never, limitPostgres("as", usedMemory)},
+		{"processes-postgres", every, never, limitPostgres("nproc", oneProcess)},
 
 		{"temporal-store-fails", several, never, failStore},
+		{"at-release-after", every, underWay, atRelease},
 		{"signals-lost", apart, never, loseSignals},
 
 		{"postgres-kill", every, never, signalPostgres(syscall.SIGKILL)},
@@ -107,9 +112,13 @@ func classes() []class {
 		{"postgres-lock-deliveries", every, never, lockTable("deliveries")},
 		{"postgres-lock-outbox", every, never, lockTable("outbox")},
 		{"postgres-read-only", every, never, readOnly},
-		{"postgres-disk-full", every, never, fillDisk},
+		{"postgres-disk-full", every, never, limitPostgres("fsize", mostWritten)},
 		{"postgres-disk-slow", every, never, slowDisk},
 		{powerCut, several, underWay, cutPower},
+
+		{"kill-rewrap-before", several, never, killRewrap("rewrap-before")},
+		{"kill-rewrap-after", several, never, killRewrap("rewrap-after")},
+		{"kill-migrate", several, never, killMigrate},
 
 		{"receivers-hang", every, never, holdReceivers},
 		{"receivers-restart", every, never, restartReceivers},
@@ -123,7 +132,7 @@ func classes() []class {
 
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
-	for _, prefix := range []string{"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", powerCut} {
+	for _, prefix := range []string{"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", powerCut} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false
 		}

@@ -35,6 +35,16 @@ func terminateHeld(name string) injection {
 	}
 }
 
+// atRelease is atFailpoint after the release of held deliveries: many wait for the capped endpoint, which answers nothing for a while.
+func atRelease(ctx context.Context, s *scene) error {
+	r := s.receivers.all[capped]
+	r.Hold()
+	s.window.ready = time.Now().Add(hangTime)
+	time.AfterFunc(hangTime, r.Release)
+	s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: backlog, endpoint: capped})
+	return atFailpoint("release-after")(ctx, s)
+}
+
 // stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker
 // may send them meanwhile.
 func stopClaimed(ctx context.Context, s *scene) error {

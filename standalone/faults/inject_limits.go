@@ -62,30 +62,59 @@ func (s *scene) limitFiles(ctx context.Context, ids []int) error {
 }
 
 // mostWritten is what a file may hold on a full disk. What a process needs to say that it fails is less.
-const mostWritten = "8192"
+func mostWritten(int) (string, error) { return "8192", nil }
 
-// fillDisk lets PostgreSQL extend no file, as if the disk were full. Writes of the log of changes fail, and PostgreSQL restarts.
-func fillDisk(ctx context.Context, s *scene) error {
-	postmaster, err := s.in.postmaster()
+// oneProcess lets PostgreSQL's user start no more processes.
+func oneProcess(int) (string, error) { return "1", nil }
+
+// usedMemory is what a process has mapped: it gets no more.
+func usedMemory(id int) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", id))
 	if err != nil {
-		return err
+		return "", fmt.Errorf("read the memory of process %d: %w", id, err)
 	}
-	limit := func(value string) func() error {
-		return func() error {
+	pages, err := strconv.Atoi(strings.Fields(string(text))[0])
+	if err != nil {
+		return "", fmt.Errorf("read the memory of process %d: %w", id, err)
+	}
+	return strconv.Itoa(pages * os.Getpagesize()), nil
+}
+
+// limitPostgres gives each process of PostgreSQL a limit of a resource. With mostWritten, as if the disk were full, writes of the log of
+// changes fail, and PostgreSQL restarts.
+func limitPostgres(resource string, limit func(id int) (string, error)) injection {
+	return func(ctx context.Context, s *scene) error {
+		postmaster, err := s.in.postmaster()
+		if err != nil {
+			return err
+		}
+		each := func(f func(id int) error) error {
 			var all []error
 			for _, id := range append(childrenOf(postmaster), postmaster) {
-				all = append(all, setSoftLimit(ctx, id, "fsize", value))
+				all = append(all, f(id))
 			}
 			return errors.Join(all...)
 		}
-	}
-	return s.during(ctx, func() error {
-		err := limit(mostWritten)()
-		if now, _ := softLimit(ctx, postmaster, "fsize"); err == nil && now != mostWritten {
-			return errors.New("PostgreSQL could not be limited")
+		before, known := softLimit(ctx, postmaster, resource)
+		if !known {
+			return errors.New("PostgreSQL's limits could not be read")
 		}
-		return err
-	}, limit("unlimited"))
+		return s.during(ctx, func() error {
+			err := each(func(id int) error {
+				value, err := limit(id)
+				if err != nil {
+					return nil //nolint:nilerr // it has ended
+				}
+				return setSoftLimit(ctx, id, resource, value)
+			})
+			if now, _ := softLimit(ctx, postmaster, resource); err == nil && now == before {
+				return errors.New("PostgreSQL could not be limited")
+			}
+			return err
+		}, func() error {
+			return each(func(id int) error { return setSoftLimit(ctx, id, resource, before) })
+		})
+	}
 }
 
 // softLimit reads a limit of a process; false if there is no such process any more.

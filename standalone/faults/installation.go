@@ -44,6 +44,7 @@ type installation struct {
 	apis      []*client.Client
 	engine    temporal.Client
 	failpoint string // file that arms a failpoint
+	temporary string // directory for temporary files of all parts
 	tenants   int    // that were made
 }
 
@@ -67,7 +68,9 @@ func install(ctx context.Context, b binaries, s shape) (_ *installation, err err
 	if err != nil {
 		return nil, fmt.Errorf("make a directory: %w", err)
 	}
-	in := &installation{shape: s, home: home, links: map[string]*link{}, failpoint: filepath.Join(home, "failpoint")}
+	in := &installation{
+		shape: s, home: home, links: map[string]*link{}, failpoint: filepath.Join(home, "failpoint"), temporary: filepath.Join(home, "tmp"),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, in.remove())
@@ -76,6 +79,9 @@ func install(ctx context.Context, b binaries, s shape) (_ *installation, err err
 	// As root the database runs as another user, which has to enter.
 	if err := os.Chmod(home, 0o711); err != nil {
 		return nil, fmt.Errorf("open %s: %w", home, err)
+	}
+	if err := os.Mkdir(in.temporary, 0o777); err != nil {
+		return nil, fmt.Errorf("make a directory: %w", err)
 	}
 	if in.log, err = os.OpenFile(filepath.Join(home, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
@@ -111,6 +117,7 @@ func (in *installation) startStandalone(ctx context.Context, b binaries) error {
 }
 
 func (in *installation) add(name, program string, env processtest.Settings, args ...string) *part {
+	env["TMPDIR"] = in.temporary
 	p := &part{name: name, program: program, args: args, env: env, log: in.log}
 	in.parts = append(in.parts, p)
 	return p

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,6 +56,18 @@ func leftNow(ctx context.Context, conn *pgx.Conn, count func(ctx context.Context
 	}
 	if err = errors.Join(err, busy, busyToo); err != nil {
 		left = append(left, err.Error())
+	}
+	return left
+}
+
+// temporaryFiles are those that the parts have not removed.
+func (in *installation) temporaryFiles() (left []string) {
+	files, err := os.ReadDir(in.temporary)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, f := range files {
+		left = append(left, "the temporary file "+f.Name())
 	}
 	return left
 }

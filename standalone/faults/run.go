@@ -42,6 +42,16 @@ func (r run) do(ctx context.Context) (result, error) {
 	}
 	w := &window{duplicates: r.class.allowed(r.in.shape), known: r.in.shape.spread()}
 	loaded := make(chan struct{})
+	following, stopFollowing := context.WithCancel(ctx)
+	seen, followed := newHistory(), make(chan struct{})
+	go func() {
+		defer close(followed)
+		seen.follow(following, r.in, work.tenant)
+	}()
+	defer func() {
+		stopFollowing()
+		<-followed
+	}()
 	loading, stopLoad := context.WithTimeout(ctx, restPatience)
 	defer stopLoad()
 	started := time.Now()
@@ -66,6 +76,9 @@ func (r run) do(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	stopFollowing()
+	<-followed
+	stored.strange = seen.strange
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.most = receivers.all[capped].Most()
@@ -119,7 +132,7 @@ func (r run) settle(ctx context.Context, work *load) (*record, error) {
 	}
 	defer conn.Close(ctx)
 	if len(left) == 0 {
-		left = r.leftBehind(ctx, conn)
+		left = append(r.leftBehind(ctx, conn), r.in.temporaryFiles()...)
 	}
 	for _, p := range r.in.parts {
 		if !p.process.Running() {

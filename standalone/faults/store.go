@@ -15,6 +15,7 @@ type record struct {
 	deliveries map[string]delivery  // by id
 	attempts   map[string][]attempt // by the delivery's id, in order
 	left       []string             // what should have gone
+	strange    []string             // what no delivery may do, and one did
 }
 
 type delivery struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -103,6 +104,9 @@ func (s *Held) release(ctx context.Context, op, query string, args ...any) (star
 		starts, err = Release(ctx, tx, s.core.Now(), found, RelayAfter)
 		return err
 	})
+	if len(starts) > 0 {
+		failpoint.Hit("release-after")
+	}
 	return starts, err
 }
 

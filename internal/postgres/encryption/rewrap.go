@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
@@ -310,6 +311,7 @@ func (r *rewrapping) write(ctx context.Context, p sealedPlace, rows []sealedRow)
 	if len(ids) == 0 {
 		return 0, nil
 	}
+	failpoint.Hit("rewrap-before")
 	err = r.store.core.AsWorker().WithConn(ctx, "write "+p.What, func(ctx context.Context, conn postgres.Querier) error {
 		tag, err := conn.Exec(ctx, fmt.Sprintf(`
 			with wanted as (
@@ -326,6 +328,7 @@ func (r *rewrapping) write(ctx context.Context, p sealedPlace, rows []sealedRow)
 		written = tag.RowsAffected()
 		return err
 	})
+	failpoint.Hit("rewrap-after")
 	return written, err
 }
 
