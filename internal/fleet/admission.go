@@ -15,6 +15,9 @@ const (
 	ownerPatience = time.Second
 	// ownerDeferral is for how long a delivery is deferred if there is none, and ownerSpread is added at random.
 	ownerDeferral, ownerSpread = 1200 * time.Millisecond, time.Second
+	// silentDeferral is for how long one is deferred, at most, because a process does not say what it has under way: it may answer
+	// any time, or end.
+	silentDeferral = 5 * time.Second
 	// healthPatience is how long Health waits for an owner, and silentPatience for one that has not answered lately. An owner answers within
 	// milliseconds, unless its machine is busy or it has stopped.
 	healthPatience, silentPatience = time.Second, 100 * time.Millisecond
@@ -177,7 +180,7 @@ func (f *Fleet) decide(ctx context.Context, r admission.Request, try bool) (deci
 		return decision, 0, false
 	}
 	if wait := f.blockedFor(r.Endpoint, r.Limits.LongestTimeout()); wait > 0 {
-		return deferral(spread(wait), webhook.ReasonInFlight), epoch, true
+		return deferral(spread(min(wait, silentDeferral)), webhook.ReasonInFlight), epoch, true
 	}
 	r.Since = since
 	if try {
