@@ -80,8 +80,9 @@ type AttemptResult struct {
 	WorkflowID string `json:"workflow_id,omitempty"`
 }
 
-// key identifies the attempt.
-func (in *AttemptInput) key() attemptKey { return attemptKey{in.DeliveryID, in.Run, in.Attempts + 1} }
+// key identifies the attempt. Its number counts within the run: a run that begins does not know how many attempts
+// there were before it.
+func (in *AttemptInput) key() attemptKey { return attemptKey{in.DeliveryID, in.Run, in.RunAttempts + 1} }
 
 // workflowID is the workflow that makes the attempt.
 func (in *AttemptInput) workflowID() string {

@@ -36,7 +36,7 @@ type execution struct {
 	ownStarted bool // guarded by executions.mu: that workflow is being started
 }
 
-// attemptKey identifies an attempt.
+// attemptKey identifies an attempt. The number counts from 1 in each run.
 type attemptKey struct {
 	delivery    webhook.DeliveryID
 	run, number int

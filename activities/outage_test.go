@@ -82,6 +82,38 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 	}
 }
 
+// The same for the first attempt of a replay. Its workflow learns how many attempts there were before from the fault
+// that it records.
+func TestOutcomeOfAReplayOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wire, address := postgrestest.NewProxy(t, b.address)
+	p := b.processAt(t, address, nil)
+	in := b.stored(t)
+	_, err := p.attempt(in)
+	require.NoError(t, err)
+	_, _, err = b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandReplay})
+	require.NoError(t, err)
+	in.Progress = webhook.Progress{Run: 2, GiveUpAt: in.GiveUpAt}
+	b.Hold()
+	first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	wire.Cut()
+	b.Release()
+	require.Error(t, (<-first).err)
+	wire.Restore()
+	status, err := p.RecordStep(t.Context(), note(in))
+	require.NoError(t, err)
+	require.Equal(t, 1, status.Attempts)
+	in.Progress = status.Progress
+	result, err := p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, result.State)
+	require.Equal(t, 2, result.Attempts)
+	require.Equal(t, 2, b.Count(), "one request in each run")
+	require.Len(t, b.attempts(t, in), 2)
+}
+
 // The store is away before anything was sent: an error, no request, and the token
 // is not needed for the next try.
 func TestRecordAwayBeforeTheRequest(t *testing.T) {

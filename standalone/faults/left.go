@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	leftPatience = 20 * time.Second       // for what ends after the last write, such as workflows
+	leftPatience = 30 * time.Second       // for what ends after the last write, such as workflows
 	leftTick     = 100 * time.Millisecond // Temporal's lists follow a moment later
 	listed       = 1000                   // workflows that are looked at one by one, at most
 )
