@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -126,6 +127,15 @@ func (r run) settle(ctx context.Context, work *load) (*record, error) {
 		}
 		_ = pause(patient, restTick)
 	}
+	stored, err := r.read(ctx, work.tenant, left)
+	for err != nil && pause(patient, restTick) == nil { // a session may end late because of the fault
+		stored, err = r.read(ctx, work.tenant, left)
+	}
+	return stored, err
+}
+
+// read reads the database, and what is left besides what is known already.
+func (r run) read(ctx context.Context, tenant string, left []string) (*record, error) {
 	conn, err := r.in.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -133,13 +143,16 @@ func (r run) settle(ctx context.Context, work *load) (*record, error) {
 	defer conn.Close(ctx)
 	if len(left) == 0 {
 		left = append(r.leftBehind(ctx, conn), r.in.temporaryFiles()...)
+		if conn.IsClosed() {
+			return nil, errors.New("the connection to the database has ended")
+		}
 	}
 	for _, p := range r.in.parts {
 		if !p.process.Running() {
 			left = append(left, p.name+" has ended by itself")
 		}
 	}
-	stored, err := readRecord(ctx, conn, work.tenant)
+	stored, err := readRecord(ctx, conn, tenant)
 	if err != nil {
 		return nil, err
 	}
