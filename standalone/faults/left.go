@@ -34,7 +34,7 @@ func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
 		if len(left) == 0 {
 			return nil
 		}
-		if pause(patient, leftTick) != nil {
+		if conn.IsClosed() || pause(patient, leftTick) != nil {
 			break
 		}
 	}
