@@ -11,6 +11,8 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	temporal "go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
@@ -38,7 +40,13 @@ func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
 			break
 		}
 	}
-	return leftNow(ctx, conn, r.in.countRunning) // after its store has failed, Temporal's lists can be wrong for long
+	// After its store has failed, Temporal's lists can be wrong for long: they may be late, or have lost what PostgreSQL had not flushed.
+	return leftNow(ctx, conn, func(ctx context.Context, of string) (int, error) {
+		if of == ofDeadLetters {
+			return r.in.countDeadLetters(ctx, conn)
+		}
+		return r.in.countRunning(ctx, of)
+	})
 }
 
 // leftNow is leftBehind at this moment, with a way to count workflows.
@@ -81,6 +89,24 @@ func (in *installation) countWorkflows(ctx context.Context, of string) (int, err
 		return 0, fmt.Errorf("count workflows: %w", err)
 	}
 	return int(answer.GetCount()), nil
+}
+
+// countDeadLetters counts the dead letters in the database whose workflow runs.
+func (in *installation) countDeadLetters(ctx context.Context, conn *pgx.Conn) (running int, err error) {
+	rows, _ := conn.Query(ctx, "select event_id, endpoint_id from deliveries where state = 4")
+	var event, endpoint [16]byte
+	_, err = pgx.ForEachRow(rows, []any{&event, &endpoint}, func() error {
+		workflow := webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID()
+		found, err := in.engine.DescribeWorkflowExecution(ctx, workflow, "")
+		if err != nil {
+			return fmt.Errorf("describe workflow %s: %w", workflow, err)
+		}
+		if found.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			running++
+		}
+		return nil
+	})
+	return running, err //nolint:wrapcheck // it says what was done
 }
 
 // countRunning counts the workflows in Temporal's list of running ones that do run.
