@@ -82,7 +82,9 @@ type AttemptResult struct {
 
 // key identifies the attempt. Its number counts within the run: a run that begins does not know how many attempts
 // there were before it.
-func (in *AttemptInput) key() attemptKey { return attemptKey{in.DeliveryID, in.Run, in.RunAttempts + 1} }
+func (in *AttemptInput) key() attemptKey {
+	return attemptKey{in.DeliveryID, in.Run, in.RunAttempts + 1}
+}
 
 // workflowID is the workflow that makes the attempt.
 func (in *AttemptInput) workflowID() string {

@@ -15,7 +15,7 @@ const maxEager = 128
 
 // EagerStart starts the workflow of a delivery whose first request is sent before the workflow
 // starts. The caller calls either WorkflowForDelivered and then StartDelivered, or only StartOwn, or
-// only NotSent. None blocks, but for a second at most while the process stops.
+// only NotSent. None blocks, except for up to a second while the process stops.
 type EagerStart interface {
 	// NotSent starts a workflow as usual: nothing was sent, because another process did not permit it.
 	NotSent()

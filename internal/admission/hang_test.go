@@ -37,6 +37,7 @@ func TestRecoveryFromAHang(t *testing.T) {
 						}
 						average, _ := s.returns()
 						require.LessOrEqual(t, average, 3.0)
+						require.LessOrEqual(t, s.holds(), 1.5)
 					})
 				})
 			}

@@ -20,9 +20,9 @@ type Request struct {
 	// as if a request had been sent then.
 	Since time.Time
 
-	// Released reports that the delivery was held and has been released. The last minute
-	// before the horizon is reserved for such deliveries, so that a backlog goes before
-	// deliveries that come later.
+	// Released reports that the delivery was held and has been released. The last part before
+	// the horizon is reserved for such deliveries, so that a backlog goes before deliveries
+	// that come later.
 	Released bool
 }
 

@@ -26,6 +26,9 @@ func (p pacing) interval(at time.Duration) time.Duration {
 	return interval
 }
 
+// bySlots reports whether slots bound the rate at a time.
+func (p pacing) bySlots(at time.Duration) bool { return p.slots >= p.interval(at) }
+
 // after is the first time, not before at, that keeps the interval to an earlier one.
 func (p pacing) after(at, earlier time.Duration) time.Duration {
 	return max(at, earlier+p.interval(earlier))

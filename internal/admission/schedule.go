@@ -86,7 +86,7 @@ func (e *endpoint) mayReserve() int {
 // circuit opened again, all deliveries with a reservation would come back in vain.
 func (e *endpoint) reach(now time.Duration, p pacing, released bool) time.Duration {
 	first, last := horizonFirst, horizon
-	if until, _ := e.blocked(now); until <= now && p.slots >= p.interval(now) {
+	if until, _ := e.blocked(now); until <= now && p.bySlots(now) && p.reason == webhook.ReasonInFlight {
 		first, last = latencyHorizonFirst, latencyHorizon
 	}
 	reach := first
@@ -128,7 +128,7 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, string) {
 	}
 	if e.slots.full() {
 		from, reason = max(from, e.slots.nextFree(now)), webhook.ReasonInFlight
-	} else if p.slots >= p.interval(now) {
+	} else if p.bySlots(now) {
 		reason = p.reason
 	}
 	if slot := e.host.slotForNew(now, &e.hostEntry); slot > from {

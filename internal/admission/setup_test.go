@@ -81,7 +81,8 @@ func roomOf(c *Controller, id webhook.EndpointID) int {
 			from = until
 		}
 		const step = 5 * time.Second // within which a ramp-up hardly rises
-		p, end := e.pacing(now), now+e.reach(now, e.pacing(now), true)
+		p := e.pacing(now)
+		end := now + e.reach(now, p, true)
 		for at := from; at < end; at += step {
 			fit += float64(min(step, end-at)) / float64(p.interval(at))
 		}

@@ -49,6 +49,7 @@ type simDelivery struct {
 	asked    time.Duration
 	done     time.Duration // delivered
 	returns  int           // deferred and come back
+	holds    int
 	attempts int
 	release  chan struct{}
 }
@@ -165,6 +166,7 @@ func (s *sim) deliver(d *simDelivery) {
 			s.mu.Lock()
 			i, _ := slices.BinarySearchFunc(s.held, d, func(a, b *simDelivery) int { return int(a.asked - b.asked) })
 			s.held = slices.Insert(s.held, i, d)
+			d.holds++
 			s.mu.Unlock()
 			select {
 			case <-d.release:
@@ -206,7 +208,7 @@ func (s *sim) request(d *simDelivery, permit *Permit) bool {
 // releaser releases held deliveries.
 func (s *sim) releaser() {
 	for s.sleep(time.Second) {
-		room := roomOf(s.controller, s.endpoint)
+		room := s.controller.Releasable(s.endpoint)
 		s.mu.Lock()
 		s.reserved = max(s.reserved, queueOf(s.controller, s.endpoint).reserved)
 		n := min(room, len(s.held))
@@ -271,6 +273,16 @@ func (s *sim) returns() (average float64, most int) {
 		most = max(most, d.returns)
 	}
 	return float64(sum) / float64(max(n, 1)), most
+}
+
+// holds is how often each delivery was held, on average.
+func (s *sim) holds() (average float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.all {
+		average += float64(d.holds) / float64(len(s.all))
+	}
+	return average
 }
 
 func (s *sim) heldNow() int {

@@ -214,18 +214,27 @@ func TestAProcessAloneTakesTheOutbox(t *testing.T) {
 	id := endpoint(t, before, "https://example.com/hook")
 	status, answer := call(t, "POST", "http://"+before.APIAddr()+"/v1/tenants/acme/events", `{"type":"order.paid","payload":{}}`)
 	require.Equal(t, http.StatusAccepted, status, answer)
-	waits := func(a *App) (waits bool) {
+	postpone := func(a *App) (relayAt time.Time) { // so that it is recent for every start
 		t.Helper()
-		require.NoError(t, a.store.Pool().QueryRow(t.Context(), `select relay_at > now() from outbox where endpoint_id = $1`, parse(t, id)).Scan(&waits))
-		return waits
+		require.NoError(t, a.store.Pool().QueryRow(t.Context(), `update outbox set relay_at = now() + interval '7 seconds' where endpoint_id = $1 returning relay_at`,
+			parse(t, id)).Scan(&relayAt))
+		return relayAt
 	}
-	require.True(t, waits(before))
+	read := func(a *App) (relayAt time.Time, waits bool) {
+		t.Helper()
+		require.NoError(t, a.store.Pool().QueryRow(t.Context(), `select relay_at, relay_at > now() from outbox where endpoint_id = $1`, parse(t, id)).Scan(&relayAt, &waits))
+		return relayAt, waits
+	}
+	want := postpone(before)
 	before.Stop()
 	other := start(t, o)
-	require.True(t, waits(other), "another process may be starting it")
+	got, _ := read(other)
+	require.Equal(t, want, got, "another process may be starting it")
+	postpone(other)
 	other.Stop()
 	o.Process = "standalone"
-	require.False(t, waits(start(t, o)))
+	_, waits := read(start(t, o))
+	require.False(t, waits)
 }
 
 // The settings of the API's surroundings reach it: proxies that are trusted, the Web UI's

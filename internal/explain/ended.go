@@ -33,7 +33,8 @@ func (s *Situation) delivered() Explanation {
 func (s *Situation) deadLetter() Explanation {
 	d := &s.Delivery
 	e, f, last := Explanation{}, failure{}, ""
-	if d.LastOutcome != nil {
+	late := d.LastOutcome != nil && d.LastOutcome.Decision == retry.Delivered // it was given up while that attempt was under way
+	if d.LastOutcome != nil && !late {
 		f = s.lastFailure()
 		e.Cause, last = f.cause, "; the last "+f.what
 	}
@@ -44,7 +45,9 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why = Exhausted, made+" failed, as many as the retry policy allows"+last
 	case string(retry.ReasonGiveUpTime):
 		e.Code, why = Exhausted, made+" failed, and the retry policy's time is over"+last
-		if d.RunAttempts == 0 {
+		if late {
+			why = "the retry policy's time was over"
+		} else if d.RunAttempts == 0 {
 			e.Code, why, f.remedy = Expired, "no attempt could be made before the give-up time", ""
 			e.Cause = "Everpost, its database or Temporal was unavailable until then, or the workers were overloaded."
 		}
@@ -75,9 +78,14 @@ func (s *Situation) deadLetter() Explanation {
 		e.Cause = "A person or a tool terminated the workflow in Temporal."
 	default:
 		e.Code, why = Refused, "it failed permanently"
-		if d.LastOutcome != nil {
+		if d.LastOutcome != nil && !late {
 			why = fmt.Sprintf("attempt %d %s, which is not retried", d.Attempts, f.what)
 		}
+	}
+	if late {
+		why += fmt.Sprintf(" while attempt %d was under way", d.Attempts)
+		e.Cause = "The receiver has accepted that attempt afterwards."
+		f.remedy = "Discard the delivery: a replay sends the event again."
 	}
 	e.Remedy = joined(sentence(f.remedy), s.again())
 	return s.givenUp(e, why)

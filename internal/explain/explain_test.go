@@ -288,7 +288,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"backlog", held(webhook.ReasonBacklog, observed(webhook.Observation{Rate: 2}), func(s *Situation) { s.Ahead = &Ahead{N: 700} }), HeldBacklog,
-			"Held because more deliveries wait for the endpoint than it takes in the next 5 min; released oldest first, or given up at 26 Nov 12:00 UTC.",
+			"Held because more deliveries wait for the endpoint than it can take soon; released oldest first, or given up at 26 Nov 12:00 UTC.",
 			"700 of the endpoint's deliveries come before it, about 6 min at 2 requests per second.",
 		},
 		{
@@ -383,6 +383,13 @@ func deliveryCases() []deliveryCase {
 				s.Delivery.Attempts, s.Delivery.RunAttempts, s.Delivery.LastOutcome = 0, 0, nil
 			}), Expired,
 			"Given up at 12:03:44 UTC, 59 min after it was accepted: no attempt could be made before the give-up time; " + kept, "workers were overloaded",
+		},
+		{
+			"time over while an attempt was under way", ended(webhook.StateDeadLettered, "give_up_time", "http_200", func(s *Situation) {
+				s.Delivery.LastOutcome.Decision = retry.Delivered
+			}), Exhausted,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: the retry policy's time was over while attempt 3 was under way; " + kept,
+			"has accepted that attempt afterwards",
 		},
 		{
 			"404s used up", ended(webhook.StateDeadLettered, "ambiguous_limit", "http_404"), Exhausted,

@@ -367,7 +367,7 @@ func (s *Situation) held() Explanation {
 		e.Cause = joined("A release of held deliveries pauses when too many of their attempts fail, or on request.", e.Cause)
 	case d.Reason == webhook.ReasonBacklog:
 		e.Code, e.Summary = HeldBacklog,
-			sentence("held because more deliveries wait for the endpoint than it takes in the next 5 min", "released oldest first"+giveUp)
+			sentence("held because more deliveries wait for the endpoint than it can take soon", "released oldest first"+giveUp)
 		e.Next = sentence("it is released when those before it are sent" + giveUp)
 		e.Remedy = "If the receiver can take more, raise max_in_flight or rate_limit_per_second."
 		e.Cause = joined(joined("The endpoint gets more events than it takes.", e.Cause), s.unanswered())

@@ -120,7 +120,7 @@ func (p *peer) send(client *rpc.Client, batch []waitingForward) (result webhook.
 	return webhook.ForwardAccepted, refused
 }
 
-// nextForwards takes the next message's events, and the connection for it; nil if there is none that has answered.
+// nextForwards takes the next message's events, and the connection for it; nil if there is none that has answered, or the process stops.
 func (p *peer) nextForwards() (batch []waitingForward, client *rpc.Client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *peer) nextForwards() (batch []waitingForward, client *rpc.Client) {
 	batch, p.forwards = p.forwards[:n:n], p.forwards[n:]
 	p.forwardBytes -= bytes
 	p.forwarding, p.sentAt = n > 0, time.Now()
-	if p.answers {
+	if p.answers && !p.stops {
 		client = p.client
 	}
 	return batch, client

@@ -59,6 +59,7 @@ func translateState(op, state string, err error) error {
 		code, message = webhook.CodeInvalid, "text with a NUL or invalid UTF-8 cannot be stored"
 	case "57P01", "57P02", "57P03", "57P05", // shutdown, crash, starting up, idle session
 		QueryCanceled,
+		"XX000",          // internal error: also a full disk; data and indexes that are corrupt are XX001 and XX002
 		"55P03",          // lock timeout
 		"25006",          // read-only: it has become a standby
 		"25P03", "25P04", // idle in transaction, transaction timeout
@@ -69,7 +70,7 @@ func translateState(op, state string, err error) error {
 			return unavailable(op, err) // also a rejected password: it may be being rotated
 		}
 		switch state[:min(2, len(state))] {
-		case "08", "53", "58", "XX": // connection, resources (too many connections, disk full), system, internal
+		case "08", "53", "58": // connection, resources (too many connections, disk full), system
 			return unavailable(op, err)
 		}
 	}

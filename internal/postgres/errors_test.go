@@ -42,6 +42,8 @@ func TestTranslate(t *testing.T) {
 		"serialisation":        {state("40001"), webhook.CodeUnavailable},
 		"io":                   {state("58030"), webhook.CodeUnavailable},
 		"file too large":       {state("XX000"), webhook.CodeUnavailable},
+		"corrupt data":         {state("XX001"), webhook.CodeInternal},
+		"corrupt index":        {state("XX002"), webhook.CodeInternal},
 		"unique":               {state("23505"), webhook.CodeConflict},
 		"foreign key":          {state("23503"), webhook.CodeConflict},
 		"check":                {state("23514"), webhook.CodeInternal},

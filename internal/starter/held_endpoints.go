@@ -130,14 +130,6 @@ func (h *heldEndpoints) allowed(id webhook.EndpointID) (limit int, check bool) {
 	}
 }
 
-// heldLately reports whether a hold was noted a moment ago: it may be stored only now.
-func (h *heldEndpoints) heldLately(id webhook.EndpointID, now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e := h.byID[id]
-	return e != nil && now.Sub(e.noted) < holdDelay
-}
-
 // underWay is how many were released a moment ago.
 func (h *heldEndpoints) underWay(id webhook.EndpointID, now time.Time) int {
 	h.mu.Lock()

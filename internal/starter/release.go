@@ -45,7 +45,10 @@ func (s *Starter) NoteHeld(endpoint webhook.EndpointID) {
 
 // LanesTaken says that this process admits the requests to more endpoints than before: their held deliveries are looked
 // for at once.
-func (s *Starter) LanesTaken() { s.findHeldNow.Store(true) }
+func (s *Starter) LanesTaken() { s.lanesTakenAt.Store(time.Now().UnixNano()) }
+
+// lanesTaken is when this process has taken lanes last; long ago if it has not.
+func (s *Starter) lanesTaken() time.Time { return time.Unix(0, s.lanesTakenAt.Load()) }
 
 // EndpointChanged says that an endpoint was changed, and may have become active: held deliveries are
 // looked for at once, for a few seconds, and a check does not wait.
@@ -79,15 +82,19 @@ func (s *Starter) release() {
 			return
 		case <-tick.C:
 		}
-		if s.findHeldNow.Swap(false) {
-			found = time.Time{}
-		}
-		if time.Since(found) >= findEvery && s.findHeld() {
-			found = time.Now()
+		if now := time.Now(); findDue(found, s.lanesTaken(), now) && s.findHeld() {
+			found = now
 		}
 		s.releaseDue()
 		s.releaseExpired()
 	}
+}
+
+// findDue reports whether held deliveries are to be looked for: regularly, when this process has taken lanes, and once more
+// when what their owner was about to hold then is stored.
+func findDue(found, taken, now time.Time) bool {
+	stored := taken.Add(holdDelay)
+	return now.Sub(found) >= findEvery || found.Before(taken) || found.Before(stored) && !now.Before(stored)
 }
 
 // releaseDue releases held deliveries of all endpoints that are due. It ends when Temporal goes down:
@@ -138,10 +145,10 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	switch {
 	case n > 0:
 	case !s.admission.Admits(endpoint):
-		if s.tellHeld != nil && (check || s.heldEndpoints.heldLately(endpoint, now)) { // by this process
+		s.heldEndpoints.released(endpoint, 0, false, now) // no longer of interest here
+		if check && s.tellHeld != nil {                   // this process has held them
 			s.tellHeld(endpoint)
 		}
-		s.heldEndpoints.released(endpoint, 0, false, now) // no longer of interest here, soon
 		return
 	case check:
 		s.heldEndpoints.checkSucceeded(endpoint, now)

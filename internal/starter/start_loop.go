@@ -33,9 +33,9 @@ func (s *Starter) startBeforeStop() {
 			left = append(left, start)
 		}
 	}
-	s.leave(left...)
 	s.start(sent)
 	s.startGathered(true)
+	s.leave(left...)
 }
 
 // leave lets another process, or the next life of this one, start deliveries at once that this process has not tried to start.

@@ -11,7 +11,7 @@ import (
 
 const (
 	// queueTime is how long after its commit a delivery may be started from the queue. A delivery
-	// that waits longer is left to the relay, so that both never start the same one.
+	// that waits longer is left to the relay, so that both rarely start the same one: see RelayAfter.
 	queueTime = 5 * time.Second
 	// reserveTimeout is how long Reserve waits.
 	reserveTimeout = time.Second

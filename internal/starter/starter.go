@@ -61,7 +61,7 @@ type Config struct {
 	Deletions TenantDeletions
 	// HeldStore has the held deliveries. A process with a worker releases them.
 	HeldStore HeldStore
-	// TellHeld tells the process that admits the requests to an endpoint that this one has held deliveries of it. May be nil.
+	// TellHeld tells the process that admits the requests to an endpoint that it has held deliveries. May be nil.
 	TellHeld func(webhook.EndpointID)
 
 	// Admission is that of this process's worker; nil without one.
@@ -141,7 +141,7 @@ type Starter struct {
 	deleting      chan struct{} // a token while outbox rows are being deleted
 
 	heldEndpoints heldEndpoints
-	findHeldNow   atomic.Bool // deliveries that other processes have held are looked for at once
+	lanesTakenAt  atomic.Int64 // in Unix nanoseconds; 0: never
 
 	temporalDown   atomic.Bool   // Temporal cannot be written to; deliveries stay in the outbox
 	temporalDownAt atomic.Int64  // since when, in microseconds of Unix time
@@ -214,7 +214,7 @@ func (s *Starter) Start(requests Requests) {
 	}
 }
 
-// Stop ends the work within about 2 s. What is not started by then is left to another process, by the outbox.
+// Stop ends the work within 4 s, normally at once. What is not started by then is left to another process, by the outbox.
 func (s *Starter) Stop() {
 	s.mu.Lock()
 	close(s.stopped)

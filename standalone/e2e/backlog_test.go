@@ -17,9 +17,9 @@ import (
 // yet (100): the others are held.
 const manyBehind = 150
 
-// reservedWithin is for a delivery with a reservation, which may be 5 min away if the receiver has hung for longer than 15 s before it
-// answers: so it does on a machine without a free core. It is not moved when the receiver answers.
-const reservedWithin = 6 * time.Minute
+// reservedWithin is for a delivery with a reservation when the receiver answers again: four of an endpoint may be as far away as its latency
+// makes them, which may be a minute after it has hung for 30 s.
+const reservedWithin = 90 * time.Second
 
 // busy is an endpoint with two slots and a timeout that is long enough to hang for a test.
 func busy(kind string, further fieldsOf) fieldsOf {

@@ -17,15 +17,16 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
 // oddPayload is JSON that must not be re-serialised: spaces, escapes, number forms, the order of names.
 const oddPayload = `{"b" : 1.10, "a":"\u00e4\/ä😀",  "n":[1e2, -0.0 ,null], "":{ } }`
 
-// atOnceIs is less than the 15 s after which the relay takes up what was left behind:
+// atOnceIs is less than the time after which the relay takes up what was left behind:
 // what takes longer was not delivered in the ordinary way.
-const atOnceIs = 10 * time.Second
+const atOnceIs = deliveries.RelayAfter - time.Second
 
 // requireAtOnce requires that what began at a time took less than atOnceIs. While Temporal does not answer, as on a machine without a free core,
 // the relay does it later; then the instance has logged that.

@@ -94,7 +94,7 @@ func TestExplanationsOfABacklog(t *testing.T) {
 	ep := b.endpoint(r, "/hang", busy("a.slow", fieldsOf{"retry_policy": patiently()}))
 	b.postMany("a.slow", manyBehind)
 	held := b.waitHeldInStore(ep.ID, 1)
-	b.requireExplained(held[len(held)-1], "held_backlog", `Held because more deliveries wait for the endpoint than it takes in the next 5 min; `+
+	b.requireExplained(held[len(held)-1], "held_backlog", `Held because more deliveries wait for the endpoint than it can take soon; `+
 		`released oldest first, or given up at `+clock+`\.`, "The endpoint gets more events than it takes.")
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+ep.ID, nil, nil)
 }

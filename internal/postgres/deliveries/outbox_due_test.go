@@ -28,11 +28,11 @@ func TestTheOutboxOfAProcessThatHasEnded(t *testing.T) {
 func TestTheOutboxOfAProcessThatStops(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	left, other := b.AcceptOne(t), b.AcceptOne(t)
+	left := b.AcceptOne(t)
+	b.AcceptOne(t)
 	require.NoError(t, b.MakeDue(t.Context(), []webhook.DeliveryID{left.DeliveryID, webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())}))
 	due, err := b.TakeStarts(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, due, 1)
 	require.Equal(t, left.DeliveryID, due[0].DeliveryID)
-	require.NotEqual(t, other.DeliveryID, due[0].DeliveryID)
 }

@@ -85,7 +85,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 			r.applied = true // stays so if what follows fails and the flush is repeated
 		}
 	}
-	owned, err := s.readRefused(ctx, highest, statuses)
+	owned, err := s.readRefused(ctx, highest, lateAttempts(sorted, statuses), statuses)
 	if err != nil {
 		return err
 	}
@@ -115,9 +115,20 @@ func waitsForClaim(s *webhook.Step) bool {
 	return s.Attempt == nil && (s.State == webhook.StateHeld || s.State > webhook.StateDelivered)
 }
 
+// lateAttempts are the steps with an attempt that were not applied: of deliveries that have a higher step.
+func lateAttempts(all []*recording, statuses map[webhook.DeliveryID]webhook.DeliveryStatus) (late []*webhook.Step) {
+	for _, r := range all {
+		status, applied := statuses[r.Step.DeliveryID]
+		if r.Step.Attempt != nil && (!applied || status.After(r.Step.Progress)) {
+			late = append(late, &r.Step)
+		}
+	}
+	return late
+}
+
 // readRefused reads the status of the deliveries whose step was not applied, and when the claims on
-// them end. An attempt counts even if its delivery has come to its end without it.
-func (s *Deliveries) readRefused(ctx context.Context, items []*recording, statuses map[webhook.DeliveryID]webhook.DeliveryStatus,
+// them end. A late attempt counts even if its delivery has come to its end without it.
+func (s *Deliveries) readRefused(ctx context.Context, items []*recording, late []*webhook.Step, statuses map[webhook.DeliveryID]webhook.DeliveryStatus,
 ) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
 	owned = map[webhook.DeliveryID]time.Time{}
@@ -126,7 +137,7 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, status
 			refused = append(refused, r.Step.DeliveryID)
 		}
 	}
-	if len(refused) == 0 {
+	if len(refused)+len(late) == 0 {
 		return owned, nil
 	}
 	batch := &pgx.Batch{}
@@ -134,12 +145,13 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, status
 		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
 	batch.Queue(selectClaimed, refused).Query(func(rows pgx.Rows) error { return readClaimed(rows, owned) })
 	// After the status was read, which says whether the attempt was counted before.
-	for _, r := range items {
-		if _, applied := statuses[r.Step.DeliveryID]; !applied && r.Step.Attempt != nil {
-			batch.Queue(`update deliveries set attempts = $3, run_attempts = greatest(run_attempts, $4)
-				where id = $1 and run = $2 and not state `+postgres.IsOpen+` and attempts < $3`,
-				r.Step.DeliveryID, r.Step.Run, r.Step.Attempts, r.Step.RunAttempts)
-		}
+	for _, step := range late {
+		last := webhook.LastOutcomeOf(step.Attempt)
+		batch.Queue(`update deliveries set attempts = $3, run_attempts = greatest(run_attempts, $4), last_decision = $5, last_reason = $6,
+				last_status = $7, last_latency_us = $8, last_at = $9, last_retry_after_ns = $10
+			where id = $1 and run = $2 and not state `+postgres.IsOpen+` and attempts < $3`,
+			step.DeliveryID, step.Run, step.Attempts, step.RunAttempts, int16(last.Decision), last.Reason,
+			last.Status, last.Latency.Microseconds(), last.At, int64(last.RetryAfter))
 	}
 	return owned, s.core.StepPool.SendBatch(ctx, batch).Close()
 }
@@ -207,7 +219,8 @@ var upsertStep = deletingOutboxRows(`
 	`+stepRows.Query(1)+`
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
-		attempts = greatest(d.attempts, excluded.attempts), run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
+		attempts = greatest(d.attempts, excluded.attempts),
+		run_attempts = case when excluded.run = d.run then greatest(d.run_attempts, excluded.run_attempts) else excluded.run_attempts end, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
 		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
 		last_error = excluded.last_error, workflow_id = `+takeOver+`,
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),

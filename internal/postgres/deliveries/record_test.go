@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -375,9 +376,37 @@ func TestAnAttemptAfterTheEndCounts(t *testing.T) {
 		d, err := b.Delivery(t.Context(), "acme", start.DeliveryID)
 		require.NoError(t, err)
 		require.Equal(t, []any{end, 1, 1}, []any{d.State, d.Attempts, d.RunAttempts})
+		require.Equal(t, 200, d.LastOutcome.Status)
 		attempts, err := b.Attempts(t.Context(), "acme", start.DeliveryID, 10, 0)
 		require.NoError(t, err)
 		require.Len(t, attempts, 1)
+	}
+}
+
+// It counts too when it is recorded together with the end, in whatever order, and when a dead letter is discarded after it.
+func TestAnAttemptBesideTheEndCounts(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	var recording sync.WaitGroup
+	starts := make([]webhook.Start, 20)
+	for i := range starts {
+		starts[i] = b.AcceptOne(t)
+		late := storetest.StepOf(starts[i], 1, webhook.StateDelivered)
+		late.Attempts, late.RunAttempts, late.Attempt = 1, 1, storetest.AttemptOf(1, 1, 200)
+		for _, step := range []webhook.Step{late, storetest.StepOf(starts[i], 2, webhook.StateDeadLettered)} {
+			recording.Go(func() {
+				_, err := b.RecordStep(t.Context(), step)
+				assert.NoError(t, err)
+			})
+		}
+	}
+	recording.Wait()
+	for _, start := range starts {
+		_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 3, webhook.StateDiscarded))
+		require.NoError(t, err)
+		d, err := b.Delivery(t.Context(), "acme", start.DeliveryID)
+		require.NoError(t, err)
+		require.Equal(t, []any{1, 1, 200}, []any{d.Attempts, d.RunAttempts, d.LastOutcome.Status}, d.State)
 	}
 }
 
