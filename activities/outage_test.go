@@ -92,7 +92,8 @@ func TestOutcomeOfAReplayOutlivesAnOutage(t *testing.T) {
 	in := b.stored(t)
 	_, err := p.attempt(in)
 	require.NoError(t, err)
-	_, _, err = b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandReplay})
+	replay := webhook.PendingCommand{Command: webhook.CommandReplay}
+	_, _, err = b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, replay)
 	require.NoError(t, err)
 	in.Progress = webhook.Progress{Run: 2, GiveUpAt: in.GiveUpAt}
 	b.Hold()

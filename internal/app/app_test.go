@@ -216,13 +216,14 @@ func TestAProcessAloneTakesTheOutbox(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, status, answer)
 	postpone := func(a *App) (relayAt time.Time) { // so that it is recent for every start
 		t.Helper()
-		require.NoError(t, a.store.Pool().QueryRow(t.Context(), `update outbox set relay_at = now() + interval '7 seconds' where endpoint_id = $1 returning relay_at`,
-			parse(t, id)).Scan(&relayAt))
+		require.NoError(t, a.store.Pool().QueryRow(t.Context(),
+			`update outbox set relay_at = now() + interval '7 seconds' where endpoint_id = $1 returning relay_at`, parse(t, id)).Scan(&relayAt))
 		return relayAt
 	}
 	read := func(a *App) (relayAt time.Time, waits bool) {
 		t.Helper()
-		require.NoError(t, a.store.Pool().QueryRow(t.Context(), `select relay_at, relay_at > now() from outbox where endpoint_id = $1`, parse(t, id)).Scan(&relayAt, &waits))
+		require.NoError(t, a.store.Pool().QueryRow(t.Context(),
+			`select relay_at, relay_at > now() from outbox where endpoint_id = $1`, parse(t, id)).Scan(&relayAt, &waits))
 		return relayAt, waits
 	}
 	want := postpone(before)

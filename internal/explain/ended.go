@@ -33,8 +33,10 @@ func (s *Situation) delivered() Explanation {
 func (s *Situation) deadLetter() Explanation {
 	d := &s.Delivery
 	e, f, last := Explanation{}, failure{}, ""
-	late := d.LastOutcome != nil && d.LastOutcome.Decision == retry.Delivered // it was given up while that attempt was under way
-	if d.LastOutcome != nil && !late {
+	if d.LastOutcome != nil {
+		if d.LastOutcome.Decision == retry.Delivered {
+			return s.acceptedLate()
+		}
 		f = s.lastFailure()
 		e.Cause, last = f.cause, "; the last "+f.what
 	}
@@ -45,9 +47,7 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why = Exhausted, made+" failed, as many as the retry policy allows"+last
 	case string(retry.ReasonGiveUpTime):
 		e.Code, why = Exhausted, made+" failed, and the retry policy's time is over"+last
-		if late {
-			why = "the retry policy's time was over"
-		} else if d.RunAttempts == 0 {
+		if d.RunAttempts == 0 {
 			e.Code, why, f.remedy = Expired, "no attempt could be made before the give-up time", ""
 			e.Cause = "Everpost, its database or Temporal was unavailable until then, or the workers were overloaded."
 		}
@@ -78,17 +78,20 @@ func (s *Situation) deadLetter() Explanation {
 		e.Cause = "A person or a tool terminated the workflow in Temporal."
 	default:
 		e.Code, why = Refused, "it failed permanently"
-		if d.LastOutcome != nil && !late {
+		if d.LastOutcome != nil {
 			why = fmt.Sprintf("attempt %d %s, which is not retried", d.Attempts, f.what)
 		}
 	}
-	if late {
-		why += fmt.Sprintf(" while attempt %d was under way", d.Attempts)
-		e.Cause = "The receiver has accepted that attempt afterwards."
-		f.remedy = "Discard the delivery: a replay sends the event again."
-	}
 	e.Remedy = joined(sentence(f.remedy), s.again())
 	return s.givenUp(e, why)
+}
+
+// acceptedLate explains a dead letter whose last attempt was under way when it was given up.
+func (s *Situation) acceptedLate() Explanation {
+	return s.givenUp(Explanation{
+		Code: Expired, Cause: "The receiver has accepted that attempt afterwards.",
+		Remedy: joined("Discard the delivery: a replay sends the event again.", s.again()),
+	}, fmt.Sprintf("the answer to attempt %d was not known by then", s.Delivery.Attempts))
 }
 
 // again says how a delivery that has ended is sent again.

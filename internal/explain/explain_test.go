@@ -387,8 +387,8 @@ func deliveryCases() []deliveryCase {
 		{
 			"time over while an attempt was under way", ended(webhook.StateDeadLettered, "give_up_time", "http_200", func(s *Situation) {
 				s.Delivery.LastOutcome.Decision = retry.Delivered
-			}), Exhausted,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: the retry policy's time was over while attempt 3 was under way; " + kept,
+			}), Expired,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: the answer to attempt 3 was not known by then; " + kept,
 			"has accepted that attempt afterwards",
 		},
 		{

@@ -132,7 +132,9 @@ func classes() []class {
 
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
-	for _, prefix := range []string{"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", powerCut} {
+	for _, prefix := range []string{
+		"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", powerCut,
+	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false
 		}

@@ -77,7 +77,7 @@ func (h *history) look(ctx context.Context, conn *pgx.Conn, tenant string) error
 		h.see(id, now)
 		return nil
 	})
-	return err //nolint:wrapcheck // it is not shown
+	return err
 }
 
 // see adds what was seen of a delivery.

@@ -106,7 +106,7 @@ func (in *installation) countDeadLetters(ctx context.Context, conn *pgx.Conn) (r
 		}
 		return nil
 	})
-	return running, err //nolint:wrapcheck // it says what was done
+	return running, err
 }
 
 // countRunning counts the workflows in Temporal's list of running ones that do run.

@@ -220,7 +220,8 @@ var upsertStep = deletingOutboxRows(`
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = greatest(d.attempts, excluded.attempts),
-		run_attempts = case when excluded.run = d.run then greatest(d.run_attempts, excluded.run_attempts) else excluded.run_attempts end, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
+		run_attempts = case when excluded.run = d.run then greatest(d.run_attempts, excluded.run_attempts) else excluded.run_attempts end,
+		ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
 		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
 		last_error = excluded.last_error, workflow_id = `+takeOver+`,
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
