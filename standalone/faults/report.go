@@ -14,9 +14,10 @@ import (
 const (
 	ledgerPart  = "ledger"
 	plantedPart = "planted"
+	soakPart    = "soak"
 )
 
-// writeLedger writes the ledger and the table of planted bugs of a directory of results into a page, between their marks.
+// writeLedger writes the ledger, the table of planted bugs and that of the soak of a directory of results into a page, between their marks.
 func writeLedger(results, page string) error {
 	runs, err := readResults(results)
 	if err != nil {
@@ -29,6 +30,10 @@ func writeLedger(results, page string) error {
 	if err != nil {
 		return err
 	}
+	soaked, err := readSoak(results)
+	if err != nil {
+		return err
+	}
 	old, err := os.ReadFile(page)
 	if err != nil {
 		return fmt.Errorf("read the page: %w", err)
@@ -36,6 +41,9 @@ func writeLedger(results, page string) error {
 	written, err := replacePart(old, ledgerPart, ledgerTable(runs))
 	if err == nil {
 		written, err = replacePart(written, plantedPart, plantedTable(bugs))
+	}
+	if err == nil {
+		written, err = replacePart(written, soakPart, soakTable(soaked))
 	}
 	if err != nil {
 		return err
@@ -107,6 +115,17 @@ func count(runs []result, of func(result) int) (n int) {
 		n += of(r)
 	}
 	return n
+}
+
+// soakTable is the table of what an installation used during a soak.
+func soakTable(s soak) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%.0f minutes on `%s` at %s: %d runs, %d failed.\n\n", s.Minutes, s.Shape, s.Commit, s.Runs, s.Failed)
+	b.WriteString("| what | mean | change in an hour | |\n|---|---|---|---|\n")
+	for _, t := range s.Trends {
+		fmt.Fprintf(&b, "| %s | %.1f | %+.1f ± %.1f | %s |\n", t.Name, t.Mean, t.Slope, t.Error, t.verdict())
+	}
+	return b.String()
 }
 
 // plantedTable is the table of planted bugs.

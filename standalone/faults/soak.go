@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -48,6 +49,13 @@ type trend struct {
 // grows reports whether the value certainly grows by more than is allowed.
 func (t trend) grows() bool { return t.Slope-t.Error > soakGrowth*t.Mean }
 
+func (t trend) verdict() string {
+	if t.grows() {
+		return "grows"
+	}
+	return "flat"
+}
+
 // soak is what a soak found: a file of JSON.
 type soak struct {
 	Shape   string  `json:"shape"`
@@ -60,6 +68,21 @@ type soak struct {
 
 // soakFile is the file of a directory of results that a soak is written to.
 const soakFile = "soak.json"
+
+// readSoak reads the result of a soak; the zero value if there was none.
+func readSoak(dir string) (s soak, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, soakFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return soak{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return soak{}, fmt.Errorf("read the result of the soak: %w", err)
+	}
+	return s, nil
+}
 
 // soak keeps an installation under load, with a fault a minute that ends no process, and checks that what it uses does not grow.
 func (o options) soak(ctx context.Context, b binaries, s shape, length time.Duration, stdout io.Writer) (err error) {
@@ -259,12 +282,10 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 func (f *soak) keep(dir string, stdout io.Writer) error {
 	var growing []string
 	for _, t := range f.Trends {
-		verdict := "flat"
 		if t.grows() {
-			verdict = "GROWS"
 			growing = append(growing, t.Name)
 		}
-		fmt.Fprintf(stdout, "%-40s mean %10.1f, per hour %+10.1f ± %.1f: %s\n", t.Name, t.Mean, t.Slope, t.Error, verdict)
+		fmt.Fprintf(stdout, "%-40s mean %10.1f, per hour %+10.1f ± %.1f: %s\n", t.Name, t.Mean, t.Slope, t.Error, t.verdict())
 	}
 	if dir != "" {
 		text, err := json.MarshalIndent(f, "", "  ")
