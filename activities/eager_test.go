@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
@@ -486,14 +487,17 @@ func TestEagerIsShared(t *testing.T) {
 	for _, in := range all {
 		require.True(t, eagerly(in))
 	}
-	last, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{
-		TenantID: tenant, Type: "order.paid", Payload: []byte(payload), EndpointIDs: []webhook.EndpointID{another.ID},
-	})
-	require.NoError(t, err)
-	in := inputOf(p, last)
+	next := func() activities.AttemptInput { // with a fresh token
+		one, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{
+			TenantID: tenant, Type: "order.paid", Payload: []byte(payload), EndpointIDs: []webhook.EndpointID{another.ID},
+		})
+		assert.NoError(t, err)
+		return inputOf(p, one)
+	}
+	in := next()
 	_, err = p.record.Endpoints.Cache().Target(t.Context(), in.EndpointID)
 	require.NoError(t, err)
 	require.False(t, eagerly(in))
-	require.Eventually(t, func() bool { return eagerly(in) }, 20*time.Second, time.Millisecond, "the first are slow")
+	require.Eventually(t, func() bool { return eagerly(next()) }, 20*time.Second, 20*time.Millisecond, "the first are slow")
 	b.Release()
 }

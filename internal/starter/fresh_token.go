@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// tokenLife is how long after its storage a delivery may be sent without asking the store: less
-	// than the relay waits before it starts the delivery.
-	tokenLife = 5 * time.Second
+	// tokenLife is how long after its storage a delivery may be sent without asking the store. For
+	// so long a cancel may come in vain, so it is short; and it is less than the relay waits before
+	// it starts the delivery.
+	tokenLife = time.Second
 	// maxFreshBytes bounds the payloads in memory. The first attempt of a delivery beyond that reads
 	// its payload from the store.
 	maxFreshBytes = 64 << 20

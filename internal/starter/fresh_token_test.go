@@ -42,7 +42,7 @@ func TestFreshTokenIsTakenOnce(t *testing.T) {
 	require.Zero(t, f.bytes)
 }
 
-// R2: a token is valid for 5 s from when its delivery was stored, not from when it was put.
+// R2: a token is valid for tokenLife from when its delivery was stored, not from when it was put.
 func TestFreshTokenExpires(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
