@@ -116,8 +116,8 @@ func classes() []class {
 		{"postgres-disk-slow", every, never, slowDisk},
 		{powerCut, several, underWay, cutPower},
 
-		{"kill-rewrap-before", several, never, killRewrap("rewrap-before")},
-		{"kill-rewrap-after", several, never, killRewrap("rewrap-after")},
+		{"kill-rewrap-before", several, never, killRewrap(rewrapBefore)},
+		{"kill-rewrap-after", several, never, killRewrap(rewrapAfter)},
 		{"kill-migrate", several, never, killMigrate},
 
 		{"receivers-hang", every, never, holdReceivers},
@@ -184,6 +184,13 @@ func failpoints() []class {
 	}
 	return all
 }
+
+// The failpoints that have classes of their own, because they need another load or are in a command.
+const (
+	releaseAfter = "release-after"
+	rewrapBefore = "rewrap-before"
+	rewrapAfter  = "rewrap-after"
+)
 
 // point is a failpoint of the product.
 type point struct{ name string }

@@ -42,7 +42,7 @@ func atRelease(ctx context.Context, s *scene) error {
 	s.window.ready = time.Now().Add(hangTime)
 	time.AfterFunc(hangTime, r.Release)
 	s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: backlog, endpoint: capped})
-	return atFailpoint("release-after")(ctx, s)
+	return atFailpoint(releaseAfter)(ctx, s)
 }
 
 // stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker

@@ -74,7 +74,7 @@ func TestFailpointsExist(t *testing.T) {
 			}
 		}
 	}
-	var named []string
+	named := []string{releaseAfter, rewrapBefore, rewrapAfter}
 	for _, p := range points() {
 		named = append(named, p.name)
 	}
