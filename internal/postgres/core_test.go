@@ -80,6 +80,32 @@ func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// After an outage callers get new connections, however short it was.
+func TestConnectionsOfBeforeAnOutageAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	_, address := storetest.SetupStore(t)
+	w, through := postgrestest.NewProxy(t, address)
+	s := storetest.OpenStore(t, through)
+	for range 2 { // the second outage follows the first closely
+		var used []*pgxpool.Conn
+		for range 3 {
+			conn, err := s.TenantPool().Acquire(t.Context())
+			require.NoError(t, err)
+			used = append(used, conn)
+		}
+		for _, conn := range used {
+			conn.Release()
+		}
+		require.Positive(t, s.TenantPool().Stat().IdleConns())
+
+		w.Cut()
+		<-time.After(250 * time.Millisecond) // shorter than the 1 s after which pgx checks a connection
+		w.Restore()
+		_, err := s.Tenant(t.Context(), "acme")
+		require.NoError(t, err)
+	}
+}
+
 func TestASessionThatIsEndedUnderWayIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)
