@@ -22,6 +22,17 @@ func note(in activities.AttemptInput) webhook.Step {
 	return step
 }
 
+// unrecorded makes an attempt whose answer comes while the store is away.
+func unrecorded(t *testing.T, b *bundle, p *process, wire *postgrestest.Proxy, in activities.AttemptInput) error {
+	t.Helper()
+	b.Hold()
+	attempt := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	wire.Cut()
+	b.Release()
+	return (<-attempt).err
+}
+
 // R3, R4: the store is away when the answer comes. The outcome is kept, and the
 // next try records it and sends nothing; also when another workflow has recorded a step
 // of its own meanwhile.
@@ -42,17 +53,12 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 				in = b.fresh(t, p)
 			}
 			b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 200})
-			b.Hold()
-			first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
-			require.NoError(t, b.WaitHeld(t.Context(), 1))
-			wire.Cut()
-			b.Release()
-			got := <-first
-			require.ErrorContains(t, got.err, "the database is not reachable at the moment")
-			require.NotContains(t, got.err.Error(), "record delivery", "the cause is for the log")
+			err := unrecorded(t, b, p, wire, in)
+			require.ErrorContains(t, err, "the database is not reachable at the moment")
+			require.NotContains(t, err.Error(), "record delivery", "the cause is for the log")
 			require.Contains(t, p.log.String(), "record delivery")
 
-			_, err := p.attempt(in)
+			_, err = p.attempt(in)
 			require.Error(t, err, "still away")
 			wire.Restore()
 			if c.noted {
@@ -96,12 +102,7 @@ func TestOutcomeOfAReplayOutlivesAnOutage(t *testing.T) {
 	_, _, err = b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, replay)
 	require.NoError(t, err)
 	in.Progress = webhook.Progress{Run: 2, GiveUpAt: in.GiveUpAt}
-	b.Hold()
-	first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
-	require.NoError(t, b.WaitHeld(t.Context(), 1))
-	wire.Cut()
-	b.Release()
-	require.Error(t, (<-first).err)
+	require.Error(t, unrecorded(t, b, p, wire, in))
 	wire.Restore()
 	status, err := p.RecordStep(t.Context(), note(in))
 	require.NoError(t, err)
@@ -309,12 +310,7 @@ func TestCancelLetsTheOutcomeBeRecordedFirst(t *testing.T) {
 	wire, address := postgrestest.NewProxy(t, b.address)
 	p := b.processAt(t, address, nil)
 	in := b.fresh(t, p)
-	b.Hold()
-	first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
-	require.NoError(t, b.WaitHeld(t.Context(), 1))
-	wire.Cut()
-	b.Release()
-	require.Error(t, (<-first).err)
+	require.Error(t, unrecorded(t, b, p, wire, in))
 	cancel := note(in)
 	cancel.State, cancel.Reason = webhook.StateCancelled, "too late"
 	_, err := p.RecordStep(t.Context(), cancel)

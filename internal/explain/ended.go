@@ -86,7 +86,7 @@ func (s *Situation) deadLetter() Explanation {
 	return s.givenUp(e, why)
 }
 
-// acceptedLate explains a dead letter whose last attempt was under way when it was given up.
+// acceptedLate explains a dead letter that was given up during its last attempt, which the receiver then accepted.
 func (s *Situation) acceptedLate() Explanation {
 	return s.givenUp(Explanation{
 		Code: Expired, Cause: "The receiver has accepted that attempt afterwards.",

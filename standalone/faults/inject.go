@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -310,12 +311,18 @@ func atFailpoint(name string) injection {
 		if err := os.WriteFile(s.in.failpoint, []byte(name), 0o600); err != nil {
 			return fmt.Errorf("arm failpoint %s: %w", name, err)
 		}
-		reached, cancel := context.WithTimeout(ctx, reachTime)
-		defer cancel()
+		armed := time.Now()
 		for s.in.allRun() {
-			if pause(reached, 5*time.Millisecond) != nil {
-				s.window.missed = true
-				return os.Remove(s.in.failpoint)
+			if time.Since(armed) > reachTime {
+				err := os.Remove(s.in.failpoint)
+				if !errors.Is(err, fs.ErrNotExist) {
+					s.window.missed = true
+					return err
+				}
+				armed = time.Now() // a process has just reached it
+			}
+			if err := pause(ctx, 5*time.Millisecond); err != nil {
+				return err
 			}
 		}
 		s.window.start = time.Now()

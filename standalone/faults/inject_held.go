@@ -20,28 +20,29 @@ func (s *scene) lengthen(ctx context.Context) error {
 	return pause(ctx, claimedAfter)
 }
 
+// hangCapped posts events for the capped endpoint, which answers nothing for a time.
+func (s *scene) hangCapped(ctx context.Context, hang time.Duration, events int) {
+	r := s.receivers.all[capped]
+	r.Hold()
+	s.window.ready = time.Now().Add(hang)
+	time.AfterFunc(hang, r.Release)
+	s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: events, endpoint: capped})
+}
+
 // terminateHeld is terminate while the capped endpoint answers nothing: its lane changes its owner with requests under way.
 func terminateHeld(name string) injection {
 	return func(ctx context.Context, s *scene) error {
 		if err := s.lengthen(ctx); err != nil {
 			return err
 		}
-		r := s.receivers.all[capped]
-		r.Hold()
-		s.window.ready = time.Now().Add(heldTime)
-		time.AfterFunc(heldTime, r.Release)
-		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: waitingHeld, endpoint: capped})
+		s.hangCapped(ctx, heldTime, waitingHeld)
 		return terminate(name)(ctx, s)
 	}
 }
 
 // atRelease is atFailpoint after the release of held deliveries: many wait for the capped endpoint, which answers nothing for a while.
 func atRelease(ctx context.Context, s *scene) error {
-	r := s.receivers.all[capped]
-	r.Hold()
-	s.window.ready = time.Now().Add(hangTime)
-	time.AfterFunc(hangTime, r.Release)
-	s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: backlog, endpoint: capped})
+	s.hangCapped(ctx, hangTime, backlog)
 	return atFailpoint(releaseAfter)(ctx, s)
 }
 

@@ -40,7 +40,7 @@ func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
 			break
 		}
 	}
-	// After its store has failed, Temporal's lists can be wrong for long: they may be late, or have lost what PostgreSQL had not flushed.
+	// After its store has failed, Temporal's lists may be late for long: each workflow is asked for.
 	return leftNow(ctx, conn, func(ctx context.Context, of string) (int, error) {
 		if of == ofDeadLetters {
 			return r.in.countDeadLetters(ctx, conn)
@@ -91,7 +91,7 @@ func (in *installation) countWorkflows(ctx context.Context, of string) (int, err
 	return int(answer.GetCount()), nil
 }
 
-// countDeadLetters counts the dead letters in the database whose workflow runs.
+// countDeadLetters counts the workflows that run, of the dead letters in the database.
 func (in *installation) countDeadLetters(ctx context.Context, conn *pgx.Conn) (running int, err error) {
 	rows, _ := conn.Query(ctx, "select event_id, endpoint_id from deliveries where state = 4")
 	var event, endpoint [16]byte

@@ -20,11 +20,11 @@ type result struct {
 	Commit       string         `json:"commit"`
 	Acknowledged int            `json:"acknowledged"` // (event, endpoint) pairs
 	Delivered    int            `json:"delivered"`
-	Dead         int            `json:"dead"`
-	Cancelled    int            `json:"cancelled"`
-	Discarded    int            `json:"discarded"`
-	Lost         int            `json:"lost"`
-	Unexpected   int            `json:"unexpected"`
+	Dead         int            `json:"dead,omitempty"`
+	Cancelled    int            `json:"cancelled,omitempty"`
+	Discarded    int            `json:"discarded,omitempty"`
+	Lost         int            `json:"lost,omitempty"`
+	Unexpected   int            `json:"unexpected,omitempty"`
 	Duplicates   map[string]int `json:"duplicates,omitempty"` // by cause
 	Missed       bool           `json:"missed,omitempty"`     // the fault did not happen
 	Recovery     float64        `json:"recovery_seconds"`     // by which the latest attempt after the fault was late
@@ -59,12 +59,12 @@ func seconds(d time.Duration) float64 {
 	return float64(max(d, 0).Round(10*time.Millisecond)) / float64(time.Second)
 }
 
-// resultsFile is the file of a directory that runs are appended to.
-const resultsFile = "runs.jsonl"
+// resultsFiles are in the directory of results, one for each shape.
+const resultsFiles = ".jsonl"
 
 // readResults reads all runs of a directory; none if there is no such directory.
 func readResults(dir string) ([]result, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	names, err := filepath.Glob(filepath.Join(dir, "*"+resultsFiles))
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
@@ -103,7 +103,7 @@ func appendResult(dir string, r result) error {
 	if err != nil {
 		return fmt.Errorf("write a result: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, resultsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	file, err := os.OpenFile(filepath.Join(dir, r.Shape+resultsFiles), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("write a result: %w", err)
 	}
