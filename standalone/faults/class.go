@@ -119,6 +119,8 @@ func classes() []class {
 		{"kill-rewrap-before", several, never, killRewrap(rewrapBefore)},
 		{"kill-rewrap-after", several, never, killRewrap(rewrapAfter)},
 		{"kill-migrate", several, never, killMigrate},
+		{"kill-retention-before", every, underWay, killRetention(retentionBefore)},
+		{"kill-retention-after", every, underWay, killRetention(retentionAfter)},
 
 		{"receivers-hang", every, never, holdReceivers},
 		{"receivers-restart", every, never, restartReceivers},
@@ -133,7 +135,7 @@ func classes() []class {
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
-		"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", powerCut,
+		"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", "kill-retention", powerCut,
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false
@@ -187,9 +189,11 @@ func failpoints() []class {
 
 // The failpoints that have classes of their own, because they need another load or are in a command.
 const (
-	releaseAfter = "release-after"
-	rewrapBefore = "rewrap-before"
-	rewrapAfter  = "rewrap-after"
+	releaseAfter    = "release-after"
+	rewrapBefore    = "rewrap-before"
+	rewrapAfter     = "rewrap-after"
+	retentionBefore = "retention-before"
+	retentionAfter  = "retention-after"
 )
 
 // point is a failpoint of the product.

@@ -74,7 +74,7 @@ func TestFailpointsExist(t *testing.T) {
 			}
 		}
 	}
-	named := []string{releaseAfter, rewrapBefore, rewrapAfter}
+	named := []string{releaseAfter, rewrapBefore, rewrapAfter, retentionBefore, retentionAfter}
 	for _, p := range points() {
 		named = append(named, p.name)
 	}

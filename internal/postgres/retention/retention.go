@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 )
@@ -180,6 +181,7 @@ func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err er
 		}
 		dropped = true
 		_, err = tx.Exec(ctx, `select everpost_drop_partitions($1)`, partitions)
+		failpoint.Hit("retention-before")
 		return err
 	})
 	return dropped && err == nil, err
@@ -215,6 +217,7 @@ func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, 
 		if err != nil || len(gone) == 0 {
 			return false, err
 		}
+		failpoint.Hit("retention-after")
 		after = slices.MaxFunc(gone, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
 		return true, nil
 	})
