@@ -59,6 +59,9 @@ type Options struct {
 	// Settings are further server settings by name; they override this package's.
 	Settings map[string]string
 
+	// Env is added to the server's environment, which is otherwise the same for every caller.
+	Env []string
+
 	// FallbackDir is where the cluster goes when the caller is root and the account that runs the
 	// database cannot enter Dir. Defaults to /var/lib/everpost.
 	FallbackDir string

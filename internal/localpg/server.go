@@ -116,7 +116,7 @@ func (h home) launchOnce(ctx context.Context, o Options, socketDir string) (_ *p
 	// Not bound to ctx: ctx ends the start, and the server must outlive it.
 	cmd := exec.Command(h.bin.path("postgres"), args...) //nolint:gosec,noctx // a path this package put together; see above
 	cmd.Dir = "/"
-	cmd.Env = serverEnvironment()
+	cmd.Env = append(serverEnvironment(), o.Env...)
 	cmd.SysProcAttr = childAttributes(h.account, syscall.SIGINT)
 
 	// Use an own pipe: with a pipe of exec's, Wait would also wait for every session that

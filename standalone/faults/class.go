@@ -89,6 +89,7 @@ func classes() []class {
 		{"clock-api", apart, never, wrongClock("api-1")},
 		{"clock-worker", apart, never, wrongClock("worker-1")},
 		{"clock-serve", []string{"serve"}, never, wrongClock("serve-1")},
+		{"clock-postgres", several, underWay, stepClock},
 
 		{"files-everpost", alone, never, noFiles("everpost")},
 		{"files-api", apart, never, noFiles("api-1")},

@@ -106,23 +106,6 @@ func terminate(names ...string) injection {
 	}
 }
 
-// wrongClock is terminate, with a clock that is ten minutes ahead or behind in the part's next life. The one after that has a right one.
-func wrongClock(name string) injection {
-	return func(ctx context.Context, s *scene) error {
-		p, by := s.in.part(name), "10m"
-		if s.load.plan.seed%2 == 0 {
-			by = "-10m"
-		}
-		p.env["EVERPOST_FAILPOINT_CLOCK"] = by
-		defer delete(p.env, "EVERPOST_FAILPOINT_CLOCK")
-		if err := errors.Join(terminate(name)(ctx, s), s.wait(ctx)); err != nil {
-			return err
-		}
-		delete(p.env, "EVERPOST_FAILPOINT_CLOCK")
-		return terminate(name)(ctx, s)
-	}
-}
-
 // killAgain is kill of a part that has just recovered, three times over.
 func killAgain(name string) injection {
 	return func(ctx context.Context, s *scene) error {

@@ -39,6 +39,7 @@ type installation struct {
 	database  *localpg.Supervised // nil when standalone runs its own
 	settings  map[string]string   // of the database
 	recovery  map[string]string   // settings of its recovery from a power cut
+	preload   []string            // environment that gives it another clock
 	lock      *localpg.Lock
 	links     map[string]*link // by "caller>target"
 	apis      []*client.Client
@@ -225,7 +226,9 @@ func (in *installation) clusterDir() string { return filepath.Join(in.home, "dat
 func (in *installation) superviseDatabase(ctx context.Context) (err error) {
 	settings := maps.Clone(in.settings)
 	maps.Copy(settings, in.recovery)
-	if in.database, err = localpg.Supervise(ctx, localpg.Options{Dir: in.clusterDir(), Lock: in.lock, Settings: settings}); err != nil {
+	if in.database, err = localpg.Supervise(ctx, localpg.Options{
+		Dir: in.clusterDir(), Lock: in.lock, Settings: settings, Env: in.preload,
+	}); err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	return nil
