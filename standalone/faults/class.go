@@ -29,6 +29,7 @@ const (
 	long = 9 * time.Second // longer than a claim lives
 
 	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
+	besideFor      = 2 * time.Second        // that processes of two releases work side by side
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
 	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
 	waitingHeld    = 3 * maxInFlight        // deliveries to the endpoint with a cap
@@ -85,6 +86,10 @@ func classes() []class {
 		{"stop-all", every, never, stopAll},
 		{"in-turn", every, underWay, inTurn},
 
+		{"previous-api", apart, never, runPrevious("api-1")},
+		{"previous-worker", apart, never, runPrevious("worker-1")},
+		{"previous-serve", []string{"serve"}, never, runPrevious("serve-1")},
+
 		{"clock-everpost", alone, never, wrongClock("everpost")},
 		{"clock-api", apart, never, wrongClock("api-1")},
 		{"clock-worker", apart, never, wrongClock("worker-1")},
@@ -133,10 +138,13 @@ func classes() []class {
 	}, networks(), failpoints())
 }
 
+// needsPrevious reports whether a class runs processes of the release before.
+func (c class) needsPrevious() bool { return strings.HasPrefix(c.name, "previous-") }
+
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
-		"none", "in-turn", "at-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", "kill-retention", powerCut,
+		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", "kill-retention", powerCut,
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false

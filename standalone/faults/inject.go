@@ -106,6 +106,17 @@ func terminate(names ...string) injection {
 	}
 }
 
+// runPrevious replaces a part by one of the release before, which works beside the others for a while, and that by one of this release.
+func runPrevious(name string) injection {
+	return func(ctx context.Context, s *scene) error {
+		p, replace := s.in.part(name), terminate(name)
+		p.program = s.in.binaries.previous
+		err := errors.Join(replace(ctx, s), pause(ctx, besideFor))
+		p.program = s.in.binaries.cluster
+		return errors.Join(err, replace(ctx, s))
+	}
+}
+
 // killAgain is kill of a part that has just recovered, three times over.
 func killAgain(name string) injection {
 	return func(ctx context.Context, s *scene) error {

@@ -27,12 +27,14 @@ import (
 // binaries are what is tested.
 type binaries struct {
 	standalone, cluster string
+	previous            string // the cluster's of the release before; "" if there is none
 	self                string // runs Temporal for the shapes of several processes
 }
 
 // installation is a running Everpost of a shape. It serves many runs, each with a tenant of its own.
 type installation struct {
 	shape     shape
+	binaries  binaries
 	home      string
 	log       *os.File
 	parts     []*part
@@ -70,7 +72,7 @@ func install(ctx context.Context, b binaries, s shape) (_ *installation, err err
 		return nil, fmt.Errorf("make a directory: %w", err)
 	}
 	in := &installation{
-		shape: s, home: home, links: map[string]*link{}, failpoint: filepath.Join(home, "failpoint"), temporary: filepath.Join(home, "tmp"),
+		shape: s, binaries: b, home: home, links: map[string]*link{}, failpoint: filepath.Join(home, "failpoint"), temporary: filepath.Join(home, "tmp"),
 	}
 	defer func() {
 		if err != nil {
@@ -88,9 +90,9 @@ func install(ctx context.Context, b binaries, s shape) (_ *installation, err err
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
 	if s.alone() {
-		err = in.startStandalone(ctx, b)
+		err = in.startStandalone(ctx)
 	} else {
-		err = in.startProcesses(ctx, b)
+		err = in.startProcesses(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -109,8 +111,8 @@ func (in *installation) common() processtest.Settings {
 	}
 }
 
-func (in *installation) startStandalone(ctx context.Context, b binaries) error {
-	p := in.add("everpost", b.standalone, in.common().With(processtest.Settings{
+func (in *installation) startStandalone(ctx context.Context) error {
+	p := in.add("everpost", in.binaries.standalone, in.common().With(processtest.Settings{
 		"EVERPOST_DATA_DIR": filepath.Join(in.home, "data"), "EVERPOST_DEMO": "off", "EVERPOST_LISTEN": ownAddress(),
 		"EVERPOST_TEMPORAL_LISTEN": ownAddress(), "EVERPOST_UI_LISTEN": ownAddress(),
 	}), "standalone")
@@ -125,7 +127,7 @@ func (in *installation) add(name, program string, env processtest.Settings, args
 }
 
 // startProcesses starts PostgreSQL, Temporal, APIs and workers. Each pair of them has a link of its own kind.
-func (in *installation) startProcesses(ctx context.Context, b binaries) error {
+func (in *installation) startProcesses(ctx context.Context) error {
 	server, err := in.startDatabase(ctx)
 	if err != nil {
 		return err
@@ -142,7 +144,7 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 	if err != nil {
 		return err
 	}
-	engine := in.add("temporal", b.self, processtest.Settings{}, temporalCommand, "-database", database, "-listen", ownAddress())
+	engine := in.add("temporal", in.binaries.self, processtest.Settings{}, temporalCommand, "-database", database, "-listen", ownAddress())
 	if err := engine.restart(ctx); err != nil {
 		return err
 	}
@@ -163,11 +165,11 @@ func (in *installation) startProcesses(ctx context.Context, b binaries) error {
 		}
 		in.links[kind.name+">temporal"] = l
 		env["TEMPORAL_ADDRESS"], env["EVERPOST_KEK"] = l.address(), "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="
-		if done, err := processtest.Run(ctx, b.cluster, env, "migrate"); err != nil || done.Code != 0 {
+		if done, err := processtest.Run(ctx, in.binaries.cluster, env, "migrate"); err != nil || done.Code != 0 {
 			return fmt.Errorf("migrate: %w %s", err, done.Stderr)
 		}
 		for n := range kind.count {
-			p := in.add(kind.name+"-"+strconv.Itoa(n+1), b.cluster, env.With(processtest.Settings{"EVERPOST_ADMIN_LISTEN": ownAddress()}), kind.name)
+			p := in.add(kind.name+"-"+strconv.Itoa(n+1), in.binaries.cluster, env.With(processtest.Settings{"EVERPOST_ADMIN_LISTEN": ownAddress()}), kind.name)
 			if kind.name != "worker" {
 				p.env["EVERPOST_LISTEN"] = ownAddress()
 			}

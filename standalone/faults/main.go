@@ -53,6 +53,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	budget := flags.Duration("budget", time.Hour, "start no run after this time")
 	atOnce := flags.Int("parallel", 1, "installations to run at a time")
 	results := flags.String("results", "", "directory to append the runs to; those in it are not run again")
+	previous := flags.String("previous", "", "`commit` that the classes previous-* take for the release before; without it they are not run")
 	source := flags.String("source", ".", "root of the source to build and test")
 	report := flags.String("report", "", "write the ledger of -results into this page, and run nothing")
 	planted := flags.String("planted", "", "run the planted bugs with these names instead (all: every one), and write -results")
@@ -98,6 +99,13 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if *previous != "" {
+		if b.previous, err = buildPrevious(ctx, *source, *previous, work); err != nil {
+			return err
+		}
+	} else {
+		o.classes = slices.DeleteFunc(o.classes, class.needsPrevious)
+	}
 	o.commit = commitOf(ctx, *source)
 	if *soaking > 0 {
 		return o.soak(ctx, b, o.shapes[0], *soaking, stdout)
@@ -128,6 +136,21 @@ func build(ctx context.Context, source, into string, flags ...string) (b binarie
 		}
 	}
 	return b, nil
+}
+
+// buildPrevious makes the binary of a cluster from an earlier commit of a source tree, with failpoints.
+func buildPrevious(ctx context.Context, source, commit, into string) (string, error) {
+	tree, out := filepath.Join(into, "previous"), filepath.Join(into, "everpost-previous")
+	for _, line := range [][]string{
+		{"git", "-C", source, "worktree", "add", "--detach", tree, commit},
+		{"go", "build", "-C", tree, "-buildvcs=false", "-tags", "failpoint", "-o", out, "./cmd/everpost"},
+		{"git", "-C", source, "worktree", "remove", tree},
+	} {
+		if text, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the commit is the caller's
+			return "", fmt.Errorf("build commit %s: %w\n%s", commit, err, text)
+		}
+	}
+	return out, nil
 }
 
 // commitOf names the source, "" if git does not know it.
