@@ -108,6 +108,7 @@ func classes() []class {
 		{"temporal-store-fails", several, never, failStore},
 		{"at-release-after", every, underWay, atRelease},
 		{"signals-lost", apart, never, loseSignals},
+		{"commands-waiting", every, never, commandWaiting},
 
 		{"postgres-kill", every, never, signalPostgres(syscall.SIGKILL)},
 		{"postgres-kill-session", every, never, killSession},
@@ -144,7 +145,7 @@ func (c class) needsPrevious() bool { return strings.HasPrefix(c.name, "previous
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
-		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "kill-rewrap", "kill-migrate", "kill-retention", powerCut,
+		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "commands-waiting", "kill-rewrap", "kill-migrate", "kill-retention", powerCut,
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false

@@ -117,3 +117,20 @@ func loseSignals(ctx context.Context, s *scene) error {
 		return errors.Join(all...)
 	})
 }
+
+// farOff is when deliveries are due that get a command: no run waits for it.
+const farOff = time.Hour
+
+// commandWaiting cancels deliveries that wait for a far time, and has others sent at once.
+func commandWaiting(ctx context.Context, s *scene) error {
+	first := s.load.plan.events
+	s.load.post(ctx, 0, step{action: post, event: first, events: 2 * commandable, endpoint: steady, delay: farOff})
+	if err := pause(ctx, deadAfter); err != nil {
+		return err
+	}
+	for n := range commandable {
+		s.load.command(ctx, n, step{action: cancel, event: first + n, endpoint: steady}, "deliveries", nil)
+		s.load.command(ctx, n, step{action: retryNow, event: first + commandable + n, endpoint: steady}, "deliveries", nil)
+	}
+	return nil
+}
