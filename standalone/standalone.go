@@ -340,7 +340,7 @@ func (i *instance) announce(ctx context.Context) error {
 	_, err := fmt.Fprintf(i.process.Stdout, "ready api=http://%s admin=http://%s ui=%s temporal=%s key_file=%s\n",
 		i.app.APIAddr(), i.app.AdminAddr(), i.ui.URL(), i.temporal.Address(), i.keyFile())
 	if err != nil {
-		return err //nolint:wrapcheck // standard output
+		return err
 	}
 	return i.demo.show(ctx, i.process.Stdout, i.app, "http://"+i.app.APIAddr(), i.keyFile())
 }
@@ -361,5 +361,5 @@ func (i *instance) announceConsole(ctx context.Context) error {
 		return nil
 	}
 	_, err = fmt.Fprintf(i.process.Stdout, "console %s (logs in once, within the hour)\n", link)
-	return err //nolint:wrapcheck // standard output
+	return err
 }

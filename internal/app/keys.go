@@ -127,7 +127,7 @@ func (k *KeyRing) Revoke(ctx context.Context, tenantID, keyID string) error {
 // EnsureKEKFile makes a file with a new key-encryption key, unless it is there.
 func EnsureKEKFile(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return err //nolint:wrapcheck // names the file
+		return err
 	}
 	_, err := vault.GenerateKEKFile(path)
 	return err

@@ -62,7 +62,7 @@ func (s *source) read(p Process, name string) ([]byte, error) {
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // named by the caller
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the file
+		return nil, err
 	}
 	defer func() { _ = file.Close() }() // opened for reading
 	return readBounded(file)

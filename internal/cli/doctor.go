@@ -78,7 +78,7 @@ func (c *DoctorCommand) print(p Process, findings []app.Finding, healthy bool) e
 		if err == nil {
 			_, err = fmt.Fprintln(p.Stdout, string(text))
 		}
-		return err //nolint:wrapcheck // standard output
+		return err
 	}
 	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	for _, f := range findings {
@@ -87,5 +87,5 @@ func (c *DoctorCommand) print(p Process, findings []app.Finding, healthy bool) e
 			_, _ = fmt.Fprintf(table, "\t\t→ %s\n", printable.Text(f.Remedy))
 		}
 	}
-	return table.Flush() //nolint:wrapcheck // standard output
+	return table.Flush()
 }

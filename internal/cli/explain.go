@@ -108,5 +108,5 @@ func (s *session) explain(about explained, others [][2]string) error {
 	for _, row := range append(about.Explanation.rows(), others...) {
 		_, _ = fmt.Fprintf(table, "%s\t%s\n", printable.Text(row[0]), printable.Text(row[1]))
 	}
-	return table.Flush() //nolint:wrapcheck // standard output
+	return table.Flush()
 }

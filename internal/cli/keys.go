@@ -97,7 +97,7 @@ func (c *KeysCreateCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	_, err = fmt.Fprintln(p.Stdout, text)
-	return err //nolint:wrapcheck // standard output
+	return err
 }
 
 // KeysListCommand lists keys.
@@ -124,7 +124,7 @@ func (c *KeysListCommand) Run(ctx context.Context, p Process) error {
 		k := &found[i]
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Scope, k.Name, formatTime(k.CreatedAt), formatTime(k.ExpiresAt), formatTime(k.LastUsedAt))
 	}
-	return table.Flush() //nolint:wrapcheck // standard output
+	return table.Flush()
 }
 
 func formatTime(t time.Time) string {
@@ -153,5 +153,5 @@ func (c *KeysRevokeCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	_, err = fmt.Fprintln(p.Stdout, "revoked "+c.ID.String())
-	return err //nolint:wrapcheck // standard output
+	return err
 }

@@ -66,7 +66,7 @@ func (c *MCPCommand) serveHTTP(ctx context.Context, p Process, server *mcpserver
 	}
 	if _, err := fmt.Fprintln(p.Stdout, "ready mcp=http://"+l.Addr().String()+mcpserver.Path); err != nil {
 		_ = l.Close()
-		return err //nolint:wrapcheck // standard output
+		return err
 	}
 	return server.ServeHTTP(ctx, l)
 }

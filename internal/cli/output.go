@@ -33,13 +33,13 @@ func (s *session) show(a client.Answer) error {
 	if err := writeFields(table, a.Body); err != nil {
 		return err
 	}
-	return table.Flush() //nolint:wrapcheck // standard output
+	return table.Flush()
 }
 
 // line prints a line on standard output.
 func (s *session) line(text string) error {
 	_, err := fmt.Fprintln(s.Stdout, text)
-	return err //nolint:wrapcheck // standard output
+	return err
 }
 
 // writeFields writes the fields of a JSON object in their order, including fields that a

@@ -67,7 +67,7 @@ func printUses(out io.Writer, found app.Rewrapping) error {
 		}
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\n", printable.Text(use.KEKID), state, use.What, use.Rows)
 	}
-	return table.Flush() //nolint:wrapcheck // standard output
+	return table.Flush()
 }
 
 // printRewrapped prints the result. The error says what is left to do.
@@ -88,5 +88,5 @@ func printRewrapped(out io.Writer, done app.Rewrapping) error {
 			"see that every process has the new settings, and run it again")
 	}
 	_, err := fmt.Fprintln(out, "no older key is needed any more")
-	return err //nolint:wrapcheck // standard output
+	return err
 }

@@ -103,7 +103,7 @@ func (c *MigrateCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	_, err := fmt.Fprintln(p.Stdout, "the database is up to date")
-	return err //nolint:wrapcheck // standard output
+	return err
 }
 
 // VersionCommand prints the version.
@@ -112,5 +112,5 @@ type VersionCommand struct{}
 // Run prints it.
 func (VersionCommand) Run(p Process) error {
 	_, err := fmt.Fprintln(p.Stdout, "everpost "+p.Version)
-	return err //nolint:wrapcheck // standard output
+	return err
 }

@@ -78,14 +78,14 @@ func (c *SetupTemporalCommand) Run(ctx context.Context, p Process) error {
 			return err
 		}
 		_, err = fmt.Fprintf(p.Stdout, "workers: %s is the current version (before: %s)\n", p.Version, cmp.Or(before, "without a version"))
-		return err //nolint:wrapcheck // standard output
+		return err
 	}
 	done, err := app.SetupNamespace(ctx, o, c.Retention, c.Wait, logger)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(p.Stdout, describeSetup(app.NamespaceName(o), done))
-	return err //nolint:wrapcheck // standard output
+	return err
 }
 
 // describeSetup says what was created and changed, and that the rest was there.

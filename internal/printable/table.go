@@ -17,5 +17,5 @@ func Table(w io.Writer, rows [][]string) error {
 		}
 		_, _ = fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
-	return table.Flush() //nolint:wrapcheck // of the caller's writer
+	return table.Flush()
 }

@@ -146,14 +146,14 @@ func (f *keyFileReader) read() (string, error) {
 func readKey(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", err //nolint:wrapcheck // names the file
+		return "", err
 	}
 	if info.Size() > maxKeyBytes {
 		return "", fmt.Errorf("%s has more than %d bytes", path, maxKeyBytes)
 	}
 	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
-		return "", err //nolint:wrapcheck // names the file
+		return "", err
 	}
 	key := strings.TrimSpace(string(text))
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {

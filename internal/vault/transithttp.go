@@ -75,7 +75,7 @@ func isToken(text string) bool {
 func readFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the file
+		return nil, err
 	}
 	defer func() { _ = file.Close() }()
 	text, err := io.ReadAll(io.LimitReader(file, most+1))

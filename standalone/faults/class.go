@@ -145,7 +145,8 @@ func (c class) needsPrevious() bool { return strings.HasPrefix(c.name, "previous
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
-		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "commands-waiting", "kill-rewrap", "kill-migrate", "kill-retention", powerCut,
+		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "commands-waiting",
+		"kill-rewrap", "kill-migrate", "kill-retention", powerCut,
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false

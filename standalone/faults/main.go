@@ -146,7 +146,7 @@ func buildPrevious(ctx context.Context, source, commit, into string) (string, er
 		{"go", "build", "-C", tree, "-buildvcs=false", "-tags", "failpoint", "-o", out, "./cmd/everpost"},
 		{"git", "-C", source, "worktree", "remove", tree},
 	} {
-		if text, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the commit is the caller's
+		if text, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build commit %s: %w\n%s", commit, err, text)
 		}
 	}

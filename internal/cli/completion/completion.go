@@ -51,7 +51,7 @@ complete -c everpost -a '(__everpost_complete)'
 complete -c everpost-cluster -a '(__everpost_complete)'`,
 	}
 	_, err := fmt.Fprintln(stdout, scripts[c.Shell])
-	return err //nolint:wrapcheck // standard output
+	return err
 }
 
 // CandidatesCommand prints the candidates for the last of the words.
@@ -67,7 +67,7 @@ func (c *CandidatesCommand) Run(stdout io.Writer, model *kong.Application) error
 	}
 	for _, candidate := range candidates(model.Node, words) {
 		if _, err := fmt.Fprintln(stdout, candidate); err != nil {
-			return err //nolint:wrapcheck // standard output
+			return err
 		}
 	}
 	return nil
