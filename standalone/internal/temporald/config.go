@@ -25,7 +25,7 @@ const (
 	cachedWorkflows  = 5000 // more than ten seconds' worth, for so long a task's timeout is watched
 	stickyWorkflows  = 1000 // of the SDK, about 60 KB each
 	queueWorkers     = 64
-	cachedEventBytes = 16 << 20
+	cachedEventBytes = 4 << 20 // as stored; several times that in memory
 	cacheTTL         = time.Minute
 )
 
