@@ -24,7 +24,7 @@ import (
 //
 //	cd standalone && go test ./record -run TestRecord -update
 //
-// or, one alone, with -run 'TestRecord/^fanout-wait$'.
+// or, one alone, with -run 'TestRecord/^fanout-retry$'.
 //
 // A change of the workflows that breaks one of them breaks deliveries that are
 // under way: keep the old way behind workflow.GetVersion, and record a new history
