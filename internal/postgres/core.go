@@ -42,7 +42,7 @@ const (
 	maxConnIdle     = 5 * time.Minute
 	maxConnLifetime = time.Hour
 	lifetimeJitter  = 10 * time.Minute
-	uncheckedIdle   = 200 * time.Millisecond // shorter than any restart of a server; pgx's own is 1 s
+	uncheckedIdle   = 200 * time.Millisecond // shorter than a restart of a server takes; pgx's own is 1 s
 
 	acquireTimeout = 3 * time.Second  // wait for a free connection
 	callTimeout    = 15 * time.Second // one call with all its statements; longer than any of them
@@ -141,6 +141,14 @@ func (s *Core) pools() []*pgxpool.Pool {
 	return []*pgxpool.Pool{s.IntakePool, s.StepPool, s.WorkPool, s.pool, s.login}
 }
 
+// resetPools makes every later call begin with a connection that is opened after this moment, also if an
+// earlier one was in use a moment ago and would be used again unchecked.
+func (s *Core) resetPools() {
+	for _, pool := range s.pools() {
+		pool.Reset()
+	}
+}
+
 // Now is the time by the database's clock, to the precision of a round trip. Before the first
 // reading, by Ready or Listen, it is the process's own time.
 func (s *Core) Now() time.Time { return s.clock.now() }
@@ -200,7 +208,7 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	config.MaxConnIdleTime = maxConnIdle
 	config.MaxConnLifetime = maxConnLifetime
 	config.MaxConnLifetimeJitter = lifetimeJitter
-	// A connection that the server closed while it was idle must not fail a call.
+	// A connection that the server closed while it was idle must not fail a call. It costs a round trip.
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > uncheckedIdle }
 
 	config.ConnConfig.ConnectTimeout = connectTimeout

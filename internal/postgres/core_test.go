@@ -80,7 +80,7 @@ func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// After an outage callers get new connections, however short it was.
+// After a short outage callers get new connections, also if nothing has noticed it.
 func TestConnectionsOfBeforeAnOutageAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	_, address := storetest.SetupStore(t)

@@ -175,6 +175,9 @@ func (s *Core) listenLoop(ctx context.Context) {
 		}
 		if connected {
 			pause = reconnectFirst
+			if !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded) {
+				s.resetPools() // the server has closed the connection, and most likely all others
+			}
 		}
 		s.Log.WarnContext(ctx, "not listening for changes of other processes: caches expire quickly until reconnected",
 			slog.Any("error", err), slog.Duration("retry_in", pause))

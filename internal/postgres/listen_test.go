@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/postgres"
@@ -123,6 +124,32 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 		target, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && target.URL == "https://new.example"
 	}, storetest.Eventually, storetest.Poll, "and it hears again")
+}
+
+// After an outage of the database callers get new connections.
+func TestOldConnectionsAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	_, address := storetest.SetupStore(t)
+	w, through := postgrestest.NewProxy(t, address)
+	s := storetest.OpenStore(t, through)
+	storetest.Listen(t, s)
+	var used []*pgxpool.Conn
+	for range 3 {
+		conn, err := s.TenantPool().Acquire(t.Context())
+		require.NoError(t, err)
+		used = append(used, conn)
+	}
+	for _, conn := range used {
+		conn.Release()
+	}
+	require.Positive(t, s.TenantPool().Stat().IdleConns())
+
+	w.Cut()
+	require.Eventually(t, func() bool { return s.TenantPool().Stat().TotalConns() == 0 }, storetest.Eventually, storetest.Poll)
+	w.Restore()
+	require.Eventually(t, s.Listening, storetest.Eventually, storetest.Poll)
+	_, err := s.Tenant(t.Context(), "acme")
+	require.NoError(t, err)
 }
 
 // A cache fill that began before the listener reconnected must not be stored after that: it may lack a change that was not notified.

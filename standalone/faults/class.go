@@ -29,7 +29,7 @@ const (
 	long = 9 * time.Second // longer than a claim lives
 
 	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
-	besideFor      = 2 * time.Second        // that processes of two releases work side by side
+	besideFor      = 2 * time.Second        // how long two releases work side by side
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
 	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
 	waitingHeld    = 3 * maxInFlight        // deliveries to the endpoint with a cap
@@ -94,7 +94,7 @@ func classes() []class {
 		{"clock-api", apart, never, wrongClock("api-1")},
 		{"clock-worker", apart, never, wrongClock("worker-1")},
 		{"clock-serve", []string{"serve"}, never, wrongClock("serve-1")},
-		{"clock-postgres", several, underWay, stepClock},
+		{clockPostgres, several, underWay, stepClock},
 
 		{"files-everpost", alone, never, noFiles("everpost")},
 		{"files-api", apart, never, noFiles("api-1")},
@@ -139,14 +139,22 @@ func classes() []class {
 	}, networks(), failpoints())
 }
 
-// needsPrevious reports whether a class runs processes of the release before.
-func (c class) needsPrevious() bool { return strings.HasPrefix(c.name, "previous-") }
+// lacks is what a class needs and is not there; "" if it can be run. previous is the commit of the previous release.
+func (c class) lacks(previous string) string {
+	switch {
+	case strings.HasPrefix(c.name, "previous-") && previous == "":
+		return "-previous"
+	case c.name == clockPostgres && faketime() == "":
+		return "libfaketime (apt-get install libfaketime)"
+	}
+	return ""
+}
 
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
 		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "commands-waiting",
-		"kill-rewrap", "kill-migrate", "kill-retention", powerCut,
+		"kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres,
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false

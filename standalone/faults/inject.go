@@ -55,7 +55,7 @@ func kill(names ...string) injection {
 		for _, p := range parts {
 			p.process.Kill()
 		}
-		if s.in.database != nil {
+		if s.in.database.Load() != nil {
 			if err := s.snapshot(ctx); err != nil {
 				return err
 			}
@@ -76,7 +76,7 @@ func killAll(ctx context.Context, s *scene) error {
 	for _, p := range s.in.parts {
 		<-p.process.Exited()
 	}
-	if s.in.database != nil {
+	if s.in.database.Load() != nil {
 		conn, err := s.in.dial(ctx)
 		if err != nil {
 			return err
@@ -106,12 +106,16 @@ func terminate(names ...string) injection {
 	}
 }
 
-// runPrevious replaces a part by one of the release before, which works beside the others for a while, and that by one of this release.
+// runPrevious restarts a part with the previous release's binary, which gets new work beside the others for a while, and then with this release's.
 func runPrevious(name string) injection {
 	return func(ctx context.Context, s *scene) error {
 		p, replace := s.in.part(name), terminate(name)
 		p.program = s.in.binaries.previous
-		err := errors.Join(replace(ctx, s), pause(ctx, besideFor))
+		err := replace(ctx, s)
+		if err == nil {
+			s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: commandable, endpoint: everyone})
+			err = pause(ctx, besideFor)
+		}
 		p.program = s.in.binaries.cluster
 		return errors.Join(err, replace(ctx, s))
 	}

@@ -28,23 +28,32 @@ func wrongClock(name string) injection {
 	}
 }
 
-// clockStep is by how much the database's clock goes forward and back: longer than leases and the claims on quick requests last. A
-// step back delays what was due by as much.
-const clockStep = 5 * time.Second
+// clockPostgres is the class of a wrong clock of the database.
+const clockPostgres = "clock-postgres"
 
-// stepClock lets the database's clock, which all processes go by, step forward and, after a while, back. The database is restarted for it, with
-// Debian's libfaketime, and without it in the end.
-func stepClock(ctx context.Context, s *scene) error {
-	library, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
-	if err != nil || len(library) == 0 {
-		return errors.New("libfaketime is needed: apt-get install libfaketime")
+const (
+	clockStep = 5 * time.Second  // leases, which last 8 s, and claims, of 6 s, do not end by it
+	clockSoon = 15 * time.Second // until a step is seen
+)
+
+// faketime is the library that gives PostgreSQL another clock, "" if it is not installed.
+func faketime() string {
+	found, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	if err != nil || len(found) == 0 {
+		return ""
 	}
+	return found[0]
+}
+
+// stepClock steps the database's clock, which all processes use, forward, and back after a while. PostgreSQL runs with libfaketime meanwhile; it
+// is restarted before and after.
+func stepClock(ctx context.Context, s *scene) error {
 	file := filepath.Join(s.in.home, "clock")
 	set := func(by time.Duration) error { return os.WriteFile(file, fmt.Appendf(nil, "%+g", by.Seconds()), 0o644) }
 	step := func(by time.Duration) error { return errors.Join(set(by), s.awaitClock(ctx, by), s.wait(ctx)) }
 	restart := func(env ...string) error {
 		s.in.preload = env
-		if err := s.in.database.Stop(ctx); err != nil {
+		if err := s.in.database.Load().Stop(ctx); err != nil {
 			return fmt.Errorf("stop PostgreSQL: %w", err)
 		}
 		return s.in.superviseDatabase(ctx)
@@ -52,7 +61,7 @@ func stepClock(ctx context.Context, s *scene) error {
 	if err := set(0); err != nil {
 		return err
 	}
-	if err := restart("LD_PRELOAD="+library[0], "FAKETIME_TIMESTAMP_FILE="+file, "FAKETIME_CACHE_DURATION=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"); err != nil {
+	if err := restart("LD_PRELOAD="+faketime(), "FAKETIME_TIMESTAMP_FILE="+file, "FAKETIME_CACHE_DURATION=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"); err != nil {
 		return err
 	}
 	return errors.Join(step(clockStep), step(0), restart())
@@ -60,6 +69,8 @@ func stepClock(ctx context.Context, s *scene) error {
 
 // awaitClock waits until the database's clock is ahead by so much.
 func (s *scene) awaitClock(ctx context.Context, by time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, clockSoon, errors.New("the database's clock did not step"))
+	defer cancel()
 	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
 		for {
 			var now time.Time

@@ -118,10 +118,10 @@ func loseSignals(ctx context.Context, s *scene) error {
 	})
 }
 
-// farOff is when deliveries are due that get a command: no run waits for it.
+// farOff is how far ahead deliveries are due that get a command: longer than any run.
 const farOff = time.Hour
 
-// commandWaiting cancels deliveries that wait for a far time, and has others sent at once.
+// commandWaiting cancels deliveries that are not due yet, and sends others at once.
 func commandWaiting(ctx context.Context, s *scene) error {
 	first := s.load.plan.events
 	s.load.post(ctx, 0, step{action: post, event: first, events: 2 * commandable, endpoint: steady, delay: farOff})

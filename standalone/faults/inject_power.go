@@ -82,7 +82,7 @@ func cutPower(ctx context.Context, s *scene) error {
 
 // restoreTo replaces the database in a directory by its copy and the log of changes up to a position.
 func (in *installation) restoreTo(ctx context.Context, dir, position string) error {
-	if err := in.database.Stop(ctx); err != nil {
+	if err := in.database.Load().Stop(ctx); err != nil {
 		return fmt.Errorf("stop PostgreSQL: %w", err)
 	}
 	info, err := os.Stat(dir)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/processtest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -27,16 +29,22 @@ func killRetention(point string) injection {
 		if err := s.inDatabase(ctx, func(conn *pgx.Conn) error { return s.age(ctx, conn) }); err != nil {
 			return err
 		}
+		if err := p.stop(); err != nil {
+			return err
+		}
 		if err := os.WriteFile(s.in.failpoint, []byte(point), 0o600); err != nil {
 			return fmt.Errorf("arm failpoint %s: %w", point, err)
 		}
-		if err := errors.Join(p.stop(), p.launch()); err != nil {
+		if err := p.launch(); err != nil {
 			return err
 		}
 		select {
 		case <-p.process.Exited():
-		case <-time.After(retainedSoon):
-			return errors.New("the retention was not killed")
+		case <-time.After(processtest.StartPatience):
+		case <-ctx.Done():
+		}
+		if _, err := os.Stat(s.in.failpoint); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("the retention was not killed: %w", errors.Join(err, ctx.Err(), os.Remove(s.in.failpoint)))
 		}
 		if err := p.restart(ctx); err != nil {
 			return err

@@ -27,7 +27,7 @@ import (
 // binaries are what is tested.
 type binaries struct {
 	standalone, cluster string
-	previous            string // the cluster's of the release before; "" if there is none
+	previous            string // the cluster's of the previous release; "" if there is none
 	self                string // runs Temporal for the shapes of several processes
 }
 
@@ -38,10 +38,10 @@ type installation struct {
 	home      string
 	log       *os.File
 	parts     []*part
-	database  *localpg.Supervised // nil when standalone runs its own
-	settings  map[string]string   // of the database
-	recovery  map[string]string   // settings of its recovery from a power cut
-	preload   []string            // environment that gives it another clock
+	database  atomic.Pointer[localpg.Supervised] // nil when standalone runs its own
+	settings  map[string]string                  // of the database
+	recovery  map[string]string                  // settings of its recovery from a power cut
+	preload   []string                           // environment that gives it another clock
 	lock      *localpg.Lock
 	links     map[string]*link // by "caller>target"
 	apis      []*client.Client
@@ -225,14 +225,14 @@ func (in *installation) startDatabase(ctx context.Context) (address string, err 
 
 func (in *installation) clusterDir() string { return filepath.Join(in.home, "database") }
 
-func (in *installation) superviseDatabase(ctx context.Context) (err error) {
+func (in *installation) superviseDatabase(ctx context.Context) error {
 	settings := maps.Clone(in.settings)
 	maps.Copy(settings, in.recovery)
-	if in.database, err = localpg.Supervise(ctx, localpg.Options{
-		Dir: in.clusterDir(), Lock: in.lock, Settings: settings, Env: in.preload,
-	}); err != nil {
+	started, err := localpg.Supervise(ctx, localpg.Options{Dir: in.clusterDir(), Lock: in.lock, Settings: settings, Env: in.preload})
+	if err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
+	in.database.Store(started)
 	return nil
 }
 
@@ -269,8 +269,8 @@ func (quiet) Error(string, ...any) {}
 
 // databaseURL is the database's own address, without a link.
 func (in *installation) databaseURL(name string) (string, error) {
-	if in.database != nil {
-		return in.database.URL(name), nil
+	if database := in.database.Load(); database != nil {
+		return database.URL(name), nil
 	}
 	at, err := localpg.RunningURL(filepath.Join(in.home, "data"), name)
 	if err != nil {
@@ -331,8 +331,8 @@ func (in *installation) remove() error {
 	for _, p := range slices.Backward(in.parts) {
 		all = append(all, p.stop())
 	}
-	if in.database != nil {
-		all = append(all, in.database.Stop(context.Background()))
+	if database := in.database.Load(); database != nil {
+		all = append(all, database.Stop(context.Background()))
 	}
 	if in.lock != nil {
 		in.lock.Release()

@@ -53,7 +53,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	budget := flags.Duration("budget", time.Hour, "start no run after this time")
 	atOnce := flags.Int("parallel", 1, "installations to run at a time")
 	results := flags.String("results", "", "directory to append the runs to; those in it are not run again")
-	previous := flags.String("previous", "", "`commit` that the classes previous-* take for the release before; without it they are not run")
+	previous := flags.String("previous", "", "`commit` that the classes previous-* take for the previous release; without it they are left out")
 	source := flags.String("source", ".", "root of the source to build and test")
 	report := flags.String("report", "", "write the ledger of -results into this page, and run nothing")
 	planted := flags.String("planted", "", "run the planted bugs with these names instead (all: every one), and write -results")
@@ -74,6 +74,9 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	o := options{budget: *budget, atOnce: max(1, *atOnce), results: *results}
 	var err error
 	if o.classes, err = selected(*names); err != nil {
+		return err
+	}
+	if err := o.leaveOut(*previous, *names != "all", stdout); err != nil {
 		return err
 	}
 	for name := range strings.SplitSeq(*shapeNames, ",") {
@@ -103,14 +106,28 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 		if b.previous, err = buildPrevious(ctx, *source, *previous, work); err != nil {
 			return err
 		}
-	} else {
-		o.classes = slices.DeleteFunc(o.classes, class.needsPrevious)
 	}
 	o.commit = commitOf(ctx, *source)
 	if *soaking > 0 {
 		return o.soak(ctx, b, o.shapes[0], *soaking, stdout)
 	}
 	return o.run(ctx, b, stdout)
+}
+
+// leaveOut leaves out the classes that cannot be run here, and says so. That is an error if they were asked for.
+func (o *options) leaveOut(previous string, asked bool, stdout io.Writer) error {
+	var failed []error
+	o.classes = slices.DeleteFunc(o.classes, func(c class) bool {
+		what := c.lacks(previous)
+		switch {
+		case what != "" && asked:
+			failed = append(failed, fmt.Errorf("class %s needs %s", c.name, what))
+		case what != "":
+			fmt.Fprintf(stdout, "class %s is left out: it needs %s\n", c.name, what)
+		}
+		return what != ""
+	})
+	return errors.Join(failed...)
 }
 
 func listClasses(stdout io.Writer) error {
@@ -141,10 +158,13 @@ func build(ctx context.Context, source, into string, flags ...string) (b binarie
 // buildPrevious makes the binary of a cluster from an earlier commit of a source tree, with failpoints.
 func buildPrevious(ctx context.Context, source, commit, into string) (string, error) {
 	tree, out := filepath.Join(into, "previous"), filepath.Join(into, "everpost-previous")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return "", fmt.Errorf("make a directory: %w", err)
+	}
 	for _, line := range [][]string{
-		{"git", "-C", source, "worktree", "add", "--detach", tree, commit},
+		{"git", "-C", source, "archive", "--output", tree + ".tar", commit},
+		{"tar", "--extract", "--file", tree + ".tar", "--directory", tree},
 		{"go", "build", "-C", tree, "-buildvcs=false", "-tags", "failpoint", "-o", out, "./cmd/everpost"},
-		{"git", "-C", source, "worktree", "remove", tree},
 	} {
 		if text, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build commit %s: %w\n%s", commit, err, text)

@@ -59,12 +59,12 @@ func seconds(d time.Duration) float64 {
 	return float64(max(d, 0).Round(10*time.Millisecond)) / float64(time.Second)
 }
 
-// resultsFiles are in the directory of results, one for each shape.
-const resultsFiles = ".jsonl"
+// resultsExt is the extension of the files of results, of which each shape has one.
+const resultsExt = ".jsonl"
 
 // readResults reads all runs of a directory; none if there is no such directory.
 func readResults(dir string) ([]result, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*"+resultsFiles))
+	names, err := filepath.Glob(filepath.Join(dir, "*"+resultsExt))
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
@@ -103,7 +103,7 @@ func appendResult(dir string, r result) error {
 	if err != nil {
 		return fmt.Errorf("write a result: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, r.Shape+resultsFiles), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	file, err := os.OpenFile(filepath.Join(dir, r.Shape+resultsExt), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("write a result: %w", err)
 	}

@@ -180,9 +180,11 @@ func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err er
 			return err
 		}
 		dropped = true
-		_, err = tx.Exec(ctx, `select everpost_drop_partitions($1)`, partitions)
+		if _, err = tx.Exec(ctx, `select everpost_drop_partitions($1)`, partitions); err != nil {
+			return err
+		}
 		failpoint.Hit("retention-before")
-		return err
+		return nil
 	})
 	return dropped && err == nil, err
 }
