@@ -76,7 +76,7 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	if o.classes, err = selected(*names); err != nil {
 		return err
 	}
-	if err := o.leaveOut(*previous, *names != "all", stdout); err != nil {
+	if o.classes, err = runnable(o.classes, *previous, *names != "all", stdout); err != nil {
 		return err
 	}
 	for name := range strings.SplitSeq(*shapeNames, ",") {
@@ -114,10 +114,10 @@ func runFaults(ctx context.Context, args []string, stdout io.Writer) error {
 	return o.run(ctx, b, stdout)
 }
 
-// leaveOut leaves out the classes that cannot be run here, and says so. That is an error if they were asked for.
-func (o *options) leaveOut(previous string, asked bool, stdout io.Writer) error {
+// runnable are those classes that can be run here. It says which are left out; that is an error if they were asked for.
+func runnable(all []class, previous string, asked bool, stdout io.Writer) ([]class, error) {
 	var failed []error
-	o.classes = slices.DeleteFunc(o.classes, func(c class) bool {
+	all = slices.DeleteFunc(all, func(c class) bool {
 		what := c.lacks(previous)
 		switch {
 		case what != "" && asked:
@@ -127,7 +127,7 @@ func (o *options) leaveOut(previous string, asked bool, stdout io.Writer) error 
 		}
 		return what != ""
 	})
-	return errors.Join(failed...)
+	return all, errors.Join(failed...)
 }
 
 func listClasses(stdout io.Writer) error {
