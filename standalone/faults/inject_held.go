@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/everpost/everpost/internal/receivertest"
 )
 
 // lengthen gives all endpoints a longer timeout, and waits until that is known.
@@ -118,19 +121,31 @@ func loseSignals(ctx context.Context, s *scene) error {
 	})
 }
 
-// farOff is how far ahead deliveries are due that get a command: longer than any run.
-const farOff = time.Hour
+const (
+	farOff      = time.Hour              // how far ahead deliveries are due that get a command: longer than any run
+	soonDue     = 500 * time.Millisecond // until the first attempt of those that fail it
+	askedToWait = 5 * time.Minute        // by the receiver then: longer than any run, and less than giveUpAfter
+)
 
-// commandWaiting cancels deliveries that are not due yet, and sends others at once.
+// commandWaiting cancels deliveries that are not due yet or wait for a retry, and sends others at once.
 func commandWaiting(ctx context.Context, s *scene) error {
 	first := s.load.plan.events
+	failed := first + 2*commandable
 	s.load.post(ctx, 0, step{action: post, event: first, events: 2 * commandable, endpoint: steady, delay: farOff})
-	if err := pause(ctx, deadAfter); err != nil {
+	s.load.post(ctx, 1, step{action: post, event: failed, events: 2 * commandable, endpoint: steady, delay: soonDue})
+	for n := range 2 * commandable {
+		s.receivers.all[steady].Script(s.load.ledger.eventID(failed+n), receivertest.Step{
+			Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": strconv.Itoa(int(askedToWait.Seconds()))},
+		})
+	}
+	if err := pause(ctx, soonDue+deadAfter); err != nil {
 		return err
 	}
-	for n := range commandable {
-		s.load.command(ctx, n, step{action: cancel, event: first + n, endpoint: steady}, "deliveries", nil)
-		s.load.command(ctx, n, step{action: retryNow, event: first + commandable + n, endpoint: steady}, "deliveries", nil)
+	for _, from := range []int{first, failed} {
+		for n := range commandable {
+			s.load.command(ctx, n, step{action: cancel, event: from + n, endpoint: steady}, "deliveries", nil)
+			s.load.command(ctx, n, step{action: retryNow, event: from + commandable + n, endpoint: steady}, "deliveries", nil)
+		}
 	}
 	return nil
 }

@@ -100,6 +100,13 @@ func (l *ledger) of(number, endpoint int) *promise {
 	return nil
 }
 
+// eventID is the id of an acknowledged event, "" if it is not.
+func (l *ledger) eventID(number int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.events[number].ID
+}
+
 // asked adds a command before it is sent and returns what to call with its answer.
 func (l *ledger) asked(p *promise, a action) (answered func(accepted bool)) {
 	l.mu.Lock()
