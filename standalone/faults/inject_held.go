@@ -9,7 +9,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // lengthen gives all endpoints a longer timeout, and waits until that is known.
@@ -138,7 +141,7 @@ func commandWaiting(ctx context.Context, s *scene) error {
 			Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": strconv.Itoa(int(askedToWait.Seconds()))},
 		})
 	}
-	if err := pause(ctx, soonDue+deadAfter); err != nil {
+	if err := s.awaitRetrying(ctx, 2*commandable); err != nil {
 		return err
 	}
 	for _, from := range []int{first, failed} {
@@ -148,4 +151,18 @@ func commandWaiting(ctx context.Context, s *scene) error {
 		}
 	}
 	return nil
+}
+
+// awaitRetrying waits until so many deliveries of the tenant wait for a retry for long: a command before their first attempt would be done with it.
+func (s *scene) awaitRetrying(ctx context.Context, want int) error {
+	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
+		for waiting := 0; waiting < want; {
+			err := conn.QueryRow(ctx, "select count(*) from deliveries where tenant_id = $1 and state = $2 and due_at > now() + $3::interval",
+				s.tenant, webhook.StateRetrying, askedToWait/2).Scan(&waiting)
+			if err = errors.Join(err, pause(ctx, leftTick)); err != nil {
+				return fmt.Errorf("wait for retries: %w", err)
+			}
+		}
+		return nil
+	})
 }
