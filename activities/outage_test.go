@@ -22,7 +22,7 @@ func note(in activities.AttemptInput) webhook.Step {
 	return step
 }
 
-// unrecorded makes an attempt whose answer comes while the store is away.
+// unrecorded makes an attempt that the receiver answers while the store is unavailable.
 func unrecorded(t *testing.T, b *bundle, p *process, wire *postgrestest.Proxy, in activities.AttemptInput) error {
 	t.Helper()
 	b.Hold()

@@ -80,24 +80,29 @@ func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// After a short outage callers get new connections, also if nothing has noticed it.
+// leaveIdle uses three connections of the tenants' pool at once, and releases them.
+func leaveIdle(t *testing.T, s *storetest.Stores) {
+	t.Helper()
+	var used []*pgxpool.Conn
+	for range 3 {
+		conn, err := s.TenantPool().Acquire(t.Context())
+		require.NoError(t, err)
+		used = append(used, conn)
+	}
+	for _, conn := range used {
+		conn.Release()
+	}
+	require.Positive(t, s.TenantPool().Stat().IdleConns())
+}
+
+// After a short outage callers get new connections, even if no call noticed it.
 func TestConnectionsOfBeforeAnOutageAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	_, address := storetest.SetupStore(t)
 	w, through := postgrestest.NewProxy(t, address)
 	s := storetest.OpenStore(t, through)
 	for range 2 { // the second outage follows the first closely
-		var used []*pgxpool.Conn
-		for range 3 {
-			conn, err := s.TenantPool().Acquire(t.Context())
-			require.NoError(t, err)
-			used = append(used, conn)
-		}
-		for _, conn := range used {
-			conn.Release()
-		}
-		require.Positive(t, s.TenantPool().Stat().IdleConns())
-
+		leaveIdle(t, s)
 		w.Cut()
 		<-time.After(250 * time.Millisecond) // shorter than the 1 s after which pgx checks a connection
 		w.Restore()

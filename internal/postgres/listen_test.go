@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/postgres"
@@ -133,17 +132,7 @@ func TestOldConnectionsAreNotUsedAgain(t *testing.T) {
 	w, through := postgrestest.NewProxy(t, address)
 	s := storetest.OpenStore(t, through)
 	storetest.Listen(t, s)
-	var used []*pgxpool.Conn
-	for range 3 {
-		conn, err := s.TenantPool().Acquire(t.Context())
-		require.NoError(t, err)
-		used = append(used, conn)
-	}
-	for _, conn := range used {
-		conn.Release()
-	}
-	require.Positive(t, s.TenantPool().Stat().IdleConns())
-
+	leaveIdle(t, s)
 	w.Cut()
 	require.Eventually(t, func() bool { return s.TenantPool().Stat().TotalConns() == 0 }, storetest.Eventually, storetest.Poll)
 	w.Restore()
