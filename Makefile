@@ -42,7 +42,7 @@ GORELEASER := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)/goreleaser
 RACE ?= $(shell [[ "$$($(GO) env CGO_ENABLED)" == 1 ]] && command -v "$$($(GO) env CC)" >/dev/null && echo -race)
 TEST_TIMEOUT ?= 15m
 TEST_FLAGS ?=
-FUZZ_TIME ?= 60s
+FUZZ_TIME ?= 10m
 
 # Tests find a PostgreSQL by themselves; this starts one for all packages together, and stops it.
 WITH_POSTGRES := bin/withpg --

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -85,6 +86,8 @@ func (a *Activities) recordDecision(ctx context.Context, exec *execution, in Att
 // a workflow.
 func (a *Activities) hold(ctx context.Context, exec *execution, in AttemptInput, reason string) (AttemptResult, error) {
 	if !a.now().After(in.GiveUpAt) {
+		failpoint.Hit("hold-before")
+		defer failpoint.Hit("hold-after")
 		return a.record(ctx, exec, in, in.holdStep(reason))
 	}
 	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {

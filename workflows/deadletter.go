@@ -229,7 +229,7 @@ func (l *deadLetter) continueAsNew(ctx workflow.Context) error {
 	}
 	l.shown.clear(ctx)
 	l.Refused = l.refused
-	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, l.DeadLetterInput)
+	return continueAs(ctx, DeadLetterWorkflow, l.DeadLetterInput)
 }
 
 // continueAsDelivery continues as the delivery that a replay has opened.
@@ -240,5 +240,5 @@ func (l *deadLetter) continueAsDelivery(ctx workflow.Context) error {
 	if l.cancel != nil {
 		in.Command = webhook.PendingCommand{Command: webhook.CommandCancel, Reason: l.cancel.Reason}
 	}
-	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, in)
+	return continueAs(ctx, DeliveryWorkflow, in)
 }

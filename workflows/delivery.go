@@ -273,7 +273,7 @@ func (d *delivery) sync(ctx workflow.Context, status webhook.DeliveryStatus) {
 func (d *delivery) continueAsNew(ctx workflow.Context) error {
 	d.shown.clear(ctx)
 	d.Refused = d.refused
-	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, d.DeliveryInput)
+	return continueAs(ctx, DeliveryWorkflow, d.DeliveryInput)
 }
 
 // continueAsDeadLetter continues as the dead letter. The store says dead_lettered already.
@@ -288,7 +288,7 @@ func (d *delivery) continueAsDeadLetter(ctx workflow.Context) error {
 	}
 	in := NewDeadLetter(d.DeliveryState)
 	in.Replay, in.Discard, in.Refused = d.replay, d.discard, d.refused
-	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, in)
+	return continueAs(ctx, DeadLetterWorkflow, in)
 }
 
 // show shows the state in the Web UI: in lists only off the happy path.

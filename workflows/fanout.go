@@ -128,7 +128,7 @@ func (f *fanout) long(ctx workflow.Context) bool {
 func (f *fanout) continueAsNew(ctx workflow.Context) error {
 	f.describe(ctx)
 	f.shown.clear(ctx)
-	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{
+	return continueAs(ctx, FanoutWorkflow, FanoutInput{
 		Members: f.members, Before: f.before + len(f.left), Refused: f.refused,
 	})
 }

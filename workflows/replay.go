@@ -319,7 +319,7 @@ func (r *replay) continueAsNew(ctx workflow.Context) error {
 		r.in.Status, r.in.Lost = &r.st, false
 	}
 	r.in.Refused = r.refused
-	return workflow.NewContinueAsNewError(ctx, ReplayWorkflow, r.in)
+	return continueAs(ctx, ReplayWorkflow, r.in)
 }
 
 func orElse(text, other string) string {

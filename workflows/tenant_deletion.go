@@ -46,7 +46,7 @@ func TenantDeletionWorkflow(ctx workflow.Context, in TenantDeletionInput) error 
 				found, more = found+erased.Count, erased.More
 				if more && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 					in.Settled = false
-					return workflow.NewContinueAsNewError(ctx, TenantDeletionWorkflow, in)
+					return continueAs(ctx, TenantDeletionWorkflow, in)
 				}
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/everpost/everpost/internal/failpoint"
 )
 
 // newRequest builds the request, with an Authorization header unless that is empty. It
@@ -57,7 +59,7 @@ func (c *Client) newRequest(t target, r *Request, authorization string) (*http.R
 // rewind makes the request's body readable from its start.
 func rewind(req *http.Request, body []byte) {
 	if len(body) > 0 {
-		req.Body = io.NopCloser(bytes.NewReader(body))
+		req.Body = io.NopCloser(failpoint.HitWhenRead("send-mid-body", inlineBytes, bytes.NewReader(body)))
 	}
 }
 

@@ -4,6 +4,7 @@
 package failpoint
 
 import (
+	"io"
 	"os"
 	"syscall"
 	"time"
@@ -19,6 +20,25 @@ func Hit(name string) {
 	}
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 	select {} // until the signal arrives
+}
+
+// HitWhenRead is Hit when so many bytes of r have been read.
+func HitWhenRead(name string, bytes int, r io.Reader) io.Reader { return &reader{r, name, bytes} }
+
+type reader struct {
+	io.Reader
+
+	name string
+	left int
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		Hit(r.name)
+	}
+	n, err := r.Reader.Read(p)
+	r.left -= n
+	return n, err
 }
 
 // Clock returns the process's clock. It is wrong by the duration in EVERPOST_FAILPOINT_CLOCK.

@@ -35,6 +35,9 @@ const (
 	waitingHeld    = 3 * maxInFlight        // deliveries to the endpoint with a cap
 	hangTime       = 4 * time.Second        // until deliveries are held because too many wait
 	backlog        = 40 * maxInFlight       // deliveries that then wait
+	releaseTime    = 20 * time.Second       // until some of them are held, or released again
+	largeBody      = 100 << 10              // bytes, of which some are sent before all are written
+	temporalGone   = 150 * time.Second      // longer than any pause of its clients
 	heldTime       = 8 * time.Second        // longer than lanes need to change their owner, and deferred deliveries to ask it
 )
 
@@ -96,6 +99,10 @@ func classes() []class {
 		{"clock-serve", []string{"serve"}, never, wrongClock("serve-1")},
 		{clockPostgres, several, underWay, stepClock},
 
+		{"memory-everpost", alone, underWay, noMemory("everpost")},
+		{"memory-api", apart, never, noMemory("api-1")},
+		{"memory-worker", apart, underWay, noMemory("worker-1")},
+		{"memory-serve", []string{"serve"}, underWay, noMemory("serve-1")},
 		{"files-everpost", alone, never, noFiles("everpost")},
 		{"files-api", apart, never, noFiles("api-1")},
 		{"files-worker", apart, never, noFiles("worker-1")},
@@ -105,8 +112,14 @@ func classes() []class {
 		{"memory-postgres", every, never, limitPostgres("as", usedMemory)},
 		{"processes-postgres", every, never, limitPostgres("nproc", oneProcess)},
 
-		{"temporal-store-fails", several, never, failStore},
-		{"at-release-after", every, underWay, atRelease},
+		{"temporal-store-fails", several, never, breakTemporal(storeFails)},
+		{"temporal-namespace-gone", several, never, breakTemporal(namespaceGone)},
+		{"temporal-away", several, never, awayFor(temporalGone)},
+		{"at-release-after", every, underWay, atHold(releaseAfter)},
+		{"at-hold-before", every, underWay, atHold(holdBefore)},
+		{"at-hold-after", every, underWay, atHold(holdAfter)},
+		{"at-send-mid-body", every, underWay, atLargeBody},
+		{"at-continue-as-new", every, underWay, atReplay},
 		{"signals-lost", apart, never, loseSignals},
 		{"commands-waiting", every, never, commandWaiting},
 
@@ -154,7 +167,7 @@ func (c class) lacks(previous string) string {
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
 		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "commands-waiting",
-		"kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres,
+		"kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres, "temporal-away",
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false
@@ -209,6 +222,10 @@ func failpoints() []class {
 // The failpoints that have classes of their own, because they need another load or are in a command.
 const (
 	releaseAfter    = "release-after"
+	holdBefore      = "hold-before"
+	holdAfter       = "hold-after"
+	sendMidBody     = "send-mid-body"
+	continueAsNew   = "continue-as-new"
 	rewrapBefore    = "rewrap-before"
 	rewrapAfter     = "rewrap-after"
 	retentionBefore = "retention-before"

@@ -106,6 +106,17 @@ func terminate(names ...string) injection {
 	}
 }
 
+// awayFor is SIGTERM of Temporal, and a start much later.
+func awayFor(d time.Duration) injection {
+	return func(ctx context.Context, s *scene) error {
+		temporal := s.in.part("temporal")
+		if err := errors.Join(temporal.stop(), pause(ctx, d)); err != nil {
+			return err
+		}
+		return temporal.restart(ctx)
+	}
+}
+
 // runPrevious restarts a part with the previous release's binary, which gets new work beside the others for a while, and then with this release's.
 func runPrevious(name string) injection {
 	return func(ctx context.Context, s *scene) error {
@@ -114,11 +125,28 @@ func runPrevious(name string) injection {
 		err := replace(ctx, s)
 		if err == nil {
 			s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: commandable, endpoint: everyone})
-			err = pause(ctx, besideFor)
+			err = errors.Join(pause(ctx, besideFor), worked(ctx, p))
 		}
 		p.program = s.in.binaries.cluster
 		return errors.Join(err, replace(ctx, s))
 	}
+}
+
+// worked is an error if a process has not done what it is there for: accept events, and make requests.
+func worked(ctx context.Context, p *part) error {
+	metrics := []string{"everpost_events_accepted_total", "everpost_first_attempts_total"}
+	switch {
+	case strings.HasPrefix(p.name, "api"):
+		metrics = metrics[:1]
+	case strings.HasPrefix(p.name, "worker"):
+		metrics = metrics[1:]
+	}
+	for _, name := range metrics {
+		if n, err := p.metric(ctx, name); err != nil || n == 0 {
+			return errors.Join(err, fmt.Errorf("%s has done nothing: %s is %v", p.name, name, n))
+		}
+	}
+	return nil
 }
 
 // killAgain is kill of a part that has just recovered, three times over.
@@ -159,10 +187,12 @@ func stopAll(ctx context.Context, s *scene) error {
 	return stopFor(names...)(ctx, s)
 }
 
-// failStore makes accesses to Temporal's store fail.
-func failStore(ctx context.Context, s *scene) error {
-	temporal := s.in.part("temporal")
-	return s.during(ctx, func() error { return temporal.signal(storeFails) }, func() error { return temporal.signal(storeWorks) })
+// breakTemporal makes Temporal work badly until the fault ends.
+func breakTemporal(by syscall.Signal) injection {
+	return func(ctx context.Context, s *scene) error {
+		temporal := s.in.part("temporal")
+		return s.during(ctx, func() error { return temporal.signal(by) }, func() error { return temporal.signal(allWorks) })
+	}
 }
 
 // inTurn makes three faults, one after the other, that the seed chooses.
@@ -304,14 +334,16 @@ func restartReceivers(ctx context.Context, s *scene) error {
 const reachTime = 5 * time.Second
 
 // atFailpoint arms a failpoint, waits until a process has died there, and starts that again. A point that is not reached does no harm.
-func atFailpoint(name string) injection {
+func atFailpoint(name string) injection { return reach(name, reachTime) }
+
+func reach(name string, within time.Duration) injection {
 	return func(ctx context.Context, s *scene) error {
 		if err := os.WriteFile(s.in.failpoint, []byte(name), 0o600); err != nil {
 			return fmt.Errorf("arm failpoint %s: %w", name, err)
 		}
 		armed := time.Now()
 		for s.in.allRun() {
-			if time.Since(armed) > reachTime {
+			if time.Since(armed) > within {
 				err := os.Remove(s.in.failpoint)
 				if !errors.Is(err, fs.ErrNotExist) {
 					s.window.missed = true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -46,10 +47,39 @@ func terminateHeld(name string) injection {
 	}
 }
 
-// atRelease is atFailpoint after the release of held deliveries: many wait for the capped endpoint, which answers nothing for a while.
-func atRelease(ctx context.Context, s *scene) error {
-	s.hangCapped(ctx, hangTime, backlog)
-	return atFailpoint(releaseAfter)(ctx, s)
+// atHold is atFailpoint where deliveries are held or released: many wait for the capped endpoint, which answers nothing for a while.
+func atHold(point string) injection {
+	return func(ctx context.Context, s *scene) error {
+		s.hangCapped(ctx, hangTime, backlog)
+		return reach(point, releaseTime)(ctx, s)
+	}
+}
+
+// atLargeBody is atFailpoint in the middle of a large request.
+func atLargeBody(ctx context.Context, s *scene) error {
+	var posts sync.WaitGroup
+	defer posts.Wait()
+	posts.Go(func() {
+		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: commandable, endpoint: steady, size: largeBody})
+	})
+	return atFailpoint(sendMidBody)(ctx, s)
+}
+
+// atReplay is atFailpoint where dead letters go on as deliveries, because of a command.
+func atReplay(ctx context.Context, s *scene) error {
+	first := s.load.plan.events
+	s.load.post(ctx, 0, step{action: post, event: first, events: commandable, endpoint: refusing})
+	if err := pause(ctx, deadAfter); err != nil {
+		return err
+	}
+	var commands sync.WaitGroup
+	defer commands.Wait()
+	for n := range commandable {
+		commands.Go(func() {
+			s.load.command(ctx, n, step{action: replay, event: first + n, endpoint: refusing}, "deliveries", nil)
+		})
+	}
+	return atFailpoint(continueAsNew)(ctx, s)
 }
 
 // stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker

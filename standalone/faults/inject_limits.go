@@ -61,6 +61,39 @@ func (s *scene) limitFiles(ctx context.Context, ids []int) error {
 	})
 }
 
+// noMemory lets parts get no more memory than they have. Those that end because of it are started again.
+func noMemory(names ...string) injection {
+	return func(ctx context.Context, s *scene) error {
+		parts := s.parts(names)
+		err := s.during(ctx, func() error {
+			return eachPart(parts, func(id int) error {
+				used, err := usedMemory(id)
+				if err != nil {
+					return err
+				}
+				return setSoftLimit(ctx, id, "as", used)
+			})
+		}, func() error {
+			return eachPart(parts, func(id int) error { return setSoftLimit(ctx, id, "as", "unlimited") })
+		})
+		for _, p := range parts {
+			err = errors.Join(err, p.awaitEndOrAnswer(ctx))
+		}
+		return errors.Join(err, restartDead(ctx, parts))
+	}
+}
+
+// eachPart calls f with the ids of the processes that run.
+func eachPart(parts []*part, f func(id int) error) error {
+	var all []error
+	for _, p := range parts {
+		if p.process.Running() {
+			all = append(all, f(p.process.Command.Process.Pid))
+		}
+	}
+	return errors.Join(all...)
+}
+
 // mostWritten is what a file may hold on a full disk. What a process needs to say that it fails is less.
 func mostWritten(int) (string, error) { return "8192", nil }
 

@@ -170,7 +170,7 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 	kind := eventType(s.endpoint)
 	bodies, payloads := make([]fields, s.events), make([]string, s.events)
 	for i := range bodies {
-		payloads[i] = payload(l.plan.seed, s.event+i)
+		payloads[i] = payload(l.plan.seed, s.event+i, s.size)
 		bodies[i] = fields{"type": kind, "payload": json.RawMessage(payloads[i]), "external_id": fmt.Sprintf("%s-%d", l.tenant, s.event+i)}
 		if s.delay > 0 {
 			bodies[i]["deliver_at"] = time.Now().Add(s.delay).UTC().Format(time.RFC3339Nano)
@@ -206,8 +206,8 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 }
 
 // payload is an event's. Every seed and number has its own, of another size.
-func payload(seed uint64, number int) string {
-	return fmt.Sprintf(`{"seed":%d,"number":%d,"pad":%q}`, seed, number, strings.Repeat("é<&>", number%50))
+func payload(seed uint64, number, size int) string {
+	return fmt.Sprintf(`{"seed":%d,"number":%d,"pad":%q}`, seed, number, strings.Repeat("é<&>", number%50)+strings.Repeat("x", size))
 }
 
 // command sends one command to a delivery, if its event has been acknowledged by now. It is not repeated.

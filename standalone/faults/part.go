@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -111,4 +114,39 @@ func restartDead(ctx context.Context, parts []*part) error {
 		all = append(all, p.ready(ctx))
 	}
 	return errors.Join(all...)
+}
+
+// awaitEndOrAnswer waits until the process has ended, or answers: one that is about to end does not.
+func (p *part) awaitEndOrAnswer(ctx context.Context) error {
+	for p.process.Running() {
+		if _, err := p.metric(ctx, "go_goroutines"); err == nil {
+			return nil
+		}
+		if err := pause(ctx, startAgainAfter); err != nil {
+			return fmt.Errorf("wait for %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// metric reads a metric of the process that has no labels.
+func (p *part) metric(ctx context.Context, name string) (float64, error) {
+	failed := func(err error) (float64, error) { return 0, fmt.Errorf("read %s of %s: %w", name, p.name, err) }
+	at := "http://" + strings.TrimPrefix(p.address["admin"], "http://") + "/metrics"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return failed(err)
+	}
+	caller := http.Client{Timeout: callTimeout}
+	answer, err := caller.Do(request)
+	if err != nil {
+		return failed(err)
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return failed(errors.New("there is no such metric"))
 }

@@ -76,6 +76,7 @@ type step struct {
 	events   int           // of a post
 	endpoint int           // that the events name, or that the step is about; everyone for a fan-out
 	delay    time.Duration // of a delayed event, or of a reschedule
+	size     int           // that is added to each payload
 }
 
 // everyone is the endpoint of a fan-out.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -186,9 +185,9 @@ func (in *installation) measure(ctx context.Context, values map[string]float64) 
 		}
 		values["files of "+p.name] = float64(len(files))
 		values["memory of "+p.name+", MiB"] = float64(pages*os.Getpagesize()) / (1 << 20)
-		if at := p.address["admin"]; at != "" {
-			if values["goroutines of "+p.name], err = goroutines(ctx, at); err != nil {
-				return 0, fmt.Errorf("count the goroutines of %s: %w", p.name, err)
+		if p.address["admin"] != "" {
+			if values["goroutines of "+p.name], err = p.metric(ctx, "go_goroutines"); err != nil {
+				return 0, err
 			}
 		}
 	}
@@ -204,29 +203,6 @@ func (in *installation) measure(ctx context.Context, values map[string]float64) 
 	}
 	values["table outbox, KiB"] = float64(outbox) / 1024
 	return written, nil
-}
-
-// goroutines reads how many a part has, from its metrics.
-func goroutines(ctx context.Context, admin string) (float64, error) {
-	if !strings.HasPrefix(admin, "http") {
-		admin = "http://" + admin
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", http.NoBody)
-	if err != nil {
-		return 0, fmt.Errorf("ask for metrics: %w", err)
-	}
-	caller := http.Client{Timeout: callTimeout}
-	answer, err := caller.Do(request)
-	if err != nil {
-		return 0, fmt.Errorf("ask for metrics: %w", err)
-	}
-	defer answer.Body.Close()
-	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), "go_goroutines "); ok {
-			return strconv.ParseFloat(value, 64)
-		}
-	}
-	return 0, errors.New("the metrics have no go_goroutines")
 }
 
 // trends fits a line to each value.

@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
 
 	"github.com/everpost/everpost/internal/namespace"
 	"github.com/everpost/everpost/standalone/internal/temporald"
@@ -22,37 +24,102 @@ import (
 // temporalCommand is the name under which this program runs a Temporal, which the shapes of several processes need.
 const temporalCommand = "temporal"
 
-// The signals that make accesses to Temporal's store fail, and end that.
+// The signals that make accesses to Temporal's store fail, and its namespace be gone, and end either.
 const (
-	storeFails = syscall.SIGUSR1
-	storeWorks = syscall.SIGUSR2
+	storeFails    = syscall.SIGUSR1
+	namespaceGone = syscall.SIGHUP
+	allWorks      = syscall.SIGUSR2
 )
 
-// storeFault is whether accesses to the store fail: one in three does, as if the database were too busy.
-type storeFault struct{ fails atomic.Bool }
+// engineFault is what is wrong with Temporal.
+type engineFault struct {
+	storeFails atomic.Bool // one access to the store in three fails, as if the database were too busy
 
-func (f *storeFault) err() error {
-	if f.fails.Load() && rand.IntN(3) == 0 {
+	mu   sync.Mutex
+	gone chan struct{} // closed while the namespace is gone
+}
+
+func newEngineFault() *engineFault { return &engineFault{gone: make(chan struct{})} }
+
+func (f *engineFault) ofStore() error {
+	if f.storeFails.Load() && rand.IntN(3) == 0 {
 		return serviceerror.NewUnavailable("the fault harness lets this fail")
 	}
 	return nil
 }
 
+// ofNamespace answers requests, and ends polls, as if Everpost's namespace did not exist.
+func (f *engineFault) ofNamespace(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if request, ok := in.(interface{ GetNamespace() string }); !ok || request.GetNamespace() != client.DefaultNamespace {
+		return handle(ctx, in)
+	}
+	gone := f.lost()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan struct{})
+	defer close(served)
+	go func() {
+		select {
+		case <-gone:
+			cancel()
+		case <-served:
+		}
+	}()
+	var (
+		out any
+		err error
+	)
+	if !closed(gone) {
+		out, err = handle(ctx, in)
+	}
+	if closed(gone) {
+		return nil, serviceerror.NewNamespaceNotFound(client.DefaultNamespace)
+	}
+	return out, err
+}
+
+func (f *engineFault) lost() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gone
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // follow changes it by signals.
-func (f *storeFault) follow(ctx context.Context) {
+func (f *engineFault) follow(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, storeFails, storeWorks)
+	signal.Notify(signals, storeFails, namespaceGone, allWorks)
 	go func() {
 		defer signal.Stop(signals)
 		for {
 			select {
 			case s := <-signals:
-				f.fails.Store(s == storeFails)
+				f.change(s)
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
+}
+
+func (f *engineFault) change(s os.Signal) {
+	f.storeFails.Store(s == storeFails)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case s == namespaceGone && !closed(f.gone):
+		close(f.gone)
+	case s == allWorks && closed(f.gone):
+		f.gone = make(chan struct{})
+	}
 }
 
 // runTemporal runs Temporal until ctx is done.
@@ -63,11 +130,12 @@ func runTemporal(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var fault storeFault
+	fault := newEngineFault()
 	fault.follow(ctx)
 	server, err := temporald.Start(ctx, temporald.Options{
 		DatabaseURL: *database, Listen: *listen, Namespace: client.DefaultNamespace, SearchAttributes: namespace.WorkflowAttributes(), Shards: 4,
-		PruneVisibilityIndexes: true, StoreFault: fault.err, Logger: slog.New(slog.NewTextHandler(stderr, nil)),
+		PruneVisibilityIndexes: true, StoreFault: fault.ofStore, Interceptor: fault.ofNamespace,
+		Logger: slog.New(slog.NewTextHandler(stderr, nil)),
 	})
 	if err != nil {
 		return fmt.Errorf("start Temporal: %w", err)

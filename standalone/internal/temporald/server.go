@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/server/common/authorization"
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/temporal"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -70,6 +71,9 @@ type Options struct {
 
 	// StoreFault is asked before each access to the main store; its error is returned instead of the access. For tests.
 	StoreFault func() error
+
+	// Interceptor handles the requests to the frontend. For tests.
+	Interceptor grpc.UnaryServerInterceptor
 
 	// PruneVisibilityIndexes drops the indexes that the lists of the Web UI and SearchAttributes do
 	// not need; see pruneIndexes. Leave it off on databases that others query.
@@ -262,7 +266,7 @@ func buildServer(o Options, dbs *databases, ports ports, settings *dynamicConfig
 		}
 		err = errors.Join(err, failure)
 	}()
-	return temporal.NewServer( //nolint:wrapcheck // startServices wraps it
+	options := []temporal.ServerOption{
 		temporal.WithConfig(serverConfig(dbs, ports, o)),
 		temporal.ForServices(temporal.DefaultServices),
 		temporal.WithStaticHosts(ports.hosts()),
@@ -272,7 +276,11 @@ func buildServer(o Options, dbs *databases, ports ports, settings *dynamicConfig
 		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper {
 			return authorization.NewNoopClaimMapper()
 		}),
-	)
+	}
+	if o.Interceptor != nil {
+		options = append(options, temporal.WithChainedFrontendGrpcInterceptors(o.Interceptor))
+	}
+	return temporal.NewServer(options...) //nolint:wrapcheck // startServices wraps it
 }
 
 // parseListen reads an address to listen on.
