@@ -59,7 +59,7 @@ func (s *Server) closeCircuit(c call) error {
 		return err
 	}
 	if closed.Command.Command != webhook.CommandNone {
-		s.config.Starter.Signal(context.WithoutCancel(ctx), closed.Delivery, closed.Command)
+		s.config.Starter.Commanded(context.WithoutCancel(ctx), closed.Delivery, closed.Command)
 	}
 	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Delivery.DeliveryID)})
 }

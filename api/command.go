@@ -46,7 +46,7 @@ func (s *Server) command(c call, id webhook.DeliveryID, cmd webhook.PendingComma
 		}
 		return err
 	}
-	s.config.Starter.Signal(context.WithoutCancel(ctx), delivery, stored)
+	s.config.Starter.Commanded(context.WithoutCancel(ctx), delivery, stored)
 	return c.json(http.StatusAccepted, s.explainedDelivery(c, delivery))
 }
 

@@ -111,7 +111,7 @@ func (s *Server) erase(c call, e webhook.PayloadErasure) ([]webhook.ErasedPayloa
 		return nil, err
 	}
 	for _, d := range cancelled {
-		s.config.Starter.Signal(context.WithoutCancel(ctx), d.Delivery, d.Command)
+		s.config.Starter.Commanded(context.WithoutCancel(ctx), d.Delivery, d.Command)
 	}
 	return erased, nil
 }

@@ -95,7 +95,7 @@ func (s *Server) postEvent(c call) error {
 // which nothing new was stored.
 func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
-	release, err := s.config.Starter.Reserve(ctx, c.tenant, n)
+	release, err := s.config.Starter.ReserveRoom(ctx, c.tenant, n)
 	if err != nil {
 		return nil, err
 	}

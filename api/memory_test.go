@@ -498,7 +498,7 @@ func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id w
 	return *d, c, nil
 }
 
-func (m *memory) Reserve(context.Context, string, int) (func(), error) {
+func (m *memory) ReserveRoom(context.Context, string, int) (func(), error) {
 	defer m.lock()()
 	if webhook.CodeOf(m.broken) == webhook.CodeUnavailable {
 		return nil, m.broken
@@ -519,7 +519,7 @@ func (m *memory) Accepted(all ...webhook.Accepted) {
 	m.calls = append(m.calls, call)
 }
 
-func (m *memory) Signal(_ context.Context, _ webhook.Delivery, c webhook.PendingCommand) {
+func (m *memory) Commanded(_ context.Context, _ webhook.Delivery, c webhook.PendingCommand) {
 	defer m.lock()()
 	m.signals = append(m.signals, c)
 }

@@ -119,14 +119,15 @@ type Deliveries interface {
 		c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
 }
 
-// Starter passes stored deliveries, commands and replays to Temporal. Only Reserve returns an
+// Starter passes stored deliveries, commands and replays to Temporal. Only ReserveRoom returns an
 // error: what Temporal cannot take now stays in the store and is passed later.
 type Starter interface {
-	// Reserve waits up to 1 s for room in the queue for n events of the tenant. It returns
+	// ReserveRoom waits up to 1 s for room in the queue for n events of the tenant. It returns
 	// CodeUnavailable if there is none. The caller must call release once, after Accepted.
-	Reserve(ctx context.Context, tenantID string, n int) (release func(), err error)
+	ReserveRoom(ctx context.Context, tenantID string, n int) (release func(), err error)
 	Accepted(all ...webhook.Accepted)
-	Signal(ctx context.Context, d webhook.Delivery, c webhook.PendingCommand)
+	// Commanded passes a command that has been stored to the delivery's workflow, without waiting for it.
+	Commanded(ctx context.Context, d webhook.Delivery, c webhook.PendingCommand)
 	// WakeReplay starts a replay's workflow, or signals its pending command.
 	WakeReplay(ctx context.Context, r webhook.Replay)
 }

@@ -154,7 +154,7 @@ func (w *eventWriter) insert(ctx context.Context, pending []pendingEvent) error 
 func (w *eventWriter) start(ctx context.Context, stored []webhook.Accepted) {
 	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
 	defer cancel()
-	release, err := w.starter.Reserve(ctx, stored[0].Event.TenantID, len(stored))
+	release, err := w.starter.ReserveRoom(ctx, stored[0].Event.TenantID, len(stored))
 	if err != nil {
 		return
 	}

@@ -53,8 +53,8 @@ type Endpoints interface {
 
 // Starter starts the workflows of deliveries and replays.
 type Starter interface {
-	// Reserve waits for room for n events of a tenant. The caller calls release after Accepted.
-	Reserve(ctx context.Context, tenantID string, n int) (release func(), err error)
+	// ReserveRoom waits for room for n events of a tenant. The caller calls release after Accepted.
+	ReserveRoom(ctx context.Context, tenantID string, n int) (release func(), err error)
 	// Accepted starts the deliveries of events that have been stored.
 	Accepted(events ...webhook.Accepted)
 	// WakeReplay starts the workflow of a replay that has been stored.

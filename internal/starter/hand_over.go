@@ -39,7 +39,7 @@ func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) erro
 	if err != nil && ignoreAlreadyStarted(err) == nil && h.Command.Command != webhook.CommandNone {
 		// A workflow task that was lost because a signal came may have handed it over, without the
 		// command. A signal that was sent by hand is not in the store.
-		return s.sendSignal(ctx, options.ID, h.Ref, h.Run, h.Command)
+		return s.sendCommand(ctx, options.ID, h.Ref, h.Run, h.Command)
 	}
 	return ignoreAlreadyStarted(err)
 }

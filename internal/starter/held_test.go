@@ -231,7 +231,7 @@ func TestCommandsReachTheHeld(t *testing.T) {
 						f.there[delivery.Ref.WorkflowID()] = own
 					}
 					asked := webhook.PendingCommand{ID: 9, Command: command, Reason: "asked"}
-					err := d.signal(t.Context(), delivery, asked)
+					err := d.passNewCommand(t.Context(), delivery, asked)
 					if own == running {
 						require.NoError(t, err, name)
 						require.Empty(t, f.starts, name)

@@ -84,7 +84,7 @@ func (s *Starter) relayOnce() bool {
 		return false
 	}
 	forEach(concurrentStarts, commands, func(c webhook.CommandedDelivery) {
-		s.tryCall(func(ctx context.Context) error { return s.signalCommand(ctx, c) })
+		s.tryCall(func(ctx context.Context) error { return s.passCommand(ctx, c) })
 	})
 	return (len(starts) == relayBatch || len(commands) == relayBatch) && !s.temporalDown.Load()
 }

@@ -212,10 +212,10 @@ func (s *Starter) revive(ctx context.Context, delivery *webhook.Delivery, comman
 		if delivery.State == webhook.StateDeadLettered && s.expired(delivery) { // the retention was longer when it was started
 			command = webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention}
 		}
-		if err := s.signalRun(ctx, delivery); err != nil {
+		if err := s.signalReplayOfRun(ctx, delivery); err != nil {
 			return err
 		}
-		return s.sendSignal(ctx, own, delivery.Ref, delivery.Run, command)
+		return s.sendCommand(ctx, own, delivery.Ref, delivery.Run, command)
 	}
 	return s.restart(ctx, delivery, status == statusTerminated, command)
 }

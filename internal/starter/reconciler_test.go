@@ -218,16 +218,16 @@ func TestSignalReachesTheWorkflow(t *testing.T) {
 	delivery := waitingDelivery()
 	delivery.WorkflowID = "fanout/it"
 	f.there = map[string]enumspb.WorkflowExecutionStatus{delivery.Ref.WorkflowID(): running}
-	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel}))
+	require.NoError(t, d.passNewCommand(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel}))
 	require.Len(t, f.signalled, 1)
 	require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId())
 
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
-	require.True(t, isGone(d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel})))
+	require.True(t, isGone(d.passNewCommand(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel})))
 	require.Empty(t, f.started(), "it may be about to be handed over; the reconciler looks after what is overdue")
 
 	delivery.State = webhook.StateDeadLettered
-	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard}))
+	require.NoError(t, d.passNewCommand(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard}))
 	require.Len(t, f.started(), 1)
 	require.Equal(t, &workflows.CommandSignal{CommandID: 1}, inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput()).Discard)
 }

@@ -7,18 +7,20 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// Signal signals a command to a delivery's workflow. The command is in the store, so that the relay
-// repeats the signal if it fails.
-func (s *Starter) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
-	s.callAsync(func(ctx context.Context) error { return s.signal(ctx, delivery, c) }) //nolint:contextcheck // the caller is answered before the signal is
+// Commanded passes a command that has just been stored to the delivery's workflow, without waiting for the signal. If the
+// signal fails, the relay repeats it from the store.
+func (s *Starter) Commanded(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
+	s.callAsync(func(ctx context.Context) error { return s.passNewCommand(ctx, delivery, c) }) //nolint:contextcheck // the caller is answered before
 }
 
-func (s *Starter) signal(ctx context.Context, delivery webhook.Delivery, c webhook.PendingCommand) error {
-	return s.signalCommand(ctx, webhook.CommandedDelivery{Delivery: delivery, Command: c})
+// passNewCommand is passCommand for a command that has not been signalled yet.
+func (s *Starter) passNewCommand(ctx context.Context, delivery webhook.Delivery, c webhook.PendingCommand) error {
+	return s.passCommand(ctx, webhook.CommandedDelivery{Delivery: delivery, Command: c})
 }
 
-// signalCommand is signal for a command that may have been signalled before.
-func (s *Starter) signalCommand(ctx context.Context, commanded webhook.CommandedDelivery) error {
+// passCommand signals a command, which may have been signalled before, to the workflow that has the delivery. A delivery
+// without a workflow may get one, which carries out the command. A replay starts the next run instead.
+func (s *Starter) passCommand(ctx context.Context, commanded webhook.CommandedDelivery) error {
 	delivery, c := commanded.Delivery, commanded.Command
 	if c.Command == webhook.CommandReplay { // the store has the new run, which is to be started
 		return s.startDelivery(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
@@ -31,13 +33,13 @@ func (s *Starter) signalCommand(ctx context.Context, commanded webhook.Commanded
 		if w, err := s.inspect(ctx, id); err == nil && id != own && w.status == statusRunning && !s.hasMember(ctx, w, delivery.DeliveryID) {
 			id = own // a shared workflow that runs without the delivery ignores the signal
 		}
-		if err := s.signalRun(ctx, &delivery); err != nil {
+		if err := s.signalReplayOfRun(ctx, &delivery); err != nil {
 			return err
 		}
 	}
-	err := s.sendSignal(ctx, id, delivery.Ref, delivery.Run, c)
+	err := s.sendCommand(ctx, id, delivery.Ref, delivery.Run, c)
 	if isGone(err) && id != own { // handed over, which the store does not know yet
-		err = s.sendSignal(ctx, own, delivery.Ref, delivery.Run, c)
+		err = s.sendCommand(ctx, own, delivery.Ref, delivery.Run, c)
 	}
 	if isGone(err) && needsWorkflow(&delivery, commanded.Signalled) {
 		return s.revive(ctx, &delivery, c)
@@ -52,10 +54,10 @@ func needsWorkflow(delivery *webhook.Delivery, signalled int) bool {
 	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || signalled > 0 && delivery.State.Open()
 }
 
-// signalRun signals the run of an open delivery to the delivery's own workflow. That of a dead letter of an
-// earlier run, which would wait for as long as dead letters are kept, then continues as this run. Any other
-// workflow ignores the signal.
-func (s *Starter) signalRun(ctx context.Context, delivery *webhook.Delivery) error {
+// signalReplayOfRun signals the replay that opened the run of an open delivery to the delivery's own workflow. That of a
+// dead letter of an earlier run, which would wait for as long as dead letters are kept, then continues as this run. Any
+// other workflow ignores the signal.
+func (s *Starter) signalReplayOfRun(ctx context.Context, delivery *webhook.Delivery) error {
 	if !delivery.State.Open() || delivery.Run == 1 {
 		return nil
 	}
@@ -66,8 +68,8 @@ func (s *Starter) signalRun(ctx context.Context, delivery *webhook.Delivery) err
 	return err //nolint:wrapcheck // classifyResult handles it
 }
 
-// sendSignal signals a command for a run of a delivery to a workflow; without a command it does nothing.
-func (s *Starter) sendSignal(ctx context.Context, id string, of webhook.Ref, run int, c webhook.PendingCommand) error {
+// sendCommand sends the signal of a command for a run of a delivery to a workflow; without a command it does nothing.
+func (s *Starter) sendCommand(ctx context.Context, id string, of webhook.Ref, run int, c webhook.PendingCommand) error {
 	switch c.Command {
 	case webhook.CommandNone:
 		return nil

@@ -36,7 +36,7 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 					f.there[delivery.Ref.WorkflowID()] = own
 				}
 				command := webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}
-				require.NoError(t, d.signalCommand(t.Context(), webhook.CommandedDelivery{Delivery: delivery, Command: command, Signalled: 1}), name)
+				require.NoError(t, d.passCommand(t.Context(), webhook.CommandedDelivery{Delivery: delivery, Command: command, Signalled: 1}), name)
 				if own == running {
 					require.Len(t, f.signalled, 1, name)
 					require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
@@ -84,10 +84,10 @@ func TestCommandReachesADeliveryBehindAnOldDeadLetter(t *testing.T) {
 			}
 			command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel, Reason: "enough"}}
 			cancel := workflows.CommandSignal{CommandID: 9, Reason: "enough", Run: run, DeliveryID: delivery.DeliveryID}
-			require.NoError(t, d.signalCommand(t.Context(), command))
+			require.NoError(t, d.passCommand(t.Context(), command))
 			require.Equal(t, []workflows.CommandSignal{cancel}, signalled(), name)
 			command.Signalled = 1
-			require.NoError(t, d.signalCommand(t.Context(), command))
+			require.NoError(t, d.passCommand(t.Context(), command))
 			require.Equal(t, append(expected, cancel), signalled(), name)
 			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 			require.Equal(t, expected, signalled(), name)

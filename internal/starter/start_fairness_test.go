@@ -130,9 +130,9 @@ func TestBatchLeavesLateToRelay(t *testing.T) {
 	require.Zero(t, d.permits.Held("c"))
 }
 
-// Reserve does not wait because of another tenant that has too much in the queue, and permits go to the tenant that holds the
+// ReserveRoom does not wait because of another tenant that has too much in the queue, and permits go to the tenant that holds the
 // fewest.
-func TestReserveIsFair(t *testing.T) {
+func TestReserveRoomIsFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 100})
@@ -140,14 +140,14 @@ func TestReserveIsFair(t *testing.T) {
 		refused := make(chan error, 500)
 		for range cap(refused) {
 			go func() {
-				_, err := d.Reserve(t.Context(), "dominant", 1)
+				_, err := d.ReserveRoom(t.Context(), "dominant", 1)
 				refused <- err
 			}()
 		}
 		synctest.Wait()
 		initialProgress := time.Now()
 		for range 25 { // half of what the other has left
-			_, err := d.Reserve(t.Context(), "quiet", 1)
+			_, err := d.ReserveRoom(t.Context(), "quiet", 1)
 			require.NoError(t, err)
 		}
 		require.Zero(t, time.Since(initialProgress), "no time has passed")

@@ -13,7 +13,7 @@ const (
 	// queueTime is how long after its commit a delivery may be started from the queue. A delivery
 	// that waits longer is left to the relay, so that both rarely start the same one: see RelayAfter.
 	queueTime = 5 * time.Second
-	// reserveTimeout is how long Reserve waits.
+	// reserveTimeout is how long ReserveRoom waits.
 	reserveTimeout = time.Second
 	// queueOverdraft bounds the queue, in queue lengths: an event with many endpoints may overdraw its
 	// tenant's permits.
@@ -22,14 +22,14 @@ const (
 	maxGathered = 4
 )
 
-// Reserve waits up to 1 s until the tenant may queue the deliveries of n events that are about to be
+// ReserveRoom waits up to 1 s until the tenant may queue the deliveries of n events that are about to be
 // stored. It does not wait because of what other tenants have queued beyond their share. The caller
 // calls release once, after Accepted or when it accepts nothing.
 //
-// While Temporal is not available, and after Stop, Reserve does not wait, because nothing is queued
-// then. A process that forwards does wait. If the queue is full and Temporal is suspected not to be available, Reserve waits for the
+// While Temporal is not available, and after Stop, ReserveRoom does not wait, because nothing is queued
+// then. A process that forwards does wait. If the queue is full and Temporal is suspected not to be available, ReserveRoom waits for the
 // check's verdict.
-func (s *Starter) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
+func (s *Starter) ReserveRoom(ctx context.Context, tenantID string, n int) (release func(), err error) {
 	if s.startsNothing() {
 		return func() {}, nil
 	}

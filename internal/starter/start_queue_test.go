@@ -134,7 +134,7 @@ func TestForward(t *testing.T) {
 
 	d.temporalDown.Store(true)
 	held := d.permits.Held("acme")
-	release, err := d.Reserve(t.Context(), "acme", 1)
+	release, err := d.ReserveRoom(t.Context(), "acme", 1)
 	require.NoError(t, err)
 	require.Equal(t, held+1, d.permits.Held("acme"), "what waits to be forwarded is bounded")
 	release()

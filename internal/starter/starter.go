@@ -76,7 +76,7 @@ type Config struct {
 	// MaxEventIDs is the number of events by which a shared workflow can be found. Defaults to
 	// workflows.MaxEventIDs; more needs a Temporal that accepts longer search attributes.
 	MaxEventIDs int
-	// QueueLength is how many deliveries may wait for a start before Reserve waits. Defaults to 1,000.
+	// QueueLength is how many deliveries may wait for a start before ReserveRoom waits. Defaults to 1,000.
 	// A single tenant gets half of it, several get less each: see fair.NewDynamic.
 	QueueLength int
 	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.

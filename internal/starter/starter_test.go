@@ -168,13 +168,13 @@ func accepted(n int) webhook.Accepted {
 	return a
 }
 
-// An event's endpoints may overdraw the queue, but it is bounded. Accepted never waits. Reserve does, for the tenant that has too
+// An event's endpoints may overdraw the queue, but it is bounded. Accepted never waits. ReserveRoom does, for the tenant that has too
 // much in the queue only.
-func TestReserve(t *testing.T) {
+func TestReserveRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 2, LocalWorker: true})
-		release, err := d.Reserve(t.Context(), "acme", 1)
+		release, err := d.ReserveRoom(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		d.Accepted(accepted(100))
 		release()
@@ -182,7 +182,7 @@ func TestReserve(t *testing.T) {
 		require.Equal(t, 30, d.permits.Held("acme"), "what found no place uses none")
 
 		initialProgress := time.Now()
-		_, err = d.Reserve(t.Context(), "acme", 1)
+		_, err = d.ReserveRoom(t.Context(), "acme", 1)
 		require.Equal(t, reserveTimeout, time.Since(initialProgress))
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		problem, ok := errors.AsType[*webhook.Error](err)
@@ -190,14 +190,14 @@ func TestReserve(t *testing.T) {
 		require.Equal(t, time.Second, problem.RetryAfter)
 
 		initialProgress = time.Now()
-		release, err = d.Reserve(t.Context(), "another", 1)
+		release, err = d.ReserveRoom(t.Context(), "another", 1)
 		require.NoError(t, err)
 		require.Zero(t, time.Since(initialProgress))
 		release()
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = d.Reserve(ctx, "acme", 1)
+		_, err = d.ReserveRoom(ctx, "acme", 1)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 30, d.permits.Held("acme"))
 
@@ -206,7 +206,7 @@ func TestReserve(t *testing.T) {
 			require.True(t, ok)
 			d.permits.Release(start.TenantID, 1)
 		}
-		release, err = d.Reserve(t.Context(), "acme", 1)
+		release, err = d.ReserveRoom(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		release()
 		require.Zero(t, d.permits.Held("acme"))
@@ -248,7 +248,7 @@ func TestQueueTime(t *testing.T) {
 	d.Stop()
 }
 
-// The check notices that Temporal is down. Then nothing is queued, Reserve does not wait, and the outbox is not read.
+// The check notices that Temporal is down. Then nothing is queued, ReserveRoom does not wait, and the outbox is not read.
 func TestTemporalDown(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
@@ -269,7 +269,7 @@ func TestTemporalDown(t *testing.T) {
 
 	before := d.Waiting()
 	for range 100 {
-		release, err := d.Reserve(t.Context(), "acme", 1)
+		release, err := d.ReserveRoom(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		d.Accepted(accepted(10))
 		release()
@@ -339,7 +339,7 @@ func TestStopCancelsCalls(t *testing.T) {
 	for range 4 {
 		signalling.Go(func() {
 			for range 100 {
-				d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
+				d.Commanded(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
 			}
 		})
 	}
@@ -348,7 +348,7 @@ func TestStopCancelsCalls(t *testing.T) {
 	require.Less(t, time.Since(initialProgress), startTimeout-time.Second)
 	signalling.Wait()
 	require.Empty(t, d.async)
-	d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
+	d.Commanded(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
 	require.Empty(t, d.async, "after Stop")
 	d.Accepted(accepted(1)) // stays in the outbox
 }
@@ -359,7 +359,7 @@ func TestSignalsAreBounded(t *testing.T) {
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t))})
 	delivery := webhook.Delivery{Ref: accepted(1).Deliveries[0].Ref}
 	for range 10 * maxAsync {
-		d.Signal(t.Context(), delivery, webhook.PendingCommand{Command: webhook.CommandRetry, ID: 1})
+		d.Commanded(t.Context(), delivery, webhook.PendingCommand{Command: webhook.CommandRetry, ID: 1})
 	}
 	require.Len(t, d.async, maxAsync)
 	d.Stop()

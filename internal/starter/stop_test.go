@@ -16,7 +16,7 @@ import (
 // rounds is how often a test runs in which a select may choose either of two cases.
 const rounds = 10
 
-// What arrives after Stop stays in the outbox: nothing is sent eagerly, and Reserve does not wait.
+// What arrives after Stop stays in the outbox: nothing is sent eagerly, and ReserveRoom does not wait.
 func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 		d.permits.Overdraw("acme", 10)
 		d.Stop()
 		initialProgress := time.Now()
-		release, err := d.Reserve(t.Context(), "acme", 1)
+		release, err := d.ReserveRoom(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		require.Zero(t, time.Since(initialProgress))
 		d.Accepted(accepted(5))

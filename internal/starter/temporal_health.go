@@ -25,7 +25,7 @@ const (
 	// checkEvery is how often Temporal is checked. The timeout is generous: a busy Temporal is not down.
 	checkEvery   = time.Second
 	checkTimeout = 3 * time.Second
-	// suspectAfter is how long a call may go without an answer. It is shorter than Reserve waits, so
+	// suspectAfter is how long a call may go without an answer. It is shorter than ReserveRoom waits, so
 	// that no request is refused before the check has begun.
 	suspectAfter = 3 * reserveTimeout / 4
 	// verdictTimeout is how long isDown waits: for the check under way and the next one.

@@ -59,7 +59,7 @@ func waysNotToWrite() map[string]error {
 	}
 }
 
-// No request is refused while Temporal cannot write, however short the queue is: Reserve waits for the verdict.
+// No request is refused while Temporal cannot write, however short the queue is: ReserveRoom waits for the verdict.
 func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 	t.Parallel()
 	for name, err := range waysNotToWrite() {
@@ -71,7 +71,7 @@ func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 				d.Start(nil)
 				defer d.Stop()
 				post := func() {
-					release, err := d.Reserve(t.Context(), "acme", 1)
+					release, err := d.ReserveRoom(t.Context(), "acme", 1)
 					require.NoError(t, err)
 					d.Accepted(accepted(1))
 					release()
@@ -110,7 +110,7 @@ func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 	}
 }
 
-// A Temporal that is slow but can be written to is busy, and Reserve keeps its bound.
+// A Temporal that is slow but can be written to is busy, and ReserveRoom keeps its bound.
 func TestBusyTemporalIsNotDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestBusyTemporalIsNotDown(t *testing.T) {
 		defer d.Stop()
 		f.cannotWrite(nil)
 		for range 2 {
-			release, err := d.Reserve(t.Context(), "acme", 1)
+			release, err := d.ReserveRoom(t.Context(), "acme", 1)
 			require.NoError(t, err)
 			d.Accepted(accepted(1))
 			release()
@@ -129,7 +129,7 @@ func TestBusyTemporalIsNotDown(t *testing.T) {
 		letPass(suspectAfter)
 		synctest.Wait()
 		require.True(t, d.Healthy())
-		_, err := d.Reserve(t.Context(), "acme", 1)
+		_, err := d.ReserveRoom(t.Context(), "acme", 1)
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		checks := 0
 		for _, in := range f.started() {

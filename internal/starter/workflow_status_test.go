@@ -283,12 +283,12 @@ func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 		f.begins = true
 		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckAttempts}
 		command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}}
-		require.NoError(t, d.signalCommand(t.Context(), command))
+		require.NoError(t, d.passCommand(t.Context(), command))
 		require.Len(t, f.signalled, 1, "the first signal does not check the workflow")
 		require.Empty(t, f.terminated)
 
 		command.Signalled, f.signalled = 1, nil
-		require.NoError(t, d.signalCommand(t.Context(), command))
+		require.NoError(t, d.passCommand(t.Context(), command))
 		require.Len(t, f.terminated, 1, state)
 		require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
 		require.Len(t, f.started(), 1, state)
