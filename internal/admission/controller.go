@@ -22,7 +22,7 @@
 //	schedule                  when the next request may be admitted
 //	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
 //	shard, controller         all endpoints, and the entry points
-//	handover                  the state that a controller hands over to another one
+//	transfer                  the state that a controller transfers to another one
 //	health, forecast          what other packages read of an endpoint
 //
 // All limits apply within this process; internal/fleet makes one process enforce them for all. See

@@ -7,7 +7,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// State is the state of an endpoint that a controller hands over to another one. Durations count from Export.
+// State is the state of an endpoint that a controller transfers to another one. Durations count from Export.
 type State struct {
 	Request Request       // with the endpoint, its limits and its host
 	Age     time.Duration // since Export

@@ -12,7 +12,7 @@ import (
 // all selects every endpoint.
 func all(webhook.EndpointID) bool { return true }
 
-func TestStatesOfHealthyEndpointsAreNotHandedOver(t *testing.T) {
+func TestStatesOfHealthyEndpointsAreNotTransferred(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	c := clock.controller()
@@ -25,7 +25,7 @@ func TestStatesOfHealthyEndpointsAreNotHandedOver(t *testing.T) {
 }
 
 // What one controller has learnt of an endpoint holds in another one.
-func TestHandOver(t *testing.T) {
+func TestTransfer(t *testing.T) {
 	t.Parallel()
 	limits := Limits{MaxInFlight: 5, Rate: 100, Breaker: webhook.CircuitBreaker{Enabled: true, MinRequests: 2, Cooldown: time.Minute}}
 	for name, test := range map[string]struct {

@@ -50,7 +50,7 @@ const (
 
 // Store has the leases.
 type Store interface {
-	// Renew notes that a process runs, gives up some of its lanes, renews its other leases, and takes lanes without an owner.
+	// Renew notes that a process runs, releases some of its lanes, renews its other leases, and takes lanes without an owner.
 	Renew(ctx context.Context, self webhook.Process, release []int) (webhook.Fleet, error)
 	// Register notes that a process runs which owns no lanes.
 	Register(ctx context.Context, self webhook.Process) (webhook.Fleet, error)
@@ -169,14 +169,14 @@ func (f *Fleet) Leave(ctx context.Context) {
 	f.renewSoon()
 	ctx, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
-	for waiting := true; waiting && !f.handedOver(); {
+	for waiting := true; waiting && !f.transferred(); {
 		waiting = pause(ctx, retryPause)
 	}
 	pause(ctx, retryPause) // for the last answer to be written
 }
 
-// handedOver reports whether the next owners of all released lanes have asked for their states, or no other process can take them.
-func (f *Fleet) handedOver() bool {
+// transferred reports whether the next owners of all released lanes have asked for their states, or no other process can take them.
+func (f *Fleet) transferred() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.lanes {

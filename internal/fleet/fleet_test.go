@@ -257,16 +257,16 @@ func TestUnderWayIsCountedOnce(t *testing.T) {
 	epoch := a.lanes[number].epoch
 	a.mu.Unlock()
 	taken := map[int]int64{number: epoch}
-	listed := b.handOver(taken, "a")
+	listed := b.transferLanes(taken, "a")
 	require.Empty(t, listed.UnderWay, "a has granted it itself")
-	earlier := HandOver{UnderWay: []UnderWay{{Number: 1000, Request: request(endpoint, 3), Timeout: time.Second}}}
-	a.importHandOver("b", taken, earlier)
-	a.importHandOver("b", taken, earlier)
+	earlier := LaneTransfer{UnderWay: []UnderWay{{Number: 1000, Request: request(endpoint, 3), Timeout: time.Second}}}
+	a.importTransfer("b", taken, earlier)
+	a.importTransfer("b", taken, earlier)
 	require.Equal(t, 2, inFlight())
-	a.importHandOver("b", map[int]int64{number: epoch - 1}, HandOver{UnderWay: []UnderWay{{Number: 1001, Request: request(endpoint, 3)}}})
+	a.importTransfer("b", map[int]int64{number: epoch - 1}, LaneTransfer{UnderWay: []UnderWay{{Number: 1001, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "of another time as the owner")
 	a.endGrant(grantID{"b", 1002}, number, nil)
-	a.importHandOver("b", taken, HandOver{UnderWay: []UnderWay{{Number: 1002, Request: request(endpoint, 3)}}})
+	a.importTransfer("b", taken, LaneTransfer{UnderWay: []UnderWay{{Number: 1002, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "it has ended")
 
 	a.endGrant(grantID{"b", 1003}, number, nil)
@@ -289,6 +289,6 @@ func TestPermitsOfAnEarlierOwnerAreVoid(t *testing.T) {
 	epoch := b.lanes[number].epoch
 	b.mu.Unlock()
 	require.NotNil(t, b.obtain(1, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
-	require.Len(t, b.handOver(map[int]int64{number: epoch + 1}, "c").UnderWay, 1)
+	require.Len(t, b.transferLanes(map[int]int64{number: epoch + 1}, "c").UnderWay, 1)
 	require.Nil(t, b.obtain(2, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
 }

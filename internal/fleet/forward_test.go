@@ -322,7 +322,7 @@ func TestWhatAnAPIMayCall(t *testing.T) {
 	before, err := p.connection()
 	require.NoError(t, err)
 	for method, args := range map[string]any{
-		methodHandOver: &HandOverArgs{map[int]int64{webhook.LaneOf(endpoint): 1 << 62}}, methodAcquire: &AcquireArgs{Request: request(endpoint, 1)},
+		methodTransfer: &TransferArgs{map[int]int64{webhook.LaneOf(endpoint): 1 << 62}}, methodAcquire: &AcquireArgs{Request: request(endpoint, 1)},
 		methodEnd: &EndArgs{Endpoint: endpoint}, methodForget: &ForgetArgs{Endpoint: endpoint},
 		methodHeld: &HeldArgs{endpoint},
 	} {

@@ -84,7 +84,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 func (f *Fleet) renew() error {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
-	self, released := f.giveUp()
+	self, released := f.releaseLanes()
 	if len(released) > 0 {
 		f.keepStates(released)
 		f.dropLanes(released)
@@ -109,9 +109,9 @@ func (f *Fleet) renew() error {
 	return nil
 }
 
-// giveUp stops admitting requests in the lanes above this process's share, in all of them if it is leaving, and returns them: the renewal
+// releaseLanes stops admitting requests in the lanes above this process's share, in all of them if it is leaving, and returns them: the renewal
 // releases them. With them are those that the database has as this process's without its knowledge, because the answer of a renewal was lost.
-func (f *Fleet) giveUp() (self webhook.Process, released []int) {
+func (f *Fleet) releaseLanes() (self webhook.Process, released []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	most := f.share
@@ -213,7 +213,7 @@ func (f *Fleet) dropLanes(lanes []int) {
 // takeOver finds out what is under way in lanes that this process has taken, and admits requests from then on.
 func (f *Fleet) takeOver(taken map[int]int64) {
 	f.dropLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
-	f.importHandOver(f.self.ID, taken, f.handOver(taken, f.self.ID))
+	f.importTransfer(f.self.ID, taken, f.transferLanes(taken, f.self.ID))
 	unreachable := f.collect(taken, f.otherProcesses())
 	defer f.onTaken()
 	f.mu.Lock()
@@ -263,11 +263,11 @@ func (f *Fleet) collect(taken map[int]int64, from []*peer) (unreachable []*peer)
 func (f *Fleet) collectFrom(taken map[int]int64, p *peer) error {
 	ctx, cancel := context.WithTimeout(f.life, askTimeout)
 	defer cancel()
-	var reply HandOver
-	if err := p.call(ctx, methodHandOver, &HandOverArgs{taken}, &reply); err != nil {
+	var reply LaneTransfer
+	if err := p.call(ctx, methodTransfer, &TransferArgs{taken}, &reply); err != nil {
 		return err
 	}
-	f.importHandOver(p.process.ID, taken, reply)
+	f.importTransfer(p.process.ID, taken, reply)
 	return nil
 }
 

@@ -129,8 +129,8 @@ func (f *Fleet) endExpired() {
 	f.endGrantsOf(func(_ grantID, granted *grantedPermit) bool { return now.After(granted.expires) })
 }
 
-// HandOver is what the new owner of lanes gets from another process.
-type HandOver struct {
+// LaneTransfer is what the new owner of lanes gets from another process.
+type LaneTransfer struct {
 	UnderWay []UnderWay
 	States   []admission.State // from the owner before
 }
@@ -143,9 +143,9 @@ type UnderWay struct {
 	Timeout time.Duration
 }
 
-// handOver lists for the new owner of lanes what this process has under way in them, and their states if it was the owner before.
+// transferLanes lists for the new owner of lanes what this process has under way in them, and their states if it was the owner before.
 // From now on no permit of an owner before the new one is taken.
-func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
+func (f *Fleet) transferLanes(taken map[int]int64, by string) (t LaneTransfer) {
 	var lost []int
 	f.mu.Lock()
 	now := time.Now()
@@ -162,25 +162,25 @@ func (f *Fleet) handOver(taken map[int]int64, by string) (h HandOver) {
 		if r := f.released[number]; r.epoch+1 == epoch {
 			for _, s := range r.states {
 				s.Age = now.Sub(r.at)
-				h.States = append(h.States, s)
+				t.States = append(t.States, s)
 			}
 			delete(f.released, number)
 		}
 	}
 	for number, p := range f.obtained {
 		if epoch, is := taken[webhook.LaneOf(p.request.Endpoint)]; is && p.epoch < epoch {
-			h.UnderWay = append(h.UnderWay, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
+			t.UnderWay = append(t.UnderWay, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
 		}
 	}
 	f.mu.Unlock()
 	f.dropLanes(lost)
-	return h
+	return t
 }
 
-// importHandOver applies what a process hands over of lanes that this process has taken.
-func (f *Fleet) importHandOver(process string, taken map[int]int64, h HandOver) {
+// importTransfer applies what a process transfers of lanes that this process has taken.
+func (f *Fleet) importTransfer(process string, taken map[int]int64, t LaneTransfer) {
 	now := time.Now()
-	for _, s := range h.States {
+	for _, s := range t.States {
 		number := webhook.LaneOf(s.Request.Endpoint)
 		f.mu.Lock()
 		l := &f.lanes[number]
@@ -191,7 +191,7 @@ func (f *Fleet) importHandOver(process string, taken map[int]int64, h HandOver) 
 			f.controller.Import(s)
 		}
 	}
-	f.adopt(process, taken, h.UnderWay)
+	f.adopt(process, taken, t.UnderWay)
 }
 
 // releasedLane has the states of the endpoints in a lane that this process has released.

@@ -19,7 +19,7 @@ const (
 	methodEnd      = serviceName + ".End"
 	methodForget   = serviceName + ".Forget"
 	methodForward  = serviceName + ".Forward"
-	methodHandOver = serviceName + ".HandOver"
+	methodTransfer = serviceName + ".HandOver" // processes of earlier builds know it by this name
 	methodHealth   = serviceName + ".Health"
 	methodHeld     = serviceName + ".Held"
 	methodPing     = serviceName + ".Ping"
@@ -77,9 +77,9 @@ type HealthReply struct {
 	Observed webhook.Observation
 }
 
-// HandOverArgs asks for what a process has under way in some lanes, and for their states if it was their owner. The epochs are those of the
+// TransferArgs asks for what a process has under way in some lanes, and for their states if it was their owner. The epochs are those of the
 // process that asks, which is their new owner.
-type HandOverArgs struct{ Lanes map[int]int64 }
+type TransferArgs struct{ Lanes map[int]int64 }
 
 // accept serves other processes until the listener is closed.
 func (f *Fleet) accept() {
@@ -239,9 +239,9 @@ func (s *service) Held(args *HeldArgs, _ *struct{}) error {
 	return nil
 }
 
-// HandOver lists what this process has under way in lanes that the other one has taken.
-func (s *service) HandOver(args *HandOverArgs, reply *HandOver) error {
-	*reply = s.fleet.handOver(args.Lanes, s.process)
+// HandOver transfers lanes that the other process has taken: it lists what this process has under way in them.
+func (s *service) HandOver(args *TransferArgs, reply *LaneTransfer) error {
+	*reply = s.fleet.transferLanes(args.Lanes, s.process)
 	return nil
 }
 

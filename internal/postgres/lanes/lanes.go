@@ -28,7 +28,7 @@ type Lanes struct{ core *postgres.Core }
 // New makes a Lanes.
 func New(s *postgres.Core) *Lanes { return &Lanes{s} }
 
-// Renew notes that a process runs, gives up the lanes in release, renews its leases of the others, even one that has ended if no
+// Renew notes that a process runs, releases the lanes in release, renews its leases of the others, even one that has ended if no
 // other process took the lane, and takes lanes without an owner up to its share.
 func (s *Lanes) Renew(ctx context.Context, self webhook.Process, release []int) (fleet webhook.Fleet, err error) {
 	err = s.core.AsWorker().InTx(ctx, "renew the leases of lanes", func(ctx context.Context, tx pgx.Tx) error {
