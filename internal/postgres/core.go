@@ -1,7 +1,7 @@
 // Package postgres holds what the stores in the packages below it share: the connection pools
 // (core.go), the role and the transaction of each statement (role.go, statements.go), the errors
 // (errors.go), the database's clock (clock.go), the notifications of changes, which keep the caches
-// up to date (listen.go), the group commits (writers.go, columns.go), lists (filter.go,
+// up to date (listen.go), the group commits (groupcommit.go, columns.go), lists (filter.go,
 // list_limit.go) and partitions (partitions.go). Package stores opens the stores.
 //
 // Every method of a store returns a *webhook.Error when the caller can act on it; Translate makes

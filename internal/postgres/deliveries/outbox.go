@@ -3,6 +3,7 @@ package deliveries
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,6 +74,21 @@ func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 		})
 		return err
 	})
+}
+
+// deletingOutboxRows returns a statement that writes to deliveries as d and deletes the outbox rows of
+// the deliveries that it has written. These outbox rows stay:
+//
+//   - of a delivery whose step or claim was refused: the outbox row may be the only trace of a release;
+//   - one that is inserted while the statement waits for a lock: the relay handles it;
+//   - of a delivery whose workflow is still to be started. Its id is in the parameter after those of rows.
+//
+// The delete has a list of ids instead of a join: for a join, PostgreSQL may read a whole table or index.
+func deletingOutboxRows[R any](write string, rows postgres.RowsOf[R]) string {
+	return `with applied as (` + write + `
+	returning ` + statusColumns + `),
+	deleted as (delete from outbox where delivery_id = any(array(select id from applied where id <> all($` + strconv.Itoa(len(rows)+1) + `::uuid[]))))
+	select ` + statusColumns + ` from applied d`
 }
 
 // Outbox returns what has to be brought to Temporal: deliveries that are not started, and commands that
