@@ -24,7 +24,7 @@ func setupAdmission(t *testing.T, perSecond float64, config admission.Config) *b
 }
 
 // Deliveries that are not admitted at once each get a reservation, in the same workflow. A deferral is no attempt.
-func TestSharedDeferrals(t *testing.T) {
+func TestFanoutDeferrals(t *testing.T) {
 	t.Parallel()
 	b := setupAdmission(t, 0.5, admission.Config{})
 	starts := b.acceptSome(t, 5)
@@ -70,7 +70,7 @@ func (d *deferring) Acquire(ctx context.Context, r admission.Request) admission.
 }
 
 // A member stays however often it is deferred: a workflow for each would cost the most when capacity is short.
-func TestSharedStaysHoweverOftenItIsDeferred(t *testing.T) {
+func TestFanoutStaysHoweverOftenItIsDeferred(t *testing.T) {
 	t.Parallel()
 	const times, width = 10, 3
 	b := setupAdmission(t, 100, admission.Config{})

@@ -1,4 +1,4 @@
-// Package workflows has the Temporal workflows: DeliveryWorkflow carries one delivery, FanoutWorkflow
+// Package workflows has the Temporal workflows: DeliveryWorkflow carries one delivery, FanoutWorkflow, the shared workflow,
 // several, DeadLetterWorkflow keeps one that was given up, and ReplayWorkflow sends a set of them again.
 //
 // A delivery's own workflow has one id for all its life, delivery/<event id>/<endpoint id>.

@@ -39,7 +39,7 @@ type FanoutDelivery struct {
 	Trace webhook.Trace `json:"trace,omitempty"`
 }
 
-// FanoutWorkflow makes the attempts of several deliveries, which costs a fraction of a
+// FanoutWorkflow is the shared workflow: it makes the attempts of several deliveries, which costs a fraction of a
 // workflow for each. A delivery that is given up, or gets a command, continues in a workflow
 // of its own, where a person can look at it. The store names the workflow of each delivery.
 //

@@ -25,7 +25,7 @@ func trio(t *testing.T) (*life, []webhook.Start) {
 }
 
 // R7: a member with a command continues in its own workflow, which gets the command. Other members stay.
-func TestSharedCommandToOneMember(t *testing.T) {
+func TestFanoutCommandToOneMember(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(20 * time.Minute).UTC().Truncate(time.Microsecond)
 	for _, test := range []struct {
@@ -56,7 +56,7 @@ func TestSharedCommandToOneMember(t *testing.T) {
 }
 
 // By hand, without a delivery's id, all are meant.
-func TestSharedIsAskedByHand(t *testing.T) {
+func TestFanoutIsAskedByHand(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, reason string
@@ -92,7 +92,7 @@ func TestSharedIsAskedByHand(t *testing.T) {
 }
 
 // A delivery's id that cannot be read means none of them, and certainly not all.
-func TestSharedIsAskedAboutSomebodyElse(t *testing.T) {
+func TestFanoutIsAskedAboutSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for name, input := range map[string]any{
 		"unreadable": map[string]string{"delivery_id": "dlv_nonsense"},
@@ -110,7 +110,7 @@ func TestSharedIsAskedAboutSomebodyElse(t *testing.T) {
 }
 
 // A reschedule by hand with a time as its text keeps the time.
-func TestSharedIsRescheduledByHand(t *testing.T) {
+func TestFanoutIsRescheduledByHand(t *testing.T) {
 	t.Parallel()
 	l, starts := trio(t)
 	at := time.Now().Add(20 * time.Minute).UTC().Truncate(time.Second)
@@ -130,7 +130,7 @@ func TestSharedIsRescheduledByHand(t *testing.T) {
 }
 
 // R7: a command whose signal was lost is found in the store by the next attempt.
-func TestSharedFindsCommandsInTheRecord(t *testing.T) {
+func TestFanoutFindsCommandsInTheRecord(t *testing.T) {
 	t.Parallel()
 	l, starts := trio(t)
 	var pending webhook.PendingCommand
@@ -147,7 +147,7 @@ func TestSharedFindsCommandsInTheRecord(t *testing.T) {
 }
 
 // R8: a hand-over that fails is repeated until it is made, with what is left of it.
-func TestSharedHandsOverUntilItIsDone(t *testing.T) {
+func TestFanoutHandsOverUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	l, starts := trio(t)
 	calls := 0
@@ -168,7 +168,7 @@ func TestSharedHandsOverUntilItIsDone(t *testing.T) {
 }
 
 // A command that comes during an attempt is handed over with the member after it.
-func TestSharedCommandDuringAnAttempt(t *testing.T) {
+func TestFanoutCommandDuringAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	start := b.accept(t, time.Time{})
@@ -192,7 +192,7 @@ func TestSharedCommandDuringAnAttempt(t *testing.T) {
 }
 
 // A hand-over that fails does not delay other members: near retries are made at their time.
-func TestSharedContinuesWhileAHandOverFails(t *testing.T) {
+func TestFanoutContinuesWhileAHandOverFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	near, slow := b.accept(t, time.Time{}), b.accept(t, time.Time{})

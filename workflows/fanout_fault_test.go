@@ -13,7 +13,7 @@ import (
 // An internal fault that all meet costs a timer a minute between them, however long it lasts
 // and at whatever times they come to meet it; none leaves for a workflow of its own, and
 // afterwards each is sent once.
-func TestSharedFaultsShareATimer(t *testing.T) {
+func TestFanoutFaultsShareATimer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	starts := b.acceptSome(t, 20)

@@ -12,6 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// fanoutPrefix begins the id of every shared workflow.
 const fanoutPrefix = "fanout/"
 
 // IsFanout reports the id of a shared workflow.

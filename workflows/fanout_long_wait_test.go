@@ -22,7 +22,7 @@ func far() retry.Policy {
 
 // R8: where many wait for long, they stay together: each is tried again at its time, by
 // the workflow that the store names.
-func TestSharedKeepsThoseWhoWaitForLong(t *testing.T) {
+func TestFanoutKeepsThoseWhoWaitForLong(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
 	starts := b.acceptSome(t, 6)
@@ -53,7 +53,7 @@ func TestSharedKeepsThoseWhoWaitForLong(t *testing.T) {
 }
 
 // A member that waits for a long time gets commands like any other, and is given up at its time.
-func TestSharedLongWaits(t *testing.T) {
+func TestFanoutLongWaits(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
 	starts := b.acceptSome(t, 2)
@@ -69,7 +69,7 @@ func TestSharedLongWaits(t *testing.T) {
 }
 
 // A long history is continued as a short one, with all deliveries in the state that they had.
-func TestSharedContinuesAsNew(t *testing.T) {
+func TestFanoutContinuesAsNew(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
 	starts := b.acceptSome(t, 3)
@@ -97,7 +97,7 @@ func TestSharedContinuesAsNew(t *testing.T) {
 }
 
 // It continues as new although a member could not be handed over yet. The member takes its command along.
-func TestSharedContinuesAsNewWithLeavingMembers(t *testing.T) {
+func TestFanoutContinuesAsNewWithLeavingMembers(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
 	starts := b.acceptSome(t, 2)
@@ -123,7 +123,7 @@ func TestSharedContinuesAsNewWithLeavingMembers(t *testing.T) {
 }
 
 // Those whose endpoint is deleted end where they are: it may be very many at once.
-func TestSharedEndsWhoseEndpointIsDeleted(t *testing.T) {
+func TestFanoutEndsWhoseEndpointIsDeleted(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
 	starts := b.acceptSome(t, 3)

@@ -213,7 +213,7 @@ func TestHandedOverDoesNotUseAToken(t *testing.T) {
 
 // R8: of two shared workflows that have the same delivery, as after a relay that grouped
 // it again, one sends; the other hands it over, and so does the first when it looks again.
-func TestTwoSharedOverOneDelivery(t *testing.T) {
+func TestTwoFanoutsOverOneDelivery(t *testing.T) {
 	t.Parallel()
 	t.Run("side by side, in two processes", func(t *testing.T) {
 		t.Parallel()

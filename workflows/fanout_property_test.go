@@ -15,9 +15,9 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// sharedActs are what people, the relay and faults may do to a shared workflow and to
+// fanoutActs are what people, the relay and faults may do to a shared workflow and to
 // one of its deliveries.
-func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
+func fanoutActs() map[string]func(l *life, of webhook.Start, env environment) {
 	byAPI := func(c webhook.Command, name string) func(*life, webhook.Start, environment) {
 		return func(l *life, of webhook.Start, env environment) {
 			if pending, taken := l.b.tryCommand(l.t, of.DeliveryID, c, "by the API"); taken {
@@ -72,11 +72,11 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 
 // Whatever happens, each delivery ends in the shared workflow or is handed over once. The store names the workflow that continues it,
 // nothing is sent twice, and all deliveries end.
-func TestSharedDeliveriesEnd(t *testing.T) {
+func TestFanoutDeliveriesEnd(t *testing.T) {
 	t.Parallel()
 	policy, _ := retry.Lookup("fast")
 	b := setupPolicy(t, policy)
-	possible := sharedActs()
+	possible := fanoutActs()
 	names := make([]string, 0, len(possible))
 	for name := range possible {
 		names = append(names, name)

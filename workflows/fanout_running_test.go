@@ -47,7 +47,7 @@ func (l *life) releasingAt(n int64, starts []webhook.Start, local *[]string) fun
 
 // R4: a member whose request is under way stays. The workflow checks all such requests together until they have ended; then the member
 // continues like any other.
-func TestSharedChecksRunningRequests(t *testing.T) {
+func TestFanoutChecksRunningRequests(t *testing.T) {
 	t.Parallel()
 	l, starts := staying(t, receivertest.Step{}, receivertest.Step{}, busyStep, wrongStep)
 	var local []string
@@ -143,7 +143,7 @@ func TestEndpointIsDeletedDuringARequest(t *testing.T) {
 }
 
 // A member whose request is under way stays one when the workflow continues as new.
-func TestSharedContinuesAsNewDuringARequest(t *testing.T) {
+func TestFanoutContinuesAsNewDuringARequest(t *testing.T) {
 	t.Parallel()
 	l, starts := staying(t, receivertest.Step{}, receivertest.Step{})
 	l.run(func(env environment) { env.SetCurrentHistoryLength(1000) })

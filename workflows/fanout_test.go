@@ -25,7 +25,7 @@ func waitFor(d time.Duration) receivertest.Step {
 }
 
 // R8: first attempts that all succeed cost one local activity between them.
-func TestSharedFirstAttemptsInOneGo(t *testing.T) {
+func TestFanoutFirstAttemptsInOneGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	starts := b.acceptSome(t, 20)
@@ -122,7 +122,7 @@ func sharers() []sharer {
 }
 
 // The members do not affect each other. One that is given up, or gets a command, continues in its own workflow.
-func TestSharedFirstAttemptsMixed(t *testing.T) {
+func TestFanoutFirstAttemptsMixed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	var (
@@ -224,7 +224,7 @@ func TestHandedOverEnd(t *testing.T) {
 
 // R8: attempts that are due within a second of each other have one timer between them,
 // and each goes out at its own time.
-func TestSharedRetriesHaveATimerBetweenThem(t *testing.T) {
+func TestFanoutRetriesHaveATimerBetweenThem(t *testing.T) {
 	t.Parallel()
 	policy, _ := retry.Lookup("default")
 	policy.Strategy, policy.Base, policy.Jitter = retry.StrategyFixed, 10*time.Second, retry.JitterNone

@@ -299,7 +299,7 @@ func (s *Starter) continueShared(from string, ids []webhook.DeliveryID) {
 		for i := range left {
 			starts[i] = webhook.Start{Ref: left[i].Ref, Run: left[i].Run, GiveUpAt: left[i].GiveUpAt, Resume: &left[i].Progress}
 		}
-		s.tryCall(func(ctx context.Context) error { return s.startFanout(ctx, to, starts) })
+		s.tryCall(func(ctx context.Context) error { return s.startSharedWorkflow(ctx, to, starts) })
 	}
 }
 

@@ -45,8 +45,8 @@ func (s *Starter) start(batch []webhook.Start) {
 			shared = append(shared, start)
 		}
 	}
-	single := s.startShared(shared)
-	single = append(single, s.startShared(slow)...)
+	single := s.startGroups(shared)
+	single = append(single, s.startGroups(slow)...)
 	s.startEach(append(single, own...))
 	failpoint.Hit("start-after")
 }
@@ -97,9 +97,9 @@ func (s *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
 	})
 }
 
-// startShared starts deliveries in as few workflows as possible, and returns the one that is left
+// startGroups starts deliveries in as few workflows as possible, and returns the one that is left
 // over, if any: it needs no shared workflow.
-func (s *Starter) startShared(all []webhook.Start) (single []webhook.Start) {
+func (s *Starter) startGroups(all []webhook.Start) (single []webhook.Start) {
 	for len(all) > 1 || len(all) == 1 && s.heldEndpoints.isFaulty(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
 		group := all[:min(s.maxPerWorkflow, len(all))]
 		all = all[len(group):]
@@ -123,10 +123,10 @@ func (s *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
 	if !s.assignWorkflow(ctx, id, group) {
 		return nil
 	}
-	return s.startFanout(ctx, id, group)
+	return s.startSharedWorkflow(ctx, id, group)
 }
 
-func (s *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) (err error) {
+func (s *Starter) startSharedWorkflow(ctx context.Context, id string, group []webhook.Start) (err error) {
 	group, end := s.traceStart(id, group)
 	defer func() { end(err) }()
 	options := s.startOptions(id, startOnce)

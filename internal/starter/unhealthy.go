@@ -46,7 +46,7 @@ func (s *Starter) startUnhealthy() {
 	for s.waitFor(s.unhealthy.Ready, unhealthyWait) {
 		for full := true; full && !s.stopping(); { // what is left after the last full workflow waits again
 			batch := s.nextUnhealthy()
-			s.startEach(s.startShared(batch))
+			s.startEach(s.startGroups(batch))
 			full = len(batch) == s.maxPerWorkflow
 		}
 	}
