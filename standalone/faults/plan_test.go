@@ -61,9 +61,9 @@ func TestClasses(t *testing.T) {
 // The failpoints of the classes are those in the product.
 func TestFailpointsExist(t *testing.T) {
 	t.Parallel()
-	hit := regexp.MustCompile(`failpoint\.Hit\("([a-z-]+)"\)`)
+	hit := regexp.MustCompile(`failpoint\.Hit(?:WhenRead)?\("([a-z-]+)"`)
 	var found []string
-	for _, pattern := range []string{"activities", "internal/starter", "internal/postgres/*"} {
+	for _, pattern := range []string{"activities", "workflows", "internal/egress", "internal/starter", "internal/postgres/*"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern, "*.go"))
 		require.NoError(t, err)
 		for _, name := range files {
@@ -74,7 +74,9 @@ func TestFailpointsExist(t *testing.T) {
 			}
 		}
 	}
-	named := []string{releaseAfter, rewrapBefore, rewrapAfter, retentionBefore, retentionAfter}
+	named := []string{
+		releaseAfter, holdBefore, holdAfter, sendMidBody, continueAsNew, rewrapBefore, rewrapAfter, retentionBefore, retentionAfter,
+	}
 	for _, p := range points() {
 		named = append(named, p.name)
 	}
