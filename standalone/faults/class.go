@@ -29,7 +29,9 @@ const (
 	long = 9 * time.Second // longer than a claim lives
 
 	veryLong       = 16 * time.Second       // longer than Temporal waits for a worker, 12 s
-	besideFor      = 2 * time.Second        // how long two releases work side by side
+	besideFor      = 2 * time.Second        // how long two releases work side by side, at least
+	besideEvents   = 4                      // posted meanwhile
+	besideAtMost   = 10                     // times as long, until the process has lanes
 	claimedTimeout = 20 * time.Second       // a claim on such a request lives longer than that
 	claimedAfter   = 300 * time.Millisecond // until a changed timeout is known
 	waitingHeld    = 3 * maxInFlight        // deliveries to the endpoint with a cap

@@ -124,12 +124,25 @@ func runPrevious(name string) injection {
 		p.program = s.in.binaries.previous
 		err := replace(ctx, s)
 		if err == nil {
-			s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: commandable, endpoint: everyone})
-			err = errors.Join(pause(ctx, besideFor), worked(ctx, p))
+			err = s.workBeside(ctx, p)
 		}
 		p.program = s.in.binaries.cluster
 		return errors.Join(err, replace(ctx, s))
 	}
+}
+
+// workBeside posts events until a process that has just started has its part of the work.
+func (s *scene) workBeside(ctx context.Context, p *part) (err error) {
+	for n := range besideAtMost {
+		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events + n*besideEvents, events: besideEvents, endpoint: everyone})
+		if err := pause(ctx, besideFor); err != nil {
+			return err
+		}
+		if err = worked(ctx, p); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // worked is an error if a process has not done what it is there for: accept events, and make requests.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
 )
 
 // lengthen gives all endpoints a longer timeout, and waits until that is known.
@@ -65,21 +66,48 @@ func atLargeBody(ctx context.Context, s *scene) error {
 	return atFailpoint(sendMidBody)(ctx, s)
 }
 
-// atReplay is atFailpoint where dead letters go on as deliveries, because of a command.
+// atReplay is atFailpoint where dead letters continue as deliveries: somebody signals that to their workflows.
 func atReplay(ctx context.Context, s *scene) error {
-	first := s.load.plan.events
+	first, l := s.load.plan.events, s.load.ledger
 	s.load.post(ctx, 0, step{action: post, event: first, events: commandable, endpoint: refusing})
 	if err := pause(ctx, deadAfter); err != nil {
 		return err
 	}
-	var commands sync.WaitGroup
-	defer commands.Wait()
 	for n := range commandable {
-		commands.Go(func() {
-			s.load.command(ctx, n, step{action: replay, event: first + n, endpoint: refusing}, "deliveries", nil)
-		})
+		p := l.of(first+n, refusing)
+		if p == nil {
+			continue
+		}
+		of, err := workflowOf(p.event, l.ids[refusing])
+		if err != nil {
+			return err
+		}
+		answered := l.asked(p, replay)
+		answered(false) // without an answer it may be ignored, as one to a delivery that was delivered is
+		go s.signalReplay(ctx, of)
 	}
 	return atFailpoint(continueAsNew)(ctx, s)
+}
+
+// signalReplay signals a replay to a workflow as soon as it is there.
+func (s *scene) signalReplay(ctx context.Context, workflow string) {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	for pause(ctx, signalEvery) == nil && s.in.engine.SignalWorkflow(ctx, workflow, "", workflows.SignalReplay, workflows.CommandSignal{}) != nil {
+	}
+}
+
+// workflowOf is the id of the workflow of a delivery.
+func workflowOf(event, endpoint string) (string, error) {
+	e, err := webhook.ParseEventID(event)
+	if err != nil {
+		return "", fmt.Errorf("read an id: %w", err)
+	}
+	to, err := webhook.ParseEndpointID(endpoint)
+	if err != nil {
+		return "", fmt.Errorf("read an id: %w", err)
+	}
+	return webhook.Ref{EventID: e, EndpointID: to}.WorkflowID(), nil
 }
 
 // stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker
@@ -117,6 +145,7 @@ func stopHeld(name string) injection {
 const (
 	deadAfter   = time.Second            // for an event to become a dead letter
 	onTheirWay  = 300 * time.Millisecond // until deliveries are at their receiver
+	signalEvery = 200 * time.Millisecond // until a dead letter has its workflow
 	commandable = 8                      // deliveries that get a command
 )
 

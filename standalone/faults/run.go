@@ -42,7 +42,7 @@ func (r run) do(ctx context.Context) (result, error) {
 		}
 	}
 	w := &window{duplicates: r.class.allowed(r.in.shape), known: r.in.shape.spread()}
-	loaded := make(chan struct{})
+	loaded := make(chan error, 1)
 	following, stopFollowing := context.WithCancel(ctx)
 	seen, followed := newHistory(), make(chan struct{})
 	go func() {
@@ -57,8 +57,8 @@ func (r run) do(ctx context.Context) (result, error) {
 	defer stopLoad()
 	started := time.Now()
 	go func() {
-		defer close(loaded)
 		work.run(loading)
+		loaded <- loading.Err()
 	}()
 	if err := pause(ctx, p.faultAt); err != nil {
 		return result{}, err
@@ -66,11 +66,11 @@ func (r run) do(ctx context.Context) (result, error) {
 	w.start = time.Now()
 	injected := r.class.inject(ctx, &scene{r.in, receivers, work, work.tenant, w})
 	w.end = time.Now()
-	<-loaded
+	notLoaded := <-loaded
 	if injected != nil {
 		return result{}, fmt.Errorf("inject %s: %w", r.class.name, injected)
 	}
-	if err := loading.Err(); err != nil {
+	if notLoaded != nil {
 		l.problemf("events were not acknowledged within %s", time.Since(started).Round(time.Second))
 	}
 	stored, err := r.settle(ctx, work)
