@@ -73,26 +73,52 @@ func atReplay(ctx context.Context, s *scene) error {
 	if err := pause(ctx, deadAfter); err != nil {
 		return err
 	}
+	signalling, stop := context.WithCancel(ctx)
+	defer stop()
+	var signalled []string
 	for n := range commandable {
 		p := l.of(first+n, refusing)
 		if p == nil {
 			continue
 		}
+		signalled = append(signalled, p.event)
 		of, err := workflowOf(p.event, l.ids[refusing])
 		if err != nil {
 			return err
 		}
 		answered := l.asked(p, replay)
 		answered(false) // without an answer it may be ignored, as one to a delivery that was delivered is
-		go s.signalReplay(ctx, of)
+		go s.signalReplay(signalling, of)
 	}
-	return atFailpoint(continueAsNew)(ctx, s)
+	return errors.Join(atFailpoint(continueAsNew)(ctx, s), s.awaitReplayed(ctx, signalled))
+}
+
+// awaitReplayed waits until no dead letter of the events is left in its first run: until a workflow has carried out a signal, only Temporal knows
+// of it.
+func (s *scene) awaitReplayed(ctx context.Context, events []string) error {
+	ids := make([][16]byte, len(events))
+	for i, text := range events {
+		id, err := webhook.ParseEventID(text)
+		if err != nil {
+			return fmt.Errorf("read an id: %w", err)
+		}
+		ids[i] = id
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, restPatience, errors.New("a dead letter has ignored the signal of a replay"))
+	defer cancel()
+	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
+		for left := 1; left > 0; {
+			err := conn.QueryRow(ctx, "select count(*) from deliveries where event_id = any($1) and state = $2 and run = 1", ids, webhook.StateDeadLettered).Scan(&left)
+			if err = errors.Join(err, pause(ctx, leftTick)); err != nil {
+				return fmt.Errorf("wait for replays: %w", err)
+			}
+		}
+		return nil
+	})
 }
 
 // signalReplay signals a replay to a workflow as soon as it is there.
 func (s *scene) signalReplay(ctx context.Context, workflow string) {
-	ctx, cancel := context.WithTimeout(ctx, reachTime)
-	defer cancel()
 	for pause(ctx, signalEvery) == nil && s.in.engine.SignalWorkflow(ctx, workflow, "", workflows.SignalReplay, workflows.CommandSignal{}) != nil {
 	}
 }
