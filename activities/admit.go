@@ -87,8 +87,11 @@ func (a *Activities) recordDecision(ctx context.Context, exec *execution, in Att
 func (a *Activities) hold(ctx context.Context, exec *execution, in AttemptInput, reason string) (AttemptResult, error) {
 	if !a.now().After(in.GiveUpAt) {
 		failpoint.Hit("hold-before")
-		defer failpoint.Hit("hold-after")
-		return a.record(ctx, exec, in, in.holdStep(reason))
+		result, err := a.record(ctx, exec, in, in.holdStep(reason))
+		if err == nil {
+			failpoint.Hit("hold-after")
+		}
+		return result, err
 	}
 	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {
 		fault, known := a.faults.FaultOf(in.EndpointID)

@@ -126,7 +126,7 @@ type Starter interface {
 	// CodeUnavailable if there is none. The caller must call release once, after Accepted.
 	ReserveRoom(ctx context.Context, tenantID string, n int) (release func(), err error)
 	Accepted(all ...webhook.Accepted)
-	// Commanded passes a command that has been stored to the delivery's workflow, without waiting for it.
+	// Commanded passes a command that has been stored to the delivery's workflow, without waiting for the signal.
 	Commanded(ctx context.Context, d webhook.Delivery, c webhook.PendingCommand)
 	// WakeReplay starts a replay's workflow, or signals its pending command.
 	WakeReplay(ctx context.Context, r webhook.Replay)

@@ -22,8 +22,13 @@ func Hit(name string) {
 	select {} // until the signal arrives
 }
 
-// HitWhenRead is Hit when so many bytes of r have been read.
-func HitWhenRead(name string, bytes int, r io.Reader) io.Reader { return &reader{r, name, bytes} }
+// HitWhenRead is Hit when so many bytes of r have been read, and some are left. A reader that says that it has no more stays as it is.
+func HitWhenRead(name string, bytes int, r io.Reader) io.Reader {
+	if l, ok := r.(interface{ Len() int }); ok && l.Len() <= bytes {
+		return r
+	}
+	return &reader{r, name, bytes}
+}
 
 type reader struct {
 	io.Reader

@@ -206,7 +206,7 @@ func (f *Fleet) Stop(ctx context.Context) {
 		return // it has no leases, and its row is removed a minute later
 	}
 	if err := f.store.Leave(ctx, f.self.ID); err != nil {
-		f.log.WarnContext(ctx, "the leases of this process were not given up; they end by themselves", "error", err)
+		f.log.WarnContext(ctx, "the leases of this process were not released; they end by themselves", "error", err)
 	}
 }
 

@@ -39,7 +39,7 @@ const (
 	backlog        = 40 * maxInFlight       // deliveries that then wait
 	releaseTime    = 20 * time.Second       // until some of them are held, or released again
 	largeBody      = 100 << 10              // bytes, of which some are sent before all are written
-	temporalGone   = 150 * time.Second      // longer than any pause of its clients
+	temporalGone   = 150 * time.Second      // longer than any pause of its clients, and than workers poll a namespace that is gone
 	heldTime       = 8 * time.Second        // longer than lanes need to change their owner, and deferred deliveries to ask it
 )
 
@@ -114,8 +114,8 @@ func classes() []class {
 		{"memory-postgres", every, never, limitPostgres("as", usedMemory)},
 		{"processes-postgres", every, never, limitPostgres("nproc", oneProcess)},
 
-		{"temporal-store-fails", several, never, breakTemporal(storeFails)},
-		{"temporal-namespace-gone", several, never, breakTemporal(namespaceGone)},
+		{"temporal-store-fails", several, never, failStore},
+		{"temporal-namespace-gone", several, never, loseNamespace},
 		{"temporal-away", several, never, awayFor(temporalGone)},
 		{"at-release-after", every, underWay, atHold(releaseAfter)},
 		{"at-hold-before", every, underWay, atHold(holdBefore)},
@@ -169,7 +169,7 @@ func (c class) lacks(previous string) string {
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
 		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "commands-waiting",
-		"kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres, "temporal-away",
+		"kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres, "temporal-away", "temporal-namespace-gone",
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false

@@ -132,21 +132,22 @@ func runPrevious(name string) injection {
 }
 
 // workBeside posts events until a process that has just started has its part of the work.
-func (s *scene) workBeside(ctx context.Context, p *part) (err error) {
+func (s *scene) workBeside(ctx context.Context, p *part) error {
 	for n := range besideAtMost {
 		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events + n*besideEvents, events: besideEvents, endpoint: everyone})
 		if err := pause(ctx, besideFor); err != nil {
 			return err
 		}
-		if err = worked(ctx, p); err == nil {
-			return nil
+		if done, err := worked(ctx, p); done || err != nil {
+			return err
 		}
 	}
-	return err
+	s.load.ledger.problemf("%s, of the previous release, has done nothing", p.name)
+	return nil
 }
 
-// worked is an error if a process has not done what it is there for: accept events, and make requests.
-func worked(ctx context.Context, p *part) error {
+// worked reports whether a process has done what it is there for: accept events, and make requests.
+func worked(ctx context.Context, p *part) (bool, error) {
 	metrics := []string{"everpost_events_accepted_total", "everpost_first_attempts_total"}
 	switch {
 	case strings.HasPrefix(p.name, "api"):
@@ -156,10 +157,10 @@ func worked(ctx context.Context, p *part) error {
 	}
 	for _, name := range metrics {
 		if n, err := p.metric(ctx, name); err != nil || n == 0 {
-			return errors.Join(err, fmt.Errorf("%s has done nothing: %s is %v", p.name, name, n))
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // killAgain is kill of a part that has just recovered, three times over.
@@ -200,12 +201,16 @@ func stopAll(ctx context.Context, s *scene) error {
 	return stopFor(names...)(ctx, s)
 }
 
-// breakTemporal makes Temporal work badly until the fault ends.
-func breakTemporal(by syscall.Signal) injection {
-	return func(ctx context.Context, s *scene) error {
-		temporal := s.in.part("temporal")
-		return s.during(ctx, func() error { return temporal.signal(by) }, func() error { return temporal.signal(allWorks) })
-	}
+// failStore makes accesses to Temporal's store fail.
+func failStore(ctx context.Context, s *scene) error {
+	temporal := s.in.part("temporal")
+	return s.during(ctx, func() error { return temporal.signal(storeFails) }, func() error { return temporal.signal(allWorks) })
+}
+
+// loseNamespace lets Temporal say that there is no such namespace.
+func loseNamespace(ctx context.Context, s *scene) error {
+	temporal := s.in.part("temporal")
+	return errors.Join(temporal.signal(namespaceGone), pause(ctx, temporalGone), temporal.signal(allWorks))
 }
 
 // inTurn makes three faults, one after the other, that the seed chooses.
@@ -343,12 +348,13 @@ func restartReceivers(ctx context.Context, s *scene) error {
 	})
 }
 
-// reachTime bounds the wait for a process to reach a failpoint: the load is over by then.
+// reachTime bounds the wait for a process to reach a failpoint that the load leads to: the load is over by then.
 const reachTime = 5 * time.Second
 
 // atFailpoint arms a failpoint, waits until a process has died there, and starts that again. A point that is not reached does no harm.
 func atFailpoint(name string) injection { return reach(name, reachTime) }
 
+// reach is atFailpoint with another bound of the wait.
 func reach(name string, within time.Duration) injection {
 	return func(ctx context.Context, s *scene) error {
 		if err := os.WriteFile(s.in.failpoint, []byte(name), 0o600); err != nil {

@@ -60,13 +60,19 @@ func atHold(point string) injection {
 func atLargeBody(ctx context.Context, s *scene) error {
 	var posts sync.WaitGroup
 	defer posts.Wait()
+	ctx, cancel := context.WithTimeout(ctx, restPatience)
+	defer cancel()
 	posts.Go(func() {
 		s.load.post(ctx, 0, step{action: post, event: s.load.plan.events, events: commandable, endpoint: steady, size: largeBody})
 	})
-	return atFailpoint(sendMidBody)(ctx, s)
+	err := atFailpoint(sendMidBody)(ctx, s)
+	if err == nil {
+		posts.Wait()
+	}
+	return err
 }
 
-// atReplay is atFailpoint where dead letters continue as deliveries: somebody signals that to their workflows.
+// atReplay is atFailpoint where a workflow continues as new: replays are signalled to dead letters, which continue as deliveries.
 func atReplay(ctx context.Context, s *scene) error {
 	first, l := s.load.plan.events, s.load.ledger
 	s.load.post(ctx, 0, step{action: post, event: first, events: commandable, endpoint: refusing})
@@ -74,66 +80,65 @@ func atReplay(ctx context.Context, s *scene) error {
 		return err
 	}
 	signalling, stop := context.WithCancel(ctx)
+	var signals sync.WaitGroup
+	defer signals.Wait()
 	defer stop()
-	var signalled []string
+	var ids [][16]byte
 	for n := range commandable {
 		p := l.of(first+n, refusing)
 		if p == nil {
 			continue
 		}
-		signalled = append(signalled, p.event)
-		of, err := workflowOf(p.event, l.ids[refusing])
-		if err != nil {
-			return err
-		}
-		answered := l.asked(p, replay)
-		answered(false) // without an answer it may be ignored, as one to a delivery that was delivered is
-		go s.signalReplay(signalling, of)
-	}
-	return errors.Join(atFailpoint(continueAsNew)(ctx, s), s.awaitReplayed(ctx, signalled))
-}
-
-// awaitReplayed waits until no dead letter of the events is left in its first run: until a workflow has carried out a signal, only Temporal knows
-// of it.
-func (s *scene) awaitReplayed(ctx context.Context, events []string) error {
-	ids := make([][16]byte, len(events))
-	for i, text := range events {
-		id, err := webhook.ParseEventID(text)
+		event, err := webhook.ParseEventID(p.event)
 		if err != nil {
 			return fmt.Errorf("read an id: %w", err)
 		}
-		ids[i] = id
+		endpoint, err := webhook.ParseEndpointID(l.ids[refusing])
+		if err != nil {
+			return fmt.Errorf("read an id: %w", err)
+		}
+		ids = append(ids, event)
+		answered := l.asked(p, replay)
+		answered(false) // without an answer it may be ignored, as one to a delivery that was delivered is
+		signals.Go(func() { s.signalReplay(signalling, webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID()) })
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, restPatience, errors.New("a dead letter has ignored the signal of a replay"))
+	if err := atFailpoint(continueAsNew)(ctx, s); err != nil {
+		return err
+	}
+	return s.awaitReplayed(ctx, ids)
+}
+
+// awaitReplayed waits until each delivery of the events has been replayed or delivered: until a workflow has carried out a signal, only
+// Temporal knows of it.
+func (s *scene) awaitReplayed(ctx context.Context, events [][16]byte) error {
+	patient, cancel := context.WithTimeout(ctx, restPatience)
 	defer cancel()
 	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
-		for left := 1; left > 0; {
-			err := conn.QueryRow(ctx, "select count(*) from deliveries where event_id = any($1) and state = $2 and run = 1", ids, webhook.StateDeadLettered).Scan(&left)
-			if err = errors.Join(err, pause(ctx, leftTick)); err != nil {
+		for {
+			var done int
+			if err := conn.QueryRow(ctx, "select count(*) from deliveries where event_id = any($1) and (run > 1 or state = $2)",
+				events, webhook.StateDelivered).Scan(&done); err != nil {
 				return fmt.Errorf("wait for replays: %w", err)
 			}
+			if done == len(events) {
+				return nil
+			}
+			if pause(patient, leftTick) != nil {
+				s.load.ledger.problemf("%d of %d replays that were signalled to workflows were not carried out", len(events)-done, len(events))
+				return nil
+			}
 		}
-		return nil
 	})
 }
 
-// signalReplay signals a replay to a workflow as soon as it is there.
+// signalReplay signals the first replay to a workflow as soon as it is there. A signal that comes twice is ignored.
 func (s *scene) signalReplay(ctx context.Context, workflow string) {
-	for pause(ctx, signalEvery) == nil && s.in.engine.SignalWorkflow(ctx, workflow, "", workflows.SignalReplay, workflows.CommandSignal{}) != nil {
+	signal := workflows.CommandSignal{Run: 2}
+	for pause(ctx, signalEvery) == nil {
+		if s.in.engine.SignalWorkflow(ctx, workflow, "", workflows.SignalReplay, signal) == nil {
+			return
+		}
 	}
-}
-
-// workflowOf is the id of the workflow of a delivery.
-func workflowOf(event, endpoint string) (string, error) {
-	e, err := webhook.ParseEventID(event)
-	if err != nil {
-		return "", fmt.Errorf("read an id: %w", err)
-	}
-	to, err := webhook.ParseEndpointID(endpoint)
-	if err != nil {
-		return "", fmt.Errorf("read an id: %w", err)
-	}
-	return webhook.Ref{EventID: e, EndpointID: to}.WorkflowID(), nil
 }
 
 // stopClaimed is stop of a worker for longer than Temporal waits for it, but not as long as the claims on its requests last: no other worker

@@ -14,12 +14,15 @@ import (
 // noFiles lets parts open no more files and connections.
 func noFiles(names ...string) injection {
 	return func(ctx context.Context, s *scene) error {
-		var ids []int
-		for _, p := range s.parts(names) {
-			ids = append(ids, p.process.Command.Process.Pid)
-		}
-		return s.limitFiles(ctx, ids)
+		return s.limit(ctx, s.processes(names), "nofile", openFiles)
 	}
+}
+
+func (s *scene) processes(names []string) (ids []int) {
+	for _, p := range s.parts(names) {
+		ids = append(ids, p.process.Command.Process.Pid)
+	}
+	return ids
 }
 
 // noFilesOfPostgres lets PostgreSQL's processes open no more files.
@@ -28,23 +31,24 @@ func noFilesOfPostgres(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	return s.limitFiles(ctx, append(childrenOf(postmaster), postmaster))
+	return s.limit(ctx, append(childrenOf(postmaster), postmaster), "nofile", openFiles)
 }
 
-func (s *scene) limitFiles(ctx context.Context, ids []int) error {
+// limit gives each process its limit of a resource.
+func (s *scene) limit(ctx context.Context, ids []int, resource string, of func(id int) (string, error)) error {
 	before := map[int]string{}
 	return s.during(ctx, func() error {
 		for _, id := range ids {
-			open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", id))
+			value, err := of(id)
 			if err != nil {
 				continue // it has ended
 			}
-			limit, known := softLimit(ctx, id, "nofile")
+			limit, known := softLimit(ctx, id, resource)
 			if !known {
 				continue
 			}
 			before[id] = limit
-			if err := setSoftLimit(ctx, id, "nofile", strconv.Itoa(len(open))); err != nil {
+			if err := setSoftLimit(ctx, id, resource, value); err != nil {
 				return err
 			}
 		}
@@ -55,43 +59,38 @@ func (s *scene) limitFiles(ctx context.Context, ids []int) error {
 	}, func() error {
 		var all []error
 		for id, limit := range before {
-			all = append(all, setSoftLimit(ctx, id, "nofile", limit))
+			all = append(all, setSoftLimit(ctx, id, resource, limit))
 		}
 		return errors.Join(all...)
 	})
 }
 
-// noMemory lets parts get no more memory than they have. Those that end because of it are started again.
-func noMemory(names ...string) injection {
-	return func(ctx context.Context, s *scene) error {
-		parts := s.parts(names)
-		err := s.during(ctx, func() error {
-			return eachPart(parts, func(id int) error {
-				used, err := usedMemory(id)
-				if err != nil {
-					return err
-				}
-				return setSoftLimit(ctx, id, "as", used)
-			})
-		}, func() error {
-			return eachPart(parts, func(id int) error { return setSoftLimit(ctx, id, "as", "unlimited") })
-		})
-		for _, p := range parts {
-			err = errors.Join(err, p.awaitEndOrAnswer(ctx))
-		}
-		return errors.Join(err, restartDead(ctx, parts))
+// openFiles is how many files a process has open: it gets no more.
+func openFiles(id int) (string, error) {
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", id))
+	if err != nil {
+		return "", fmt.Errorf("read the files of process %d: %w", id, err)
 	}
+	return strconv.Itoa(len(open)), nil
 }
 
-// eachPart calls f with the ids of the processes that run.
-func eachPart(parts []*part, f func(id int) error) error {
-	var all []error
-	for _, p := range parts {
-		if p.process.Running() {
-			all = append(all, f(p.process.Command.Process.Pid))
+// noMemory lets a part get no more memory than it has. If it ends because of it, it is started again.
+func noMemory(name string) injection {
+	return func(ctx context.Context, s *scene) error {
+		p, begin := s.in.part(name), s.in.logSize()
+		if err := s.limit(ctx, s.processes([]string{name}), "as", usedMemory); err != nil {
+			return err
 		}
+		if err := p.awaitEndOrAnswer(ctx); err != nil {
+			s.load.ledger.problemf("%v", err)
+			p.process.Kill()
+		}
+		s.window.missed = p.process.Running()
+		if !s.window.missed && !s.in.logged(begin, "cannot allocate memory", "out of memory") {
+			s.load.ledger.problemf("%s has ended, and not for lack of memory", name)
+		}
+		return restartDead(ctx, []*part{p})
 	}
-	return errors.Join(all...)
 }
 
 // mostWritten is what a file may hold on a full disk. What a process needs to say that it fails is less.

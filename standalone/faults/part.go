@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,12 +119,14 @@ func restartDead(ctx context.Context, parts []*part) error {
 
 // awaitEndOrAnswer waits until the process has ended, or answers: one that is about to end does not.
 func (p *part) awaitEndOrAnswer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, restPatience)
+	defer cancel()
 	for p.process.Running() {
 		if _, err := p.metric(ctx, "go_goroutines"); err == nil {
 			return nil
 		}
 		if err := pause(ctx, startAgainAfter); err != nil {
-			return fmt.Errorf("wait for %s: %w", p.name, err)
+			return fmt.Errorf("%s neither ends nor answers: %w", p.name, err)
 		}
 	}
 	return nil
@@ -143,10 +146,11 @@ func (p *part) metric(ctx context.Context, name string) (float64, error) {
 		return failed(err)
 	}
 	defer answer.Body.Close()
-	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
 		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 			return strconv.ParseFloat(value, 64)
 		}
 	}
-	return failed(errors.New("there is no such metric"))
+	return failed(cmp.Or(lines.Err(), errors.New("there is no such metric")))
 }

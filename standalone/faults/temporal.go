@@ -36,10 +36,15 @@ type engineFault struct {
 	storeFails atomic.Bool // one access to the store in three fails, as if the database were too busy
 
 	mu   sync.Mutex
-	gone chan struct{} // closed while the namespace is gone
+	gone context.Context //nolint:containedctx // done while the namespace is gone
+	lose context.CancelFunc
 }
 
-func newEngineFault() *engineFault { return &engineFault{gone: make(chan struct{})} }
+func newEngineFault() *engineFault {
+	f := &engineFault{}
+	f.gone, f.lose = context.WithCancel(context.Background())
+	return f
+}
 
 func (f *engineFault) ofStore() error {
 	if f.storeFails.Load() && rand.IntN(3) == 0 {
@@ -56,41 +61,24 @@ func (f *engineFault) ofNamespace(ctx context.Context, in any, _ *grpc.UnaryServ
 	gone := f.lost()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	served := make(chan struct{})
-	defer close(served)
-	go func() {
-		select {
-		case <-gone:
-			cancel()
-		case <-served:
-		}
-	}()
+	defer context.AfterFunc(gone, cancel)()
 	var (
 		out any
 		err error
 	)
-	if !closed(gone) {
+	if gone.Err() == nil {
 		out, err = handle(ctx, in)
 	}
-	if closed(gone) {
+	if gone.Err() != nil {
 		return nil, serviceerror.NewNamespaceNotFound(client.DefaultNamespace)
 	}
 	return out, err
 }
 
-func (f *engineFault) lost() <-chan struct{} {
+func (f *engineFault) lost() context.Context {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gone
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // follow changes it by signals.
@@ -115,10 +103,10 @@ func (f *engineFault) change(s os.Signal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case s == namespaceGone && !closed(f.gone):
-		close(f.gone)
-	case s == allWorks && closed(f.gone):
-		f.gone = make(chan struct{})
+	case s == namespaceGone:
+		f.lose()
+	case s == allWorks && f.gone.Err() != nil:
+		f.gone, f.lose = context.WithCancel(context.Background())
 	}
 }
 
