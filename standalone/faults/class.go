@@ -37,7 +37,7 @@ const (
 	waitingHeld    = 3 * maxInFlight        // deliveries to the endpoint with a cap
 	hangTime       = 4 * time.Second        // until deliveries are held because too many wait
 	backlog        = 40 * maxInFlight       // deliveries that then wait
-	releaseTime    = 20 * time.Second       // until some of them are held, or released again
+	releaseTime    = 20 * time.Second       // until some of them are held, or released again, or dead letters are replayed
 	largeBody      = 100 << 10              // bytes, of which some are sent before all are written
 	temporalGone   = 150 * time.Second      // longer than any pause of its clients, and than workers poll a namespace that is gone
 	heldTime       = 8 * time.Second        // longer than lanes need to change their owner, and deferred deliveries to ask it

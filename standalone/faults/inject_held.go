@@ -102,7 +102,7 @@ func atReplay(ctx context.Context, s *scene) error {
 		answered(false) // without an answer it may be ignored, as one to a delivery that was delivered is
 		signals.Go(func() { s.signalReplay(signalling, webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID()) })
 	}
-	if err := atFailpoint(continueAsNew)(ctx, s); err != nil {
+	if err := reach(continueAsNew, releaseTime)(ctx, s); err != nil {
 		return err
 	}
 	return s.awaitReplayed(ctx, ids)
