@@ -114,27 +114,30 @@ func (s *scene) awaitReplayed(ctx context.Context, events [][16]byte) error {
 	patient, cancel := context.WithTimeout(ctx, restPatience)
 	defer cancel()
 	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
-		for {
-			var done int
+		done := 0
+		for done < len(events) && patient.Err() == nil {
 			if err := conn.QueryRow(ctx, "select count(*) from deliveries where event_id = any($1) and (run > 1 or state = $2)",
 				events, webhook.StateDelivered).Scan(&done); err != nil {
 				return fmt.Errorf("wait for replays: %w", err)
 			}
-			if done == len(events) {
-				return nil
-			}
-			if pause(patient, leftTick) != nil {
-				s.load.ledger.problemf("%d of %d replays that were signalled to workflows were not carried out", len(events)-done, len(events))
-				return nil
-			}
+			_ = pause(patient, leftTick)
 		}
+		if done < len(events) {
+			s.load.ledger.problemf("%d of %d replays that were signalled to workflows were not carried out", len(events)-done, len(events))
+		}
+		return nil
 	})
 }
 
-// signalReplay signals the first replay to a workflow as soon as it is there. A signal that comes twice is ignored.
+// signalReplay signals the first replay to a workflow as soon as it is a dead letter's: one of a delivery may refuse it. A signal that comes
+// twice is ignored.
 func (s *scene) signalReplay(ctx context.Context, workflow string) {
 	signal := workflows.CommandSignal{Run: 2}
 	for pause(ctx, signalEvery) == nil {
+		found, err := s.in.engine.DescribeWorkflowExecution(ctx, workflow, "")
+		if err != nil || found.GetWorkflowExecutionInfo().GetType().GetName() != workflows.DeadLetterName {
+			continue
+		}
 		if s.in.engine.SignalWorkflow(ctx, workflow, "", workflows.SignalReplay, signal) == nil {
 			return
 		}
