@@ -198,7 +198,7 @@ func TestSlowBatchesDoNotDelayOtherTenants(t *testing.T) {
 			c := s.send(t, "/v1/tenants/"+tenant+"/events/batch", key, []int{maxBatchBytes, -1}[i%2], piece)
 			dripping.Go(func() {
 				defer c.Close()
-				for tick := time.NewTicker(20 * time.Millisecond); ; {
+				for tick := time.NewTicker(100 * time.Millisecond); ; { // more often, the two cores would be busy with that
 					select {
 					case <-stop:
 						tick.Stop()
@@ -228,7 +228,8 @@ func TestSlowBatchesDoNotDelayOtherTenants(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("answered in %s, at most %s", took[len(took)/2], took[len(took)-1])
-	require.Less(t, took[len(took)/4], 100*time.Millisecond, "were it blocked by the slow bodies, every answer would be late; a busy machine delays some")
+	require.Less(t, took[len(took)/4], 500*time.Millisecond,
+		"were it blocked by the slow bodies, every answer would wait for them; a busy machine delays some")
 	c := s.send(t, "/v1/tenants/ninth/events/batch", key, maxBatchBytes, piece)
 	code, r := status(t, c)
 	require.Equal(t, http.StatusServiceUnavailable, code, "there is no room for another large one")
