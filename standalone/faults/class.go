@@ -110,7 +110,7 @@ func classes() []class {
 		{"files-worker", apart, never, noFiles("worker-1")},
 		{"files-serve", []string{"serve"}, never, noFiles("serve-1")},
 		{"files-temporal", several, never, noFiles("temporal")},
-		{"files-postgres", every, never, noFilesOfPostgres},
+		{"files-postgres", every, never, limitPostgres("nofile", openFiles)},
 		{"memory-postgres", every, never, limitPostgres("as", usedMemory)},
 		{"processes-postgres", every, never, limitPostgres("nproc", oneProcess)},
 

@@ -18,27 +18,22 @@ func noFiles(names ...string) injection {
 	}
 }
 
-func (s *scene) processes(names []string) (ids []int) {
-	for _, p := range s.parts(names) {
-		ids = append(ids, p.process.Command.Process.Pid)
+// processes returns those of parts.
+func (s *scene) processes(names []string) func() []int {
+	return func() (ids []int) {
+		for _, p := range s.parts(names) {
+			ids = append(ids, p.process.Command.Process.Pid)
+		}
+		return ids
 	}
-	return ids
 }
 
-// noFilesOfPostgres lets PostgreSQL's processes open no more files.
-func noFilesOfPostgres(ctx context.Context, s *scene) error {
-	postmaster, err := s.in.postmaster()
-	if err != nil {
-		return err
-	}
-	return s.limit(ctx, append(childrenOf(postmaster), postmaster), "nofile", openFiles)
-}
-
-// limit gives each process its limit of a resource.
-func (s *scene) limit(ctx context.Context, ids []int, resource string, of func(id int) (string, error)) error {
-	before := map[int]string{}
+// limit gives each of the processes its limit of a resource. Those that run in the end, some of which may be new, get back the one that they
+// had before, which is the same for all.
+func (s *scene) limit(ctx context.Context, processes func() []int, resource string, of func(id int) (string, error)) error {
+	var before string
 	return s.during(ctx, func() error {
-		for _, id := range ids {
+		for _, id := range processes() {
 			value, err := of(id)
 			if err != nil {
 				continue // it has ended
@@ -47,19 +42,19 @@ func (s *scene) limit(ctx context.Context, ids []int, resource string, of func(i
 			if !known {
 				continue
 			}
-			before[id] = limit
+			before = limit
 			if err := setSoftLimit(ctx, id, resource, value); err != nil {
 				return err
 			}
 		}
-		if len(before) == 0 {
+		if before == "" {
 			return errors.New("no process could be limited")
 		}
 		return nil
 	}, func() error {
 		var all []error
-		for id, limit := range before {
-			all = append(all, setSoftLimit(ctx, id, resource, limit))
+		for _, id := range processes() {
+			all = append(all, setSoftLimit(ctx, id, resource, before))
 		}
 		return errors.Join(all...)
 	})
@@ -74,7 +69,8 @@ func openFiles(id int) (string, error) {
 	return strconv.Itoa(len(open)), nil
 }
 
-// noMemory lets a part get no more memory than it has. If it ends because of it, it is started again.
+// noMemory lets a part get no more memory than it has. If it ends because of it, it is started again. Go's runtime then ends with one of many
+// messages, or with SIGSEGV, but without a panic.
 func noMemory(name string) injection {
 	return func(ctx context.Context, s *scene) error {
 		p, begin := s.in.part(name), s.in.logSize()
@@ -86,8 +82,8 @@ func noMemory(name string) injection {
 			p.process.Kill()
 		}
 		s.window.missed = p.process.Running()
-		if !s.window.missed && !s.in.logged(begin, "cannot allocate memory", "out of memory") {
-			s.load.ledger.problemf("%s has ended, and not for lack of memory", name)
+		if s.in.logged(begin, "\npanic: ") {
+			s.load.ledger.problemf("%s has panicked", name)
 		}
 		return restartDead(ctx, []*part{p})
 	}
@@ -114,38 +110,13 @@ func usedMemory(id int) (string, error) {
 
 // limitPostgres gives each process of PostgreSQL a limit of a resource. With mostWritten, as if the disk were full, writes of the log of
 // changes fail, and PostgreSQL restarts.
-func limitPostgres(resource string, limit func(id int) (string, error)) injection {
+func limitPostgres(resource string, of func(id int) (string, error)) injection {
 	return func(ctx context.Context, s *scene) error {
 		postmaster, err := s.in.postmaster()
 		if err != nil {
 			return err
 		}
-		each := func(f func(id int) error) error {
-			var all []error
-			for _, id := range append(childrenOf(postmaster), postmaster) {
-				all = append(all, f(id))
-			}
-			return errors.Join(all...)
-		}
-		before, known := softLimit(ctx, postmaster, resource)
-		if !known {
-			return errors.New("PostgreSQL's limits could not be read")
-		}
-		return s.during(ctx, func() error {
-			err := each(func(id int) error {
-				value, err := limit(id)
-				if err != nil {
-					return nil //nolint:nilerr // it has ended
-				}
-				return setSoftLimit(ctx, id, resource, value)
-			})
-			if now, _ := softLimit(ctx, postmaster, resource); err == nil && now == before {
-				return errors.New("PostgreSQL could not be limited")
-			}
-			return err
-		}, func() error {
-			return each(func(id int) error { return setSoftLimit(ctx, id, resource, before) })
-		})
+		return s.limit(ctx, func() []int { return append(childrenOf(postmaster), postmaster) }, resource, of)
 	}
 }
 

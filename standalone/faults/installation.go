@@ -366,13 +366,13 @@ func (in *installation) logSize() int64 {
 	return info.Size()
 }
 
-// logged reports whether one of the texts was logged from an offset on.
-func (in *installation) logged(begin int64, texts ...string) bool {
+// logged reports whether a text was logged from an offset on.
+func (in *installation) logged(begin int64, text string) bool {
 	log, err := os.ReadFile(in.log.Name())
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(log[min(begin, int64(len(log))):], []byte(text)) })
+	return bytes.Contains(log[min(begin, int64(len(log))):], []byte(text))
 }
 
 // logFrom is the end of what was logged from an offset on.

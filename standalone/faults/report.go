@@ -84,7 +84,7 @@ func ledgerTable(runs []result) string {
 	for _, r := range runs {
 		commits[r.Commit] = true
 	}
-	fmt.Fprintf(&b, "\nCommits: %s. %d runs did not come to their failpoint.\n", strings.Join(slices.Sorted(maps.Keys(commits)), ", "),
+	fmt.Fprintf(&b, "\nCommits: %s. In %d runs the fault did not occur: no process reached the failpoint, or none needed more memory.\n", strings.Join(slices.Sorted(maps.Keys(commits)), ", "),
 		count(runs, func(r result) int { return map[bool]int{true: 1}[r.Missed] }))
 	return b.String()
 }
