@@ -161,6 +161,9 @@ func (p *Process) Running() bool {
 	}
 }
 
+// ExitCode is the code that it has ended with, or -1 after a signal. It must have ended.
+func (p *Process) ExitCode() int { return p.Command.ProcessState.ExitCode() }
+
 // Finished is a run of a program that has ended.
 type Finished struct {
 	Code           int

@@ -31,7 +31,7 @@ type window struct {
 	until      time.Time           // later first requests may not be repeated; zero: no such time
 	frozen     bool                // processes stood still, so that what they had decided before happens after it
 	known      time.Duration       // after which a pause is known to every process
-	missed     bool                // the fault did not happen: no process reached the failpoint
+	missed     bool                // the fault did not occur: no process reached the failpoint, or the process needed no more memory
 }
 
 const (

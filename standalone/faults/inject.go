@@ -170,7 +170,7 @@ func killAgain(name string) injection {
 			if err := kill(name)(ctx, s); err != nil {
 				return err
 			}
-			s.window.recorded = nil // it is of one moment only
+			s.window.recorded, s.window.missed = nil, false // they are of one fault only
 		}
 		return nil
 	}
@@ -227,7 +227,7 @@ func inTurn(ctx context.Context, s *scene) error {
 		if err := c.inject(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		s.window.recorded = nil // it is of one moment only
+		s.window.recorded, s.window.missed = nil, false // they are of one fault only
 	}
 	return nil
 }

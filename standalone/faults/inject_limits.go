@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ func noFiles(names ...string) injection {
 	}
 }
 
-// processes returns those of parts.
+// processes lists the processes that are parts now: a part may have been started again.
 func (s *scene) processes(names []string) func() []int {
 	return func() (ids []int) {
 		for _, p := range s.parts(names) {
@@ -28,33 +29,44 @@ func (s *scene) processes(names []string) func() []int {
 	}
 }
 
-// limit gives each of the processes its limit of a resource. Those that run in the end, some of which may be new, get back the one that they
-// had before, which is the same for all.
-func (s *scene) limit(ctx context.Context, processes func() []int, resource string, of func(id int) (string, error)) error {
+// limit gives each process in the list its limit of a resource. Those in the list in the end, some of which may be new, get back the limit that the
+// first one had, which must be the same for all of them.
+func (s *scene) limit(ctx context.Context, list func() []int, resource string, limitOf func(id int) (string, error)) error {
 	var before string
 	return s.during(ctx, func() error {
-		for _, id := range processes() {
-			value, err := of(id)
+		limited := 0
+		for _, id := range list() {
+			value, err := limitOf(id)
 			if err != nil {
 				continue // it has ended
 			}
-			limit, known := softLimit(ctx, id, resource)
+			soft, known := softLimit(ctx, id, resource)
 			if !known {
 				continue
 			}
-			before = limit
+			if before == "" {
+				before = soft
+			}
 			if err := setSoftLimit(ctx, id, resource, value); err != nil {
 				return err
 			}
+			if now, known := softLimit(ctx, id, resource); known && now != soft {
+				limited++
+			}
 		}
-		if before == "" {
+		if limited == 0 {
 			return errors.New("no process could be limited")
 		}
 		return nil
 	}, func() error {
+		if before == "" {
+			return nil
+		}
 		var all []error
-		for _, id := range processes() {
-			all = append(all, setSoftLimit(ctx, id, resource, before))
+		for range 2 { // a process that was forked during the first pass may have inherited the limit
+			for _, id := range list() {
+				all = append(all, setSoftLimit(ctx, id, resource, before))
+			}
 		}
 		return errors.Join(all...)
 	})
@@ -69,8 +81,8 @@ func openFiles(id int) (string, error) {
 	return strconv.Itoa(len(open)), nil
 }
 
-// noMemory lets a part get no more memory than it has. If it ends because of it, it is started again. Go's runtime then ends with one of many
-// messages, or with SIGSEGV, but without a panic.
+// noMemory lets a part get no more memory than it has. If it ends because of it, it is started again. A Go program that gets no memory ends with a
+// fatal error of the runtime or SIGSEGV, or says that it cannot allocate memory. A panic would be a bug of ours.
 func noMemory(name string) injection {
 	return func(ctx context.Context, s *scene) error {
 		p, begin := s.in.part(name), s.in.logSize()
@@ -81,13 +93,27 @@ func noMemory(name string) injection {
 			s.load.ledger.problemf("%v", err)
 			p.process.Kill()
 		}
-		s.window.missed = p.process.Running()
-		if s.in.logged(begin, "\npanic: ") {
-			s.load.ledger.problemf("%s has panicked", name)
+		if p.process.Running() {
+			s.window.missed = true
+			return nil
+		}
+		log, err := s.in.logSince(begin)
+		if err != nil {
+			return err
+		}
+		if code := p.process.ExitCode(); bytes.Contains(log, []byte("\npanic: ")) ||
+			code != fatalError && code != endedBySignal && !bytes.Contains(log, []byte("cannot allocate memory")) {
+			s.load.ledger.problemf("%s has ended with code %d, and not for lack of memory", name, code)
 		}
 		return restartDead(ctx, []*part{p})
 	}
 }
+
+// Exit codes of a process: that of Go's runtime after a fatal error, and what exec has for one that a signal has ended.
+const (
+	fatalError    = 2
+	endedBySignal = -1
+)
 
 // mostWritten is what a file may hold on a full disk. What a process needs to say that it fails is less.
 func mostWritten(int) (string, error) { return "8192", nil }
@@ -110,13 +136,14 @@ func usedMemory(id int) (string, error) {
 
 // limitPostgres gives each process of PostgreSQL a limit of a resource. With mostWritten, as if the disk were full, writes of the log of
 // changes fail, and PostgreSQL restarts.
-func limitPostgres(resource string, of func(id int) (string, error)) injection {
+func limitPostgres(resource string, limitOf func(id int) (string, error)) injection {
 	return func(ctx context.Context, s *scene) error {
 		postmaster, err := s.in.postmaster()
 		if err != nil {
 			return err
 		}
-		return s.limit(ctx, func() []int { return append(childrenOf(postmaster), postmaster) }, resource, of)
+		list := func() []int { return append([]int{postmaster}, childrenOf(postmaster)...) } // it first: what it forks later inherits its limit
+		return s.limit(ctx, list, resource, limitOf)
 	}
 }
 

@@ -366,13 +366,13 @@ func (in *installation) logSize() int64 {
 	return info.Size()
 }
 
-// logged reports whether a text was logged from an offset on.
-func (in *installation) logged(begin int64, text string) bool {
+// logSince is what was logged from an offset on, and the character before it.
+func (in *installation) logSince(begin int64) ([]byte, error) {
 	log, err := os.ReadFile(in.log.Name())
 	if err != nil {
-		return false
+		return nil, fmt.Errorf("read the log: %w", err)
 	}
-	return bytes.Contains(log[min(begin, int64(len(log))):], []byte(text))
+	return log[min(max(begin-1, 0), int64(len(log))):], nil
 }
 
 // logFrom is the end of what was logged from an offset on.

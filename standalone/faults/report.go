@@ -72,8 +72,8 @@ func ledgerTable(runs []result) string {
 		byClass[r.Class] = append(byClass[r.Class], r)
 	}
 	var b strings.Builder
-	b.WriteString("| class | shapes | runs | acknowledged | delivered | dead | cancelled | discarded | lost | unexpected | sent twice | recovery p50, max |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| class | shapes | runs | missed | acknowledged | delivered | dead | cancelled | discarded | lost | unexpected | sent twice | recovery p50, max |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, c := range classes() {
 		if all := byClass[c.name]; len(all) > 0 {
 			ledgerLine(&b, "`"+c.name+"`", all)
@@ -84,23 +84,28 @@ func ledgerTable(runs []result) string {
 	for _, r := range runs {
 		commits[r.Commit] = true
 	}
-	fmt.Fprintf(&b, "\nCommits: %s. In %d runs the fault did not occur: no process reached the failpoint, or none needed more memory.\n", strings.Join(slices.Sorted(maps.Keys(commits)), ", "),
-		count(runs, func(r result) int { return map[bool]int{true: 1}[r.Missed] }))
+	fmt.Fprintf(&b, "\nCommits: %s.\n", strings.Join(slices.Sorted(maps.Keys(commits)), ", "))
 	return b.String()
 }
 
+// ledgerLine is the line of a class. Recovery is that of the runs in which the fault occurred.
 func ledgerLine(b *strings.Builder, name string, runs []result) {
 	shapes, recovery := map[string]bool{}, make([]float64, 0, len(runs))
 	for _, r := range runs {
 		shapes[r.Shape] = true
-		recovery = append(recovery, r.Recovery)
+		if !r.Missed {
+			recovery = append(recovery, r.Recovery)
+		}
 	}
-	slices.Sort(recovery)
-	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %.1f s, %.1f s |\n", name, len(shapes), len(runs),
+	recovered := "–"
+	if slices.Sort(recovery); len(recovery) > 0 {
+		recovered = fmt.Sprintf("%.1f s, %.1f s", recovery[(len(recovery)-1)/2], recovery[len(recovery)-1])
+	}
+	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %s |\n", name, len(shapes), len(runs), len(runs)-len(recovery),
 		count(runs, func(r result) int { return r.Acknowledged }), count(runs, func(r result) int { return r.Delivered }),
 		count(runs, func(r result) int { return r.Dead }), count(runs, func(r result) int { return r.Cancelled }),
 		count(runs, func(r result) int { return r.Discarded }), count(runs, func(r result) int { return r.Lost }),
-		count(runs, func(r result) int { return r.Unexpected }), count(runs, twice), recovery[(len(recovery)-1)/2], recovery[len(recovery)-1])
+		count(runs, func(r result) int { return r.Unexpected }), count(runs, twice), recovered)
 }
 
 func twice(r result) (n int) {
