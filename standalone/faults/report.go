@@ -72,7 +72,8 @@ func ledgerTable(runs []result) string {
 		byClass[r.Class] = append(byClass[r.Class], r)
 	}
 	var b strings.Builder
-	b.WriteString("| class | shapes | runs | missed | acknowledged | delivered | dead | cancelled | discarded | lost | unexpected | sent twice | recovery p50, max |\n")
+	b.WriteString("| class | shapes | runs | missed | acknowledged | delivered | dead | cancelled | discarded |" +
+		" lost | unexpected | sent twice | recovery p50, max |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, c := range classes() {
 		if all := byClass[c.name]; len(all) > 0 {
@@ -97,8 +98,9 @@ func ledgerLine(b *strings.Builder, name string, runs []result) {
 			recovery = append(recovery, r.Recovery)
 		}
 	}
+	slices.Sort(recovery)
 	recovered := "–"
-	if slices.Sort(recovery); len(recovery) > 0 {
+	if len(recovery) > 0 {
 		recovered = fmt.Sprintf("%.1f s, %.1f s", recovery[(len(recovery)-1)/2], recovery[len(recovery)-1])
 	}
 	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %s |\n", name, len(shapes), len(runs), len(runs)-len(recovery),
