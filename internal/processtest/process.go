@@ -179,7 +179,7 @@ func Run(ctx context.Context, program string, env Settings, args ...string) (Fin
 	}
 	select {
 	case <-p.exited:
-		return Finished{p.Command.ProcessState.ExitCode(), strings.Join(p.Said(), "\n"), log.String()}, nil
+		return Finished{p.ExitCode(), strings.Join(p.Said(), "\n"), log.String()}, nil
 	case <-ctx.Done():
 		p.Kill()
 		return Finished{}, fmt.Errorf("everpost %s does not end: %w\n%s", strings.Join(args, " "), ctx.Err(), log.String())

@@ -170,7 +170,7 @@ func killAgain(name string) injection {
 			if err := kill(name)(ctx, s); err != nil {
 				return err
 			}
-			s.window.recorded, s.window.missed = nil, false // they are of one fault only
+			s.window.recorded = nil // it is of one moment only
 		}
 		return nil
 	}

@@ -81,8 +81,7 @@ func openFiles(id int) (string, error) {
 	return strconv.Itoa(len(open)), nil
 }
 
-// noMemory lets a part get no more memory than it has. If it ends because of it, it is started again. A Go program that gets no memory ends with a
-// fatal error of the runtime or SIGSEGV, or says that it cannot allocate memory. A panic would be a bug of ours.
+// noMemory lets a part get no more memory than it has. If it ends because of it, it is started again.
 func noMemory(name string) injection {
 	return func(ctx context.Context, s *scene) error {
 		p, begin := s.in.part(name), s.in.logSize()
@@ -101,19 +100,20 @@ func noMemory(name string) injection {
 		if err != nil {
 			return err
 		}
-		if code := p.process.ExitCode(); bytes.Contains(log, []byte("\npanic: ")) ||
-			code != fatalError && code != endedBySignal && !bytes.Contains(log, []byte("cannot allocate memory")) {
+		if code := p.process.ExitCode(); !lackedMemory(code, log) {
 			s.load.ledger.problemf("%s has ended with code %d, and not for lack of memory", name, code)
 		}
 		return restartDead(ctx, []*part{p})
 	}
 }
 
-// Exit codes of a process: that of Go's runtime after a fatal error, and what exec has for one that a signal has ended.
-const (
-	fatalError    = 2
-	endedBySignal = -1
-)
+// lackedMemory reports whether a process may have ended because it got no memory: with a fatal error of Go's runtime, by a signal, or saying so. A
+// panic would be a bug of ours.
+func lackedMemory(code int, log []byte) bool {
+	const fatalError, endedBySignal = 2, -1
+	return !bytes.Contains(log, []byte("\npanic: ")) &&
+		(code == fatalError || code == endedBySignal || bytes.Contains(log, []byte("cannot allocate memory")))
+}
 
 // mostWritten is what a file may hold on a full disk. What a process needs to say that it fails is less.
 func mostWritten(int) (string, error) { return "8192", nil }

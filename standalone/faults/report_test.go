@@ -39,5 +39,13 @@ func TestResultsAreKept(t *testing.T) {
 	bugs, err := readPlanted(dir)
 	require.NoError(t, err)
 	require.Equal(t, []found{{Bug: "a", Class: "none"}, {Bug: "b", Seeds: 2}}, bugs)
-	require.Contains(t, ledgerTable(got), "| `none` | 2 | 2 | 12 | 5 | 7 | 0 | 0 | 2 | 0 | 1 | 1.5 s, 2.5 s |\n")
+	require.Contains(t, ledgerTable(got), "| `none` | 2 | 2 | 0 | 12 | 5 | 7 | 0 | 0 | 2 | 0 | 1 | 1.5 s, 2.5 s |\n")
+}
+
+func TestAMissedFaultHasNoRecovery(t *testing.T) {
+	t.Parallel()
+	happened := result{Class: "at-send-before", Shape: "split", Acknowledged: 5, Delivered: 5, Recovery: 1.5}
+	missed := result{Class: "at-send-before", Shape: "split", Acknowledged: 7, Delivered: 7, Recovery: 9, Missed: true}
+	require.Contains(t, ledgerTable([]result{happened, missed}), "| `at-send-before` | 1 | 2 | 1 | 12 | 12 | 0 | 0 | 0 | 0 | 0 | 0 | 1.5 s, 1.5 s |\n")
+	require.Contains(t, ledgerTable([]result{missed}), "| `at-send-before` | 1 | 1 | 1 | 7 | 7 | 0 | 0 | 0 | 0 | 0 | 0 | – |\n")
 }
