@@ -87,6 +87,11 @@ func classes() []class {
 		{"stop-serve-long", []string{"serve"}, underWay, stop(long, "serve-1")},
 		{"stop-serve-held", []string{"serve"}, underWay, stopHeld("serve-1")},
 		{"stop-temporal", several, never, stopFor("temporal")},
+		{"stop-everpost-minute", alone, underWay, stop(time.Minute, "everpost")},
+		{"stop-api-minute", apart, never, stop(time.Minute, "api-1")},
+		{"stop-worker-minute", apart, underWay, stop(time.Minute, "worker-1")},
+		{"stop-serve-minute", []string{"serve"}, underWay, stop(time.Minute, "serve-1")},
+		{"stop-temporal-minute", several, never, stop(time.Minute, "temporal")},
 		{"stop-postgres", every, never, stopPostgres},
 		{"stop-all", every, never, stopAll},
 		{"in-turn", every, underWay, inTurn},
@@ -168,8 +173,9 @@ func (c class) lacks(previous string) string {
 // shortAndPlain reports whether a class can be one of several in a run: it is over soon, and needs no other load.
 func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
-		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-worker-", "stop-serve-", "signals-lost", "commands-waiting",
-		"kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres, "temporal-away", "temporal-namespace-gone",
+		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-everpost-", "stop-api-", "stop-worker-", "stop-serve-",
+		"stop-temporal-", "signals-lost", "commands-waiting", "kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres,
+		"temporal-away", "temporal-namespace-gone",
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false
