@@ -56,14 +56,6 @@ type Admission interface {
 	LikelySlow(endpoint webhook.EndpointID) bool
 }
 
-// Fleet asks the processes that admit requests to other endpoints than this one does: *fleet.Fleet.
-type Fleet interface {
-	// AskEagerly reports whether another process admits requests to an endpoint, and is likely to admit one now.
-	AskEagerly(id webhook.EndpointID) bool
-	// TryAcquireElsewhere is Admission's TryAcquire for such an endpoint. It waits for the other process's answer.
-	TryAcquireElsewhere(ctx context.Context, r admission.Request) *admission.Permit
-}
-
 // Observer counts attempts for metrics and statistics. Its methods must be quick.
 type Observer interface {
 	Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress)
@@ -82,7 +74,6 @@ type Config struct {
 	Fresh     Fresh
 	Sender    Sender
 	Admission Admission // defaults to a controller with default limits
-	Fleet     Fleet     // nil: no other process is asked
 	Starter   Starter
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
@@ -115,7 +106,6 @@ type Activities struct {
 	fresh     Fresh
 	sender    Sender
 	admission Admission
-	fleet     Fleet
 	starter   Starter
 	faults    Faults
 	replays   Replays
@@ -170,7 +160,7 @@ func New(c Config) *Activities {
 		c.Now = time.Now
 	}
 	a := &Activities{
-		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, fleet: c.Fleet, starter: c.Starter, faults: c.Faults,
+		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
 		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
 		log: c.Logger, claimant: c.Claimant,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,

@@ -14,11 +14,9 @@ import (
 const maxEager = 128
 
 // EagerStart starts the workflow of a delivery whose first request is sent before the workflow
-// starts. The caller calls either WorkflowForDelivered and then StartDelivered, or only StartOwn, or
-// only NotSent. None blocks, except for up to a second while the process stops.
+// starts. The caller calls either WorkflowForDelivered and then StartDelivered, or only StartOwn.
+// None blocks, except for up to a second while the process stops.
 type EagerStart interface {
-	// NotSent starts a workflow as usual: nothing was sent, because another process did not permit it.
-	NotSent()
 	// WorkflowForDelivered returns the id of the workflow under which the delivered attempt is
 	// recorded. starts is false if this process will not start it: then the outbox row is kept,
 	// and the relay starts it.
@@ -42,8 +40,7 @@ type eagerRequest struct {
 
 // SendEagerly sends the first request of a delivery that has just been stored, before its workflow
 // is started, if it can be sent at once. False: nothing is sent, and the workflow's Attempt sends
-// it. Where another process is asked for the permit, its refusal comes later, as EagerStart.NotSent.
-// SendEagerly does not block.
+// it. SendEagerly does not block.
 //
 // The outcome is recorded at once, as the delivery's first attempt. The workflow, in whatever process
 // it runs, finds the outcome or the claim of a slow request: it is started after they were written, and
@@ -53,27 +50,12 @@ func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.TryAcquire(in.TenantID) {
 		return false
 	}
-	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
-	if permit := a.admission.TryAcquire(request); permit != nil {
-		return a.runEager(in, target, permit, start)
-	}
-	if a.fleet == nil || !a.fleet.AskEagerly(in.EndpointID) {
+	permit := a.admission.TryAcquire(admission.RequestFor(&target.Endpoint, in.DeliveryID))
+	if permit == nil {
 		a.eager.Release(in.TenantID, 1)
 		return false
 	}
-	a.attempts.Go(func() {
-		ctx, cancel := context.WithTimeout(a.base, a.fastWait)
-		defer cancel()
-		permit := a.fleet.TryAcquireElsewhere(ctx, request)
-		switch {
-		case permit == nil:
-			a.eager.Release(in.TenantID, 1)
-			start.NotSent()
-		case !a.runEager(in, target, permit, start):
-			start.NotSent()
-		}
-	})
-	return true
+	return a.runEager(in, target, permit, start)
 }
 
 // runEager begins an attempt that has its permit. False: there is no fresh token, or this process stops.

@@ -56,8 +56,6 @@ func (s *starts) WorkflowForDelivered() (workflowID string, starts bool) {
 
 func (s *starts) StartDelivered() { s.note("ended") }
 
-func (s *starts) NotSent() { s.note("not sent") }
-
 func (s *starts) StartOwn(recorded bool) (starts bool) {
 	s.note(fmt.Sprint("undelivered, recorded: ", recorded))
 	return !s.stopped

@@ -317,9 +317,11 @@ func (a *App) starterConfig() starter.Config {
 		c.Outbox, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
 		c.HeldStore, c.Deletions = a.store.Held, a.store.Tenants
 	}
+	if a.fleet != nil {
+		c.Forwarder = countedForwards{a.fleet, a.metrics}
+	}
 	switch {
 	case !o.Worker:
-		c.Forwarder = countedForwards{a.fleet, a.metrics}
 	case a.fleet != nil:
 		c.Admission, c.TellHeld = a.fleet, a.fleet.TellHeld
 	default:

@@ -15,8 +15,8 @@ import (
 // fleetPatience is how long Start waits for this process's lanes.
 const fleetPatience = 5 * time.Second
 
-// makeFleet lets this process share the limits of endpoints with others, if EVERPOST_LANE_LISTEN is set. A process without a worker
-// forwards to those that do.
+// makeFleet lets this process share the limits of endpoints with others, if EVERPOST_LANE_LISTEN is set. A process without a worker shares none,
+// and forwards to those that do.
 func (a *App) makeFleet(ctx context.Context) (err error) {
 	if !a.options.Worker {
 		a.fleet, err = fleet.New(fleet.Config{Store: a.store.Lanes, ID: rand.Text(), Logger: a.log})
@@ -52,7 +52,7 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 	return err
 }
 
-// countedForwards counts what an API forwards.
+// countedForwards counts what this process forwards.
 type countedForwards struct {
 	*fleet.Fleet
 

@@ -31,7 +31,7 @@ func (a *App) makeActivities() {
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	}
 	if a.fleet != nil {
-		c.Admission, c.Fleet = a.fleet, a.fleet
+		c.Admission = a.fleet
 	}
 	a.activities = activities.New(c)
 }

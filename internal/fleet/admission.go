@@ -47,7 +47,7 @@ func (f *Fleet) Acquire(ctx context.Context, r admission.Request) admission.Deci
 	waiting, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()
 	for {
-		if decision, ok := f.ask(ctx, r, false); ok {
+		if decision, ok := f.ask(ctx, r); ok {
 			return decision
 		}
 		if !pause(waiting, retryPause) {
@@ -59,23 +59,6 @@ func (f *Fleet) Acquire(ctx context.Context, r admission.Request) admission.Deci
 // TryAcquire is that of admission.Controller, for the endpoints of this process's lanes. Nil for others.
 func (f *Fleet) TryAcquire(r admission.Request) *admission.Permit {
 	decision, _ := f.acquireOwn(f.life, r, true)
-	return decision.Permit
-}
-
-// AskEagerly reports whether another process admits the requests to an endpoint, and is likely to admit one now.
-func (f *Fleet) AskEagerly(id webhook.EndpointID) bool {
-	p, own := f.owner(id)
-	if own || p == nil {
-		return false
-	}
-	known := f.forecast(id)
-	return known.Wait == 0 && !known.Unhealthy
-}
-
-// TryAcquireElsewhere is TryAcquire for the endpoints of other processes' lanes. It takes as long as such a process needs to
-// answer.
-func (f *Fleet) TryAcquireElsewhere(ctx context.Context, r admission.Request) *admission.Permit {
-	decision, _ := f.ask(ctx, r, true)
 	return decision.Permit
 }
 
@@ -160,15 +143,14 @@ func (p *peer) askHealth(ctx context.Context, id webhook.EndpointID) (observed w
 	return reply.Observed, nil
 }
 
-// ask asks the owner of an endpoint's lane, without waiting for a reservation if try is set. False: there is no owner that answers, or it
-// is about to change.
-func (f *Fleet) ask(ctx context.Context, r admission.Request, try bool) (admission.Decision, bool) {
+// ask asks the owner of an endpoint's lane. False: there is no owner that answers, or it is about to change.
+func (f *Fleet) ask(ctx context.Context, r admission.Request) (admission.Decision, bool) {
 	p, own := f.owner(r.Endpoint)
 	switch {
 	case own:
-		return f.acquireOwn(ctx, r, try)
+		return f.acquireOwn(ctx, r, false)
 	case p != nil:
-		return f.askPeer(ctx, p, r, try)
+		return f.askPeer(ctx, p, r)
 	}
 	return admission.Decision{}, false
 }
@@ -212,14 +194,14 @@ func (f *Fleet) acquireOwn(ctx context.Context, r admission.Request, try bool) (
 }
 
 // askPeer asks another process.
-func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try bool) (admission.Decision, bool) {
+func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request) (admission.Decision, bool) {
 	number, asked := f.lastID.Add(1), time.Now()
 	r.Host, r.URL = f.controller.HostOf(r.URL), ""
 	reply := &AcquireReply{}
 	abandoned := func() { //nolint:contextcheck // it may still give a permit
 		f.reportEnd(r.Endpoint, number, webhook.MaxTimeout, nil)
 	}
-	if err := p.call(ctx, methodAcquire, &AcquireArgs{number, r, try}, reply, abandoned); err != nil {
+	if err := p.call(ctx, methodAcquire, &AcquireArgs{number, r}, reply, abandoned); err != nil {
 		if ctx.Err() != nil {
 			return deferral(ownerDeferral, webhook.ReasonInFlight), true
 		}
@@ -230,9 +212,6 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request, try b
 	}
 	f.remember(r.Endpoint, reply.Forecast)
 	if !reply.Permitted {
-		if try {
-			return admission.Decision{}, true
-		}
 		if reply.Wait == 0 {
 			return admission.Decision{Reason: reply.Reason}, true
 		}

@@ -31,7 +31,6 @@ const (
 type AcquireArgs struct {
 	Number  uint64
 	Request admission.Request
-	Try     bool // as admission.Controller.TryAcquire, else as Acquire
 }
 
 // AcquireReply is a permit, a wait or a hold, as an admission.Decision.
@@ -172,7 +171,7 @@ type service struct {
 // Acquire asks for a permit.
 func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
 	f, r := s.fleet, args.Request
-	decision, epoch, ok := f.decide(s.ctx, r, args.Try)
+	decision, epoch, ok := f.decide(s.ctx, r, false)
 	if !ok {
 		reply.NotOwner = true
 		return nil
@@ -180,7 +179,7 @@ func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
 	reply.Forecast = f.ownForecast(r.Endpoint)
 	if decision.Permit == nil {
 		reply.Wait, reply.Reason = decision.Wait, decision.Reason
-		if !args.Try && decision.Held() {
+		if decision.Held() {
 			f.onHeld(r.Endpoint)
 		}
 		return nil

@@ -211,16 +211,6 @@ type eagerStart struct {
 
 var _ activities.EagerStart = (*eagerStart)(nil)
 
-// NotSent queues the delivery as one that was not tried.
-func (e *eagerStart) NotSent() {
-	switch {
-	case e.starter.stopping():
-		e.starter.leave(e.start)
-	case !e.starter.temporalDown.Load():
-		e.starter.enqueue(&e.start)
-	}
-}
-
 // WorkflowForDelivered has the delivery join a gathering, and returns the id of its workflow.
 func (e *eagerStart) WorkflowForDelivered() (workflowID string, starts bool) {
 	if e.starter.stopping() || e.starter.temporalDown.Load() {

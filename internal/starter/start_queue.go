@@ -54,14 +54,24 @@ func (s *Starter) Accepted(all ...webhook.Accepted) {
 		return
 	}
 	for _, event := range all {
-		if s.forwarder != nil {
-			s.forward(event)
-			continue
-		}
+		elsewhere := event.Deliveries[:0:0]
 		for i := range event.Deliveries {
-			s.accept(&event, &event.Deliveries[i])
+			if s.forwards(event.Deliveries[i].EndpointID) {
+				elsewhere = append(elsewhere, event.Deliveries[i])
+			} else {
+				s.accept(&event, &event.Deliveries[i])
+			}
+		}
+		if len(elsewhere) > 0 {
+			event.Deliveries = elsewhere
+			s.forward(event)
 		}
 	}
+}
+
+// forwards reports that another process admits the requests to an endpoint, and starts its new deliveries.
+func (s *Starter) forwards(endpoint webhook.EndpointID) bool {
+	return s.forwarder != nil && (s.admission == nil || !s.admission.Admits(endpoint))
 }
 
 // startsNothing reports that new deliveries are left to the relay. Without Temporal they can still be forwarded: another process may
@@ -70,8 +80,11 @@ func (s *Starter) startsNothing() bool {
 	return s.stopping() || s.forwarder == nil && s.temporalDown.Load()
 }
 
-// accept sends the first request of a delivery eagerly, or queues its start.
+// accept sends the first request of a delivery eagerly, or queues its start. Without Temporal, the relay starts it.
 func (s *Starter) accept(event *webhook.Accepted, start *webhook.Start) {
+	if s.temporalDown.Load() {
+		return
+	}
 	// All times count from before the commit, as the relay's do, however long the commit took.
 	if s.localWorker && !s.isScheduled(start) {
 		s.fresh.put(start.DeliveryID, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
@@ -82,15 +95,19 @@ func (s *Starter) accept(event *webhook.Accepted, start *webhook.Start) {
 	s.enqueue(start)
 }
 
-// forward forwards the deliveries of an event, and queues those that no other process takes. Meanwhile they count as queued.
+// forward forwards the deliveries of an event, and accepts those that no other process takes. Meanwhile they count as queued.
 func (s *Starter) forward(event webhook.Accepted) {
 	for i := range event.Deliveries {
 		s.permits.Overdraw(event.Deliveries[i].TenantID, 1)
 	}
 	s.forwarder.Forward(event, func(start webhook.Start, result webhook.ForwardResult) {
 		s.permits.Release(start.TenantID, 1)
-		if result == webhook.ForwardRefused && !s.temporalDown.Load() {
-			s.enqueue(&start)
+		switch {
+		case result != webhook.ForwardRefused:
+		case s.stopping():
+			s.leave(start)
+		default:
+			s.accept(&event, &start)
 		}
 	})
 }

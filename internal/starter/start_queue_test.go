@@ -151,6 +151,50 @@ func TestForward(t *testing.T) {
 	require.Len(t, to.events, 2, "the relay starts it")
 }
 
+// A process with a worker forwards the deliveries whose requests another process admits. It sends the first requests of the others, and of those that
+// the other process refuses.
+func TestForwardFromAWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		to := &forwards{}
+		event := accepted(4)
+		event.Payload = []byte(`{}`)
+		here, elsewhere := event.Deliveries[:2], event.Deliveries[2:]
+		d := New(Config{LocalWorker: true, Forwarder: to, Admission: admissionStub{elsewhere: map[webhook.EndpointID]bool{
+			elsewhere[0].EndpointID: true, elsewhere[1].EndpointID: true,
+		}}})
+		var sent []webhook.Ref
+		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
+			sent = append(sent, in.Ref)
+			return true
+		}})
+		forwarded := event
+		forwarded.Deliveries = elsewhere
+		d.Accepted(event)
+		require.Equal(t, refsOf(here), sent)
+		require.Equal(t, []webhook.Accepted{forwarded}, to.events)
+		require.Equal(t, 2, d.permits.Held("acme"))
+		_, ok := d.fresh.Take(elsewhere[0].DeliveryID)
+		require.False(t, ok, "the other process sends the first request")
+
+		sent = nil
+		to.done(elsewhere[0], webhook.ForwardAccepted)
+		require.Empty(t, sent)
+		to.done(elsewhere[1], webhook.ForwardRefused)
+		require.Equal(t, refsOf(elsewhere[1:]), sent)
+		require.Zero(t, d.permits.Held("acme"))
+		_, ok = d.fresh.Take(elsewhere[1].DeliveryID)
+		require.True(t, ok, "its payload is at hand")
+
+		sent = nil
+		d.temporalDown.Store(true)
+		d.Accepted(event)
+		require.Empty(t, sent, "the relay starts it")
+		require.Len(t, to.events, 2, "another process may reach Temporal")
+		d.Stop()
+	})
+}
+
 // A process with a worker accepts what others have stored as if it had stored it itself.
 func TestForwarded(t *testing.T) {
 	t.Parallel()

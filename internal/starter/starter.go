@@ -66,7 +66,7 @@ type Config struct {
 
 	// Admission is that of this process's worker; nil without one.
 	Admission AdmissionForecast
-	// Forwarder forwards new deliveries from a process without a worker; nil if this process starts all of them.
+	// Forwarder forwards new deliveries to the processes that admit the requests to their endpoints; nil if there are no others.
 	Forwarder Forwarder
 	// StartLoops is the number of start loops. Defaults to 1: then deliveries that arrive during a
 	// start share the next one.
@@ -114,7 +114,7 @@ type Starter struct {
 	converter converter.DataConverter
 	tracer    *tracing.Tracer
 	admission AdmissionForecast        // nil without a worker
-	forwarder Forwarder                // nil with a worker
+	forwarder Forwarder                // nil if this process starts all new deliveries
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
 	// Each may be nil; its loop then does not run.

@@ -18,10 +18,11 @@ type admissionStub struct {
 	slow, unhealthy map[webhook.EndpointID]bool
 	wait            map[webhook.EndpointID]time.Duration
 	releasable      func(webhook.EndpointID) int
+	elsewhere       map[webhook.EndpointID]bool // admitted by another process
 }
 
 func (a admissionStub) LikelySlow(id webhook.EndpointID) bool { return a.slow[id] }
-func (admissionStub) Admits(webhook.EndpointID) bool          { return true }
+func (a admissionStub) Admits(id webhook.EndpointID) bool     { return !a.elsewhere[id] }
 
 func (a admissionStub) Releasable(id webhook.EndpointID) int { return a.releasable(id) }
 

@@ -75,7 +75,7 @@ func NewMetrics(version string) *Metrics {
 		bodiesRefused: r.counters("everpost_api_bodies_refused_total",
 			"Request bodies that were not read to their end, by cause.", "cause"),
 		forwarded: r.counters("everpost_deliveries_forwarded_total",
-			"New deliveries that this API forwarded to workers, by result; what they refuse it starts itself.", "result"),
+			"New deliveries that this process forwarded to other ones, by result; what they refuse it starts itself.", "result"),
 
 		retrying: newRetryMetrics(r), api: newAPIMetrics(r), commits: newCommitMetrics(r), temporal: newTemporalMetrics(r.Registry),
 	}
@@ -168,7 +168,7 @@ func (m *Metrics) OperationalEventStored(eventType string) {
 // AuthFailed counts a request to the API whose key was refused.
 func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(cause).Inc() }
 
-// Forwarded counts a new delivery that was forwarded to a worker, or that none takes.
+// Forwarded counts a new delivery that was forwarded to another process, or that none takes.
 func (m *Metrics) Forwarded(result webhook.ForwardResult) {
 	m.forwarded.WithLabelValues(forwardResults[result]).Inc()
 }
