@@ -13,8 +13,11 @@ const (
 	maxForwardedBytes  = 1 << 20
 	// maxForwardingBytes bounds the payloads that wait to be forwarded to a process.
 	maxForwardingBytes = 16 << 20
-	// forwardPatience is how long a message may be under way until nothing more waits behind it: this process then starts new deliveries.
+	// forwardPatience is how long a message may be under way until nothing waits behind it: this process then starts those deliveries.
 	forwardPatience = 250 * time.Millisecond
+	// forwardedTime is for how long after the beginning of its last successful renewal a process takes what is forwarded to it: it could
+	// not record what it sends without PostgreSQL.
+	forwardedTime = 2500 * time.Millisecond
 )
 
 // ForwardArgs are deliveries that the calling process has stored, for the owner of their endpoints' lanes.
@@ -96,7 +99,9 @@ func (p *peer) send(client *rpc.Client, batch []waitingForward) (result webhook.
 	for i := range batch {
 		args.Events = append(args.Events, batch[i].event)
 	}
+	slow := time.AfterFunc(forwardPatience, p.refuseWaiting)
 	call := <-client.Go(methodForward, args, reply, make(chan *rpc.Call, 1)).Done
+	slow.Stop()
 	switch {
 	case answered(call.Error): // an older version has no such method
 		return webhook.ForwardRefused, nil
@@ -138,6 +143,21 @@ func (p *peer) nextForwards() (batch []waitingForward, client *rpc.Client) {
 	return batch, client
 }
 
+// refuseWaiting refuses what waits behind a message that has been under way for long.
+func (p *peer) refuseWaiting() {
+	p.mu.Lock()
+	if time.Since(p.sentAt) < forwardPatience { // it is another message
+		p.mu.Unlock()
+		return
+	}
+	waiting := p.forwards
+	p.forwards, p.forwardBytes = nil, 0
+	p.mu.Unlock()
+	for i := range waiting {
+		waiting[i].finish(webhook.ForwardRefused, nil)
+	}
+}
+
 // finish reports what became of an event's deliveries.
 func (w *waitingForward) finish(result webhook.ForwardResult, refused map[webhook.DeliveryID]bool) {
 	for _, start := range w.event.Deliveries {
@@ -149,13 +169,21 @@ func (w *waitingForward) finish(result webhook.ForwardResult, refused map[webhoo
 	}
 }
 
+// reachesStore reports whether this process has reached PostgreSQL lately.
+func (f *Fleet) reachesStore() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Since(f.renewed) < forwardedTime
+}
+
 // Forward starts deliveries that another process has stored.
 func (s *apiService) Forward(args *ForwardArgs, reply *ForwardReply) error {
 	f := s.fleet
+	reaches := f.reachesStore()
 	for _, event := range args.Events {
 		own := event.Deliveries[:0:0]
 		for _, start := range event.Deliveries {
-			if _, is := f.owner(start.EndpointID); is {
+			if _, is := f.owner(start.EndpointID); is && reaches {
 				own = append(own, start)
 			} else {
 				reply.Refused = append(reply.Refused, start.DeliveryID)

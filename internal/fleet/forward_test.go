@@ -94,6 +94,13 @@ func (s *table) joinAPI(t *testing.T, others ...*Fleet) *Fleet {
 	require.NoError(t, err)
 	require.NoError(t, f.Start(t.Context()))
 	t.Cleanup(func() { f.Stop(context.WithoutCancel(t.Context())) })
+	waitConnected(t, f, len(others))
+	return f
+}
+
+// waitConnected waits until a process can forward to n others.
+func waitConnected(t *testing.T, f *Fleet, n int) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		connected := 0
 		for _, p := range f.otherProcesses() {
@@ -103,9 +110,8 @@ func (s *table) joinAPI(t *testing.T, others ...*Fleet) *Fleet {
 			}
 			p.mu.Unlock()
 		}
-		return connected == len(others)
+		return connected == n
 	}, 10*time.Second, 5*time.Millisecond)
-	return f
 }
 
 func TestForward(t *testing.T) {
@@ -295,19 +301,73 @@ func TestForwardToASlowProcess(t *testing.T) {
 	s, a, b := twoProcesses(t)
 	api := s.joinAPI(t, a, b)
 	begun, goOn := s.hangForwarded()
+	answer := sync.OnceFunc(func() { close(goOn) })
+	defer answer()
 	endpoint := endpointOf(t, s, a)
-	first, late := eventTo(endpoint), eventTo(endpoint)
-	out := newOutcomes()
-	api.Forward(first, out.done(t))
+	first, second, late := eventTo(endpoint), eventTo(endpoint), eventTo(endpoint)
+	under, waiting, after := newOutcomes(), newOutcomes(), newOutcomes()
+	api.Forward(first, under.done(t))
 	<-begun
+	api.Forward(second, waiting.done(t))
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{second.Deliveries[0].DeliveryID: webhook.ForwardRefused}, waiting.wait(t, 1))
 	p, _ := api.owner(endpoint)
 	p.mu.Lock()
-	p.sentAt = p.sentAt.Add(-forwardPatience)
+	p.sentAt = p.sentAt.Add(-forwardPatience) // the second may have come too late
 	p.mu.Unlock()
-	api.Forward(late, out.done(t))
-	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{late.Deliveries[0].DeliveryID: webhook.ForwardRefused}, out.wait(t, 1))
-	close(goOn)
-	require.Equal(t, webhook.ForwardAccepted, out.wait(t, 2)[first.Deliveries[0].DeliveryID])
+	api.Forward(late, after.done(t))
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{late.Deliveries[0].DeliveryID: webhook.ForwardRefused}, after.wait(t, 1))
+	answer()
+	require.Equal(t, webhook.ForwardAccepted, under.wait(t, 1)[first.Deliveries[0].DeliveryID])
+}
+
+// Processes that own lanes forward to each other, too.
+func TestForwardAmongOwners(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	received := &receivedEvents{events: map[string][]webhook.Accepted{}}
+	s.setForwarded(received.add)
+	waitConnected(t, a, 1)
+	event, out := eventTo(endpointOf(t, s, a), endpointOf(t, s, b)), newOutcomes()
+	a.Forward(event, out.done(t))
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{
+		event.Deliveries[0].DeliveryID: webhook.ForwardRefused, event.Deliveries[1].DeliveryID: webhook.ForwardAccepted,
+	}, out.wait(t, 2), "it starts its own")
+	require.Len(t, received.of("b"), 1)
+	require.Empty(t, received.of("a"))
+}
+
+// A process that has not reached PostgreSQL lately could not record what it sends.
+func TestForwardToAProcessWithoutPostgres(t *testing.T) {
+	t.Parallel()
+	s, a, b := twoProcesses(t)
+	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return nil })
+	api := s.joinAPI(t, a, b)
+	s.cutOff("a")
+	a.mu.Lock()
+	a.renewed = a.renewed.Add(-forwardedTime)
+	a.mu.Unlock()
+	event, out := eventTo(endpointOf(t, s, a)), newOutcomes()
+	_, own := a.owner(event.Deliveries[0].EndpointID)
+	require.True(t, own, "its lease holds")
+	api.Forward(event, out.done(t))
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{event.Deliveries[0].DeliveryID: webhook.ForwardRefused}, out.wait(t, 1))
+}
+
+// What would be forwarded to a process that has ended is started at once by the one that has stored it.
+func TestForwardToAProcessThatHasEnded(t *testing.T) {
+	t.Parallel()
+	s := newTable()
+	api := s.joinAPI(t)
+	here, there := net.Pipe()
+	p := &peer{fleet: api}
+	p.mu.Lock()
+	p.client, p.answers = p.newClient(here), true
+	p.mu.Unlock()
+	require.NoError(t, there.Close())
+	require.Eventually(t, func() bool { return !p.hasAnswered() }, 10*time.Second, time.Millisecond)
+	event, out := eventTo(webhook.NewEndpointID()), newOutcomes()
+	p.forward(waitingForward{event, out.done(t)})
+	require.Equal(t, map[webhook.DeliveryID]webhook.ForwardResult{event.Deliveries[0].DeliveryID: webhook.ForwardRefused}, out.all)
 }
 
 // A process that owns no lanes cannot take them from others, or ask for permits.

@@ -133,8 +133,20 @@ func (p *peer) connected(ctx context.Context) (*rpc.Client, error) {
 		_ = conn.Close()
 		return nil, errEnded
 	}
-	p.client = rpc.NewClient(conn)
+	p.client = p.newClient(conn)
 	return p.client, nil
+}
+
+// newClient makes the client of a connection. It is dropped as soon as the connection breaks, so that nothing more is forwarded to a process
+// that has ended. The caller holds the lock.
+func (p *peer) newClient(conn net.Conn) (client *rpc.Client) {
+	client = rpc.NewClient(watchedConn{timedConn{conn}, func() {
+		p.mu.Lock()
+		broken := client
+		p.mu.Unlock()
+		p.drop(broken)
+	}})
+	return client
 }
 
 // connection returns the connection that there is, or why there is none; neither if one is to be made.
@@ -161,7 +173,7 @@ func (p *peer) dial(ctx context.Context) (net.Conn, error) {
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w", p.process.Address, err)
 	}
-	return timedConn{conn}, nil
+	return conn, nil
 }
 
 // drop closes a connection that has failed.
@@ -193,6 +205,21 @@ func (c timedConn) Write(b []byte) (int, error) {
 		return 0, err //nolint:wrapcheck // as Write
 	}
 	return c.Conn.Write(b) //nolint:wrapcheck // it is only passed on
+}
+
+// watchedConn calls broken when it can no longer be read.
+type watchedConn struct {
+	timedConn
+
+	broken func()
+}
+
+func (c watchedConn) Read(b []byte) (int, error) {
+	n, err := c.timedConn.Read(b)
+	if err != nil {
+		c.broken()
+	}
+	return n, err //nolint:wrapcheck // it is only passed on
 }
 
 // checkPeers finds out which processes have ended.

@@ -125,23 +125,8 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
 		f.log.ErrorContext(ctx, "other processes cannot be served", "error", err)
 		return
 	}
-	server.ServeConn(servedConn{timedConn{conn}, cancel})
+	server.ServeConn(watchedConn{timedConn{conn}, cancel}) // net/rpc waits for the calls under way, which cancel ends
 	f.loseGrantsOf(id)
-}
-
-// servedConn ends the calls under way when the connection breaks: net/rpc waits for them.
-type servedConn struct {
-	timedConn
-
-	broken func()
-}
-
-func (c servedConn) Read(b []byte) (int, error) {
-	n, err := c.timedConn.Read(b)
-	if err != nil {
-		c.broken()
-	}
-	return n, err //nolint:wrapcheck // it is only passed on
 }
 
 // apiService is what every process may call: an API takes no lanes, and needs no permits.

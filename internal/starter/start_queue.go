@@ -27,7 +27,7 @@ const (
 // calls release once, after Accepted or when it accepts nothing.
 //
 // While Temporal is not available, and after Stop, ReserveRoom does not wait, because nothing is queued
-// then. A process that forwards does wait. If the queue is full and Temporal is suspected not to be available, ReserveRoom waits for the
+// then. A process that forwards does wait without Temporal. If the queue is full and Temporal is suspected not to be available, ReserveRoom waits for the
 // check's verdict.
 func (s *Starter) ReserveRoom(ctx context.Context, tenantID string, n int) (release func(), err error) {
 	if s.startsNothing() {
@@ -102,22 +102,18 @@ func (s *Starter) forward(event webhook.Accepted) {
 	}
 	s.forwarder.Forward(event, func(start webhook.Start, result webhook.ForwardResult) {
 		s.permits.Release(start.TenantID, 1)
-		switch {
-		case result != webhook.ForwardRefused:
-		case s.stopping():
-			s.leave(start)
-		default:
+		if result == webhook.ForwardRefused {
 			s.accept(&event, &start)
 		}
 	})
 }
 
 // Forwarded accepts deliveries that another process has committed and forwarded. It returns those that this process does not start:
-// their tenants' queues are full, Temporal is not available, or this process stops, which it says as well.
+// their tenants' queues are full, Temporal is not available, or this process has not started or stops, which it says as well.
 func (s *Starter) Forwarded(event webhook.Accepted) (refused []webhook.DeliveryID, stops bool) {
 	for i := range event.Deliveries {
 		start := &event.Deliveries[i]
-		if s.temporalDown.Load() || s.stopping() || !s.permits.TryAcquire(start.TenantID) {
+		if s.requests.Load() == nil || s.temporalDown.Load() || s.stopping() || !s.permits.TryAcquire(start.TenantID) {
 			refused = append(refused, start.DeliveryID)
 			continue
 		}

@@ -202,6 +202,8 @@ func TestForwarded(t *testing.T) {
 		var asked []activities.AttemptInput
 		sends := true
 		d := New(Config{LocalWorker: true, QueueLength: 4, Now: func() time.Time { return time.Now().Add(time.Hour) }}) // the database's clock
+		before := accepted(1)
+		require.Equal(t, idsOf(before.Deliveries), refusedBy(d, before), "its worker has not started")
 		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
 			asked = append(asked, in)
 			return sends

@@ -66,7 +66,7 @@ type Config struct {
 
 	// Admission is that of this process's worker; nil without one.
 	Admission AdmissionForecast
-	// Forwarder forwards new deliveries to the processes that admit the requests to their endpoints; nil if there are no others.
+	// Forwarder forwards new deliveries to the processes that admit the requests to their endpoints; nil if this process shares no limits.
 	Forwarder Forwarder
 	// StartLoops is the number of start loops. Defaults to 1: then deliveries that arrive during a
 	// start share the next one.
@@ -114,7 +114,7 @@ type Starter struct {
 	converter converter.DataConverter
 	tracer    *tracing.Tracer
 	admission AdmissionForecast        // nil without a worker
-	forwarder Forwarder                // nil if this process starts all new deliveries
+	forwarder Forwarder                // nil if this process shares no limits
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
 	// Each may be nil; its loop then does not run.
