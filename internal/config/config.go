@@ -35,7 +35,7 @@ type Config struct {
 
 	// LaneListen is where processes that send requests reach each other, and LaneAddress how. Without LaneListen each counts the limits
 	// of endpoints for itself.
-	LaneListen  string `env:"EVERPOST_LANE_LISTEN" help:"Address at which other workers request permits from this one, so that the limits of endpoints apply to all workers together." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"each worker enforces the limits for its own requests"`
+	LaneListen  string `env:"EVERPOST_LANE_LISTEN" help:"Address at which other processes forward new deliveries to this one and request permits from it, so that the limits of endpoints apply to all workers together." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"each worker enforces the limits for its own requests"`
 	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Address at which other workers reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
 
 	// AdminHosts are the host names that the admin listener answers, in addition to IP addresses and localhost.

@@ -2,14 +2,14 @@
 // are sent, and the others ask it.
 //
 // An endpoint belongs to a lane. Each lane has one owner, by a lease in PostgreSQL, whose admission.Controller admits the requests
-// to the endpoints in it. A process that is to send a request asks the owner for a permit, and reports the result to it. The request
-// itself is sent by the process that runs the delivery's workflow.
+// to the endpoints in it. New deliveries are forwarded to the owner, which sends them. A process that runs the workflow of a delivery in
+// another one's lane asks the owner for a permit, sends the request, and reports the result to the owner.
 //
-// A process that sends nothing, an API, owns no lanes. It forwards the deliveries that it stores to the owners.
+// A process that sends nothing, an API, owns no lanes.
 //
 //	admission  what a process calls: asks its own controller, or the owner
 //	permits    the permits that this process has, and those that it has granted to others
-//	forward    new deliveries, from an API to the owner, which starts them
+//	forward    new deliveries, from the process that has stored them to the owner, which starts them
 //	leases     keeps the leases, and takes over the requests under way when a lane changes its owner
 //	peers      connections to other processes, and how they know each other
 //	serve      what other processes call
