@@ -36,7 +36,7 @@ type Config struct {
 	// LaneListen is where processes that send requests reach each other, and LaneAddress how. Without LaneListen each counts the limits
 	// of endpoints for itself.
 	LaneListen  string `env:"EVERPOST_LANE_LISTEN" help:"Address at which other processes forward new deliveries to this one and request permits from it, so that the limits of endpoints apply to all workers together." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"each worker enforces the limits for its own requests"`
-	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Address at which other workers reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
+	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Address at which other processes reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
 
 	// AdminHosts are the host names that the admin listener answers, in addition to IP addresses and localhost.
 	AdminHosts Hosts `env:"EVERPOST_ADMIN_HOSTS" help:"Names that the admin listener accepts, in addition to addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any" section:"process" see:"operations.md#names-of-the-listeners"`

@@ -105,6 +105,7 @@ type Fleet struct {
 	peers     map[string]*peer    // that may own lanes, by the ids of their processes
 	callers   map[[32]byte]string // ids of processes that own no lanes, by the hashes of their certificates
 	renewed   time.Time           // the beginning of the last successful renewal
+	reached   time.Time           // its end
 	share     int
 	obtained  map[uint64]obtainedPermit
 	granted   map[grantID]*grantedPermit

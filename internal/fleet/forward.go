@@ -15,7 +15,7 @@ const (
 	maxForwardingBytes = 16 << 20
 	// forwardPatience is how long a message may be under way until nothing waits behind it: this process then starts those deliveries.
 	forwardPatience = 250 * time.Millisecond
-	// forwardedTime is for how long after the beginning of its last successful renewal a process takes what is forwarded to it: it could
+	// forwardedTime is for how long after the end of its last successful renewal a process takes what is forwarded to it: it could
 	// not record what it sends without PostgreSQL.
 	forwardedTime = 2500 * time.Millisecond
 )
@@ -105,7 +105,7 @@ func (p *peer) send(client *rpc.Client, batch []waitingForward) (result webhook.
 	switch {
 	case answered(call.Error): // an older version has no such method
 		return webhook.ForwardRefused, nil
-	case call.Error != nil:
+	case call.Error != nil: // it may have arrived, also if net/rpc says that the connection was shut down
 		p.drop(client)
 		if p.fleet.life.Err() == nil {
 			p.fleet.log.WarnContext(p.fleet.life, "a process did not answer; what was forwarded to it is started within 10 s, if it has not done so",
@@ -173,7 +173,7 @@ func (w *waitingForward) finish(result webhook.ForwardResult, refused map[webhoo
 func (f *Fleet) reachesStore() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Since(f.renewed) < forwardedTime
+	return time.Since(f.reached) < forwardedTime
 }
 
 // Forward starts deliveries that another process has stored.

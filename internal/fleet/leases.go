@@ -138,7 +138,7 @@ func (f *Fleet) releaseLanes() (self webhook.Process, released []int) {
 func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int64, lost []int, gone []*peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renewed, f.share = began, fleet.Share
+	f.renewed, f.reached, f.share = began, time.Now(), fleet.Share
 	for i := range fleet.Lanes {
 		l, read := &f.lanes[i], &fleet.Lanes[i]
 		if read.Epoch < l.epoch {

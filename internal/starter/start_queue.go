@@ -102,7 +102,11 @@ func (s *Starter) forward(event webhook.Accepted) {
 	}
 	s.forwarder.Forward(event, func(start webhook.Start, result webhook.ForwardResult) {
 		s.permits.Release(start.TenantID, 1)
-		if result == webhook.ForwardRefused {
+		switch {
+		case result != webhook.ForwardRefused:
+		case s.stopping():
+			s.leave(start)
+		default:
 			s.accept(&event, &start)
 		}
 	})

@@ -41,13 +41,13 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	})
 }
 
-// What a process that stops has not tried to start is due for another one at once: what is queued, and what an eager request has
-// not delivered after Stop.
+// What a process that stops has not tried to start is due for another one at once: what is queued, what an eager request has
+// not delivered after Stop, and what another process refuses then.
 func TestStopLeavesTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, f, record, send := eager(t, Config{})
-		all := accepted(3)
+		d, f, record, send := eager(t, Config{Forwarder: refusing{}})
+		all := accepted(4)
 		starts := send(all)
 		queued := accepted(2)
 		for i := range queued.Deliveries {
@@ -61,13 +61,23 @@ func TestStopLeavesTheRest(t *testing.T) {
 		d.Stop()
 		require.Equal(t, refsOf(all.Deliveries[:1]), begunBy(t, f), "it was sent")
 		require.False(t, starts[1].StartOwn(true))
-		require.False(t, starts[2].StartOwn(false), "its request may be under way")
-		left := slices.Concat(queued.Deliveries, all.Deliveries[1:2])
+		d.forward(webhook.Accepted{Deliveries: all.Deliveries[2:3]})
+		require.False(t, starts[3].StartOwn(false), "its request may be under way")
+		left := slices.Concat(queued.Deliveries, all.Deliveries[1:3])
 		require.Len(t, record.due, len(left))
 		for i := range left {
 			require.Equal(t, left[i].DeliveryID, record.due[i])
 		}
 	})
+}
+
+// refusing forwards nothing.
+type refusing struct{}
+
+func (refusing) Forward(event webhook.Accepted, done func(webhook.Start, webhook.ForwardResult)) {
+	for _, start := range event.Deliveries {
+		done(start, webhook.ForwardRefused)
+	}
 }
 
 // Deliveries to unhealthy endpoints are left to another process, except those whose start is under way.
