@@ -151,8 +151,8 @@ func TestForward(t *testing.T) {
 	require.Len(t, to.events, 2, "the relay starts it")
 }
 
-// A process with a worker forwards the deliveries whose requests another process admits. It sends the first requests of the others, and of those that
-// the other process refuses.
+// A process with a worker forwards new deliveries to endpoints in another process's lanes. It sends its own, and those that the other process
+// refuses.
 func TestForwardFromAWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
