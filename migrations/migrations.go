@@ -5,6 +5,9 @@
 // previous release keeps working on the newer schema until it is replaced. The files name
 // no schema, so all objects, including the table of versions, are created in the first
 // schema of the connection's search_path.
+//
+// A file is never edited once it may have been applied somewhere: a database remembers the
+// checksum of each file, and is refused where it differs (see Pending).
 package migrations
 
 import (
@@ -13,6 +16,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path"
 	"time"
@@ -25,13 +29,7 @@ import (
 //go:embed *.sql
 var FS embed.FS
 
-// ErrNewer reports that a newer release has migrated the database: this release must not
-// use it.
-var ErrNewer = errors.New("the database's schema is of a newer release")
-
 const (
-	versionTable = "everpost_schema_version"
-
 	// lockPoll is how often a process checks whether another one has finished migrating. It
 	// polls because a session that blocks in pg_advisory_lock holds a snapshot, and CREATE
 	// INDEX CONCURRENTLY waits for every snapshot: that would be a deadlock.
@@ -47,15 +45,18 @@ const (
 // It needs two connections of db at a time. Migrations take longer than ordinary
 // statements, so db should have no statement timeout; a lock timeout is useful.
 //
-// It returns ErrNewer, ctx's error, or the database's error with the name of the migration
-// that failed; the migrations before that one stay applied.
-func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) (err error) {
-	current, newest, err := Version(ctx, db)
-	if err != nil {
+// It returns a *Mismatch as Pending does, ctx's error, or the database's error with the
+// name of the migration that failed; the migrations before that one stay applied.
+func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) error { return up(ctx, FS, db, logger) }
+
+// Pending returns the names of the files that Up would apply, in order. It returns a
+// *Mismatch for a database to which other files were applied than this build contains.
+func Pending(ctx context.Context, db *sql.DB) ([]string, error) { return pending(ctx, FS, db) }
+
+func up(ctx context.Context, files fs.FS, db *sql.DB, logger *slog.Logger) (err error) {
+	missing, err := pending(ctx, files, db)
+	if err != nil || len(missing) == 0 {
 		return err
-	}
-	if current == newest {
-		return nil
 	}
 
 	unlock, err := lock(ctx, db)
@@ -64,7 +65,11 @@ func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	provider, err := newProvider(db)
+	known, err := readSources(files)
+	if err != nil {
+		return err
+	}
+	provider, err := newProvider(files, versionTable(known), db)
 	if err != nil {
 		return err
 	}
@@ -73,7 +78,7 @@ func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) (err error) {
 		return fmt.Errorf("migrate to %s: %w", path.Base(partial.Failed.Source.Path), partial.Err)
 	}
 	if err != nil {
-		return fmt.Errorf("migrate from version %d to %d: %w", current, newest, err)
+		return fmt.Errorf("migrate to %s: %w", missing[0], err)
 	}
 	for _, m := range applied {
 		logger.InfoContext(ctx, "database migrated",
@@ -82,47 +87,13 @@ func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) (err error) {
 	return nil
 }
 
-// Version returns the database's version, 0 before the first migration, and the version
-// after Up. It returns ErrNewer when the database's version is higher than that.
-func Version(ctx context.Context, db *sql.DB) (current, newest int64, err error) {
-	newest, err = newestVersion(db)
+// newProvider makes a provider of the files. Branches are merged in any order, so a file
+// may have a lower number than one that is applied already.
+func newProvider(files fs.FS, applied versionTable, db *sql.DB) (*goose.Provider, error) {
+	provider, err := goose.NewProvider(goose.DialectCustom, db, files, goose.WithStore(applied),
+		goose.WithDisableGlobalRegistry(true), goose.WithAllowOutofOrder(true), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
-		return 0, 0, err
-	}
-	var exists bool
-	// to_regclass would find the table of another schema on the search_path.
-	err = db.QueryRowContext(ctx, `
-		select exists (select from pg_tables where schemaname = current_schema() and tablename = $1)`, versionTable).Scan(&exists)
-	if err != nil {
-		return 0, newest, fmt.Errorf("look for %s: %w", versionTable, err)
-	}
-	if !exists {
-		return 0, newest, nil
-	}
-	err = db.QueryRowContext(ctx, `select coalesce(max(version_id), 0) from `+versionTable).Scan(&current)
-	if err != nil {
-		return 0, newest, fmt.Errorf("read %s: %w", versionTable, err)
-	}
-	if current > newest {
-		return current, newest, fmt.Errorf("version %d, known up to %d: %w", current, newest, ErrNewer)
-	}
-	return current, newest, nil
-}
-
-func newestVersion(db *sql.DB) (int64, error) {
-	provider, err := newProvider(db)
-	if err != nil {
-		return 0, err
-	}
-	sources := provider.ListSources()
-	return sources[len(sources)-1].Version, nil
-}
-
-func newProvider(db *sql.DB) (*goose.Provider, error) {
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, FS,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
-	if err != nil {
-		return nil, fmt.Errorf("read the embedded migrations: %w", err)
+		return nil, fmt.Errorf("read the migrations: %w", err)
 	}
 	return provider, nil
 }

@@ -71,8 +71,12 @@ func (c *diagnosis) database(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) schema(ctx context.Context) Finding {
-	if err := c.store.Migrated(ctx); err != nil {
-		return problem(oneLine(err), "run 'everpost migrate', or the release that the database is of")
+	err := c.store.Migrated(ctx)
+	if mismatch, found := errors.AsType[*postgres.Mismatch](err); found {
+		return problem(mismatch.What, mismatch.Remedy)
+	}
+	if err != nil {
+		return problem(oneLine(err), "see the finding on the database")
 	}
 	return ok("up to date")
 }

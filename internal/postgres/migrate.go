@@ -21,25 +21,33 @@ const (
 	migrateConns       = 3 // one holds the lock, one migrates
 )
 
-// Migrated returns nil when the database has the tables that this release needs. Its error
-// says what to do: migrate a database of an older release, or run the release of a newer one.
+// Mismatch is the error for a database whose migrations are not those of this build.
+type Mismatch = migrations.Mismatch
+
+// Migrated returns nil when the database has the tables that this release needs, and otherwise
+// a *Mismatch, which says what to do, or the database's error.
 func (s *Core) Migrated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	versions := stdlib.OpenDBFromPool(s.pool)
 	defer func() { _ = versions.Close() }()
-	current, newest, err := migrations.Version(ctx, versions)
-	if errors.Is(err, migrations.ErrNewer) || errors.Is(err, errNoRole) {
+	const remedy = "run 'everpost migrate'"
+	missing, err := migrations.Pending(ctx, versions)
+	mismatch, mismatched := errors.AsType[*Mismatch](err)
+	pg, answered := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case mismatched:
+		return mismatch
+	case errors.Is(err, errNoRole):
 		return err
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42501" {
-		return errors.New("the database is of a release before roles, or its schema is not the login's: run 'everpost migrate'")
-	}
-	if err != nil {
+	case answered && pg.Code == "42501":
+		return &Mismatch{What: "this login may not see which migrations the database has", Remedy: remedy}
+	case err != nil:
 		return Translate("look at the database's version", err)
-	}
-	if current < newest {
-		return fmt.Errorf("the database is at version %d and has to be at %d: run 'everpost migrate'", current, newest)
+	case len(missing) == 1:
+		return &Mismatch{What: "the database lacks the migration " + missing[0], Remedy: remedy}
+	case len(missing) > 1:
+		return &Mismatch{What: fmt.Sprintf("the database lacks %d migrations, the first is %s", len(missing), missing[0]), Remedy: remedy}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // The group roles that the product's tables are granted to: see docs/security-database.md
-// and migrations/00009_roles.sql. A login takes those that it is a member of.
+// and migrations/00001_schema.sql. A login takes those that it is a member of.
 const (
 	RoleAPI      = "everpost_api"      // one tenant at a time: the one that its transaction names
 	RoleOperator = "everpost_operator" // tenants, keys and the audit log; taken for a transaction

@@ -11,7 +11,6 @@ import (
 	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/migrations"
 )
 
 func requireDeletedID(t *testing.T, err error) {
@@ -153,20 +152,4 @@ func TestPuttingATenantThatIsBeingDeleted(t *testing.T) {
 	require.NoError(t, err)
 	storetest.RequireCode(t, webhook.CodeConflict, <-put)
 	require.Empty(t, storetest.Query[string](t, s, `select id from tenants`))
-}
-
-// What was deleted before there were tombstones gets its own from the audit log.
-func TestTenantsThatWereDeletedBefore(t *testing.T) {
-	t.Parallel()
-	s, _ := storetest.SetupStore(t)
-	for _, id := range []string{"gone", "again"} {
-		_, _, err := s.PutTenant(t.Context(), storetest.TestActor(), webhook.Tenant{ID: id})
-		require.NoError(t, err)
-		require.NoError(t, s.DeleteTenant(t.Context(), storetest.TestActor(), id))
-	}
-	up, err := migrations.FS.ReadFile("00012_deleted_tenants.sql")
-	require.NoError(t, err)
-	_, err = s.Pool().Exec(t.Context(), `drop table deleted_tenants; insert into tenants (id, name) values ('again', '');`+string(up))
-	require.NoError(t, err)
-	require.Equal(t, []string{"gone"}, storetest.Query[string](t, s, `select id from deleted_tenants`))
 }
