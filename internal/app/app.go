@@ -216,7 +216,11 @@ func (a *App) Start(ctx context.Context) (err error) {
 			a.unwind()
 		}
 	}()
-	if err := a.store.Ready(ctx); err != nil {
+	err = a.store.CheckSessions(ctx)
+	if err == nil {
+		err = a.store.Ready(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("PostgreSQL cannot be used: %w", err)
 	}
 	if err := a.store.Migrated(ctx); err != nil {

@@ -57,11 +57,18 @@ func (c *diagnosis) database(ctx context.Context) Finding {
 	if err != nil {
 		return problem(oneLine(err), remedy)
 	}
-	if err := store.Ready(ctx); err != nil {
-		store.Close()
-		return problem(oneLine(err), remedy)
+	err = store.CheckSessions(ctx)
+	if err == nil {
+		err = store.Ready(ctx)
 	}
-	if c.facts, err = store.Facts(ctx); err != nil {
+	if err == nil {
+		c.facts, err = store.Facts(ctx)
+	}
+	switch {
+	case errors.Is(err, postgres.ErrPooled):
+		store.Close()
+		return problem(oneLine(err), "set EVERPOST_DATABASE_URL to the pooler's session mode or to PostgreSQL itself: docs/operations.md#connection-poolers")
+	case err != nil:
 		store.Close()
 		return problem(oneLine(err), remedy)
 	}

@@ -56,6 +56,7 @@ var RemedyOf = remedyOf
 
 type Reading = reading
 
+const PoolerTimeout = poolerTimeout
 const SettingRole = settingRole
 const StaleAfter = staleAfter
 

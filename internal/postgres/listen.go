@@ -2,10 +2,12 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -18,9 +20,10 @@ import (
 
 const (
 	// A change takes effect everywhere within 2 s, even if a connection died unnoticed.
-	// The listener sends a query, its beat, every beatEvery and waits beatTimeout for the
-	// answer. It counts as down beatLife after the last answered beat, and a cache entry
-	// older than staleAfter is then read again. So a change at time t is seen by
+	// The listener notifies itself, its beat, every beatEvery and waits beatTimeout until
+	// it hears that: a query is also answered by a standby, or by a pooler's other session.
+	// It counts as down beatLife after the last beat that it heard, and a cache entry older
+	// than staleAfter is then read again. So a change at time t is seen by
 	// t + max(beatLife, staleAfter).
 	beatEvery   = 500 * time.Millisecond
 	beatTimeout = 500 * time.Millisecond
@@ -195,41 +198,52 @@ func (s *Core) listenLoop(ctx context.Context) {
 // listen listens on one connection until that is lost or ctx ends. connected reports whether
 // it was up for a while.
 func (s *Core) listen(ctx context.Context) (connected bool, err error) {
-	conn, err := s.openListener(ctx)
+	l, err := s.openListener(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatTimeout)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
+	defer closeConn(ctx, l.conn)
 
 	// Changes before LISTEN took effect were missed.
 	s.ForgetAll()
 	for {
 		sent := time.Now()
-		if err := within(ctx, beatTimeout, func(ctx context.Context) error { return s.clock.ask(ctx, conn) }); err != nil {
+		if err := within(ctx, beatTimeout, func(ctx context.Context) error { return s.clock.ask(ctx, l.conn) }); err != nil {
 			return connected, fmt.Errorf("listen: %w", err)
 		}
-		// Every notification sent before the answer has been handled: see openListener.
+		if err := within(ctx, beatTimeout, l.hearItself); err != nil {
+			return connected, fmt.Errorf("listen: a notification to itself did not come: %w", err)
+		}
+		// Every notification sent before this one has been handled: see openListener.
 		s.changes.heard.beat(sent)
 		if !connected {
 			connected = true
 			s.Log.InfoContext(ctx, "listening for changes of other processes")
 		}
-		if err := s.waitForChanges(ctx, conn); err != nil {
+		if err := s.waitForChanges(ctx, l.conn); err != nil {
 			return connected, fmt.Errorf("listen: %w", err)
 		}
 	}
 }
 
+// listener is a connection that listens to the changes, and to itself.
+type listener struct {
+	conn         *pgx.Conn
+	own          string // the channel of its beats
+	beats, heard uint64 // the number of the last beat
+}
+
 // openListener opens a connection that listens. Notifications are handled as they are read, also
-// in the middle of another statement, so none is still queued when a beat is answered.
-func (s *Core) openListener(ctx context.Context) (*pgx.Conn, error) {
+// in the middle of another statement, so none is still queued when a beat is heard.
+func (s *Core) openListener(ctx context.Context) (*listener, error) {
+	l := &listener{own: "everpost_" + rand.Text()}
 	config := s.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] += " listener"
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		if n.Channel == l.own {
+			l.heard, _ = strconv.ParseUint(n.Payload, 10, 64)
+			return
+		}
 		var c Change // of an unknown kind if it cannot be parsed
 		_ = json.Unmarshal([]byte(n.Payload), &c)
 		s.ChangedHere(c)
@@ -238,16 +252,34 @@ func (s *Core) openListener(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
+	l.conn = conn
 	var channel string
-	err = conn.QueryRow(ctx, `select `+channelName).Scan(&channel)
-	if err == nil {
-		_, err = conn.Exec(ctx, `listen `+pgx.Identifier{channel}.Sanitize())
+	// Nothing is lost with a beat, so it need not wait for the disk.
+	err = conn.QueryRow(ctx, `select `+channelName+` from set_config('synchronous_commit', 'off', false)`).Scan(&channel)
+	for _, name := range []string{channel, l.own} {
+		if err == nil {
+			_, err = conn.Exec(ctx, `listen `+pgx.Identifier{name}.Sanitize())
+		}
 	}
 	if err != nil {
-		_ = conn.Close(context.WithoutCancel(ctx))
+		closeConn(ctx, conn)
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	return conn, nil
+	return l, nil
+}
+
+// hearItself sends a beat and waits until it comes back.
+func (l *listener) hearItself(ctx context.Context) error {
+	l.beats++
+	if _, err := l.conn.Exec(ctx, `select pg_notify($1, $2)`, l.own, strconv.FormatUint(l.beats, 10)); err != nil {
+		return err
+	}
+	for l.heard != l.beats {
+		if err := l.conn.PgConn().WaitForNotification(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitForChanges handles notifications until the next beat.

@@ -61,6 +61,9 @@ func Migrate(ctx context.Context, url string, logger *slog.Logger) error {
 	}
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
 	config.ConnConfig.RuntimeParams["lock_timeout"] = Milliseconds(migrateLockTimeout)
+	if err := checkSessions(ctx, config.ConnConfig.Copy()); err != nil {
+		return fmt.Errorf("migrate database: %w", err)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
