@@ -72,7 +72,10 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 		}
 		return webhook.Attempt{}, fault
 	}
-	permit.Done(admission.ResultOf(made.Outcome, in.Attempts+1, made.Latency))
+	result := admission.ResultOf(made.Outcome, in.Attempts+1, made.Latency)
+	policy, _ := target.PolicyInForce()
+	result.DeferFor = min(result.DeferFor, policy.MaxRetryAfter)
+	permit.Done(result)
 	return made, nil
 }
 

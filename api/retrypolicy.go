@@ -25,15 +25,16 @@ type previewsView struct {
 // previewView is when an attempt starts, relative to the first one. Expected is false for an
 // attempt that takes place only if the jitter shortens the delays before it.
 type previewView struct {
-	Number         int    `json:"number"`
-	Earliest       string `json:"earliest"`
-	Nominal        string `json:"nominal"`
-	Latest         string `json:"latest"`
-	LatestAfter429 string `json:"latest_after_429"`
-	Expected       bool   `json:"expected"`
+	Number                int    `json:"number"`
+	Earliest              string `json:"earliest"`
+	Nominal               string `json:"nominal"`
+	Latest                string `json:"latest"`
+	LatestAfter429        string `json:"latest_after_429"`
+	LatestAfterRetryAfter string `json:"latest_after_retry_after"`
+	Expected              bool   `json:"expected"`
 }
 
-// ambiguousView is previewView without the time after 429 responses.
+// ambiguousView is previewView for a receiver that answers neither 429 nor with Retry-After.
 type ambiguousView struct {
 	Number   int    `json:"number"`
 	Earliest string `json:"earliest"`
@@ -47,7 +48,8 @@ func showPreview(p retry.Policy) previewsView {
 	for _, a := range retry.Preview(p) {
 		views.Attempts = append(views.Attempts, previewView{
 			Number: a.Number, Earliest: showDelay(a.Earliest), Nominal: showDelay(a.Nominal),
-			Latest: showDelay(a.Latest), LatestAfter429: showDelay(a.LatestAfter429), Expected: a.Expected,
+			Latest: showDelay(a.Latest), LatestAfter429: showDelay(a.LatestAfter429),
+			LatestAfterRetryAfter: showDelay(a.LatestAfterRetryAfter), Expected: a.Expected,
 		})
 	}
 	for _, a := range retry.PreviewAmbiguous(p) {

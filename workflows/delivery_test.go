@@ -125,7 +125,6 @@ func TestGivenUpAtOnce(t *testing.T) {
 		{"permanent", "http_400", receivertest.Step{Status: 400}},
 		{"gone", "http_410", receivertest.Step{Status: 410}},
 		{"redirect", "http_302", receivertest.Step{Status: 302, Header: map[string]string{"Location": "/elsewhere"}}},
-		{"asks for too long", string(retry.ReasonRetryAfterPastGiveUp), receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "900000"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

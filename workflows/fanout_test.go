@@ -66,8 +66,7 @@ func sharers() []sharer {
 		{name: "asked to wait for longer", script: []receivertest.Step{waitFor(time.Hour)}, state: webhook.StateDelivered, attempts: 2},
 		{name: "permanent", script: []receivertest.Step{wrongStep}, state: dead, reason: "http_400", attempts: 1, leaves: true},
 		{name: "permanent in the second round", script: []receivertest.Step{busyStep, wrongStep}, state: dead, reason: "http_400", attempts: 2, leaves: true},
-		{name: "asked to wait for too long", script: []receivertest.Step{waitFor(900_000 * time.Second)}, state: dead,
-			reason: string(retry.ReasonRetryAfterPastGiveUp), attempts: 1, leaves: true},
+		{name: "asked to wait for ten days", script: []receivertest.Step{waitFor(900_000 * time.Second)}, state: webhook.StateDelivered, attempts: 2},
 		{name: "endpoint deleted", state: webhook.StateCancelled, reason: webhook.ReasonEndpointDeleted,
 			before: func(t *testing.T, b *bundle, start webhook.Start) {
 				t.Helper()

@@ -343,51 +343,69 @@ func TestTheLastAttemptNearTheDeadline(t *testing.T) {
 	}
 }
 
-// Retry-After is observed up to the give-up time, and ends the delivery at once if it is later, at any attempt.
+// Retry-After is observed up to max_retry_after. If it ends after the give-up time, one last attempt is made shortly before that.
 func TestRetryAfterAroundTheGiveUpTime(t *testing.T) {
 	t.Parallel()
 	busy := receivertest.Step{Status: http.StatusServiceUnavailable}
 	wait := func(status int, after string) receivertest.Step {
 		return receivertest.Step{Status: status, Header: map[string]string{"Retry-After": after}}
 	}
-	date := time.Now().UTC().Add(2 * time.Hour).Format(http.TimeFormat)
+	const minute, late = time.Minute, 55 * time.Minute // the last attempt starts within five minutes before the give-up time
 	for name, c := range map[string]struct {
-		script []receivertest.Step
-		at     []time.Duration // from the first attempt with Retry-After
-		asked  int             // that attempt's number
-		reason retry.Reason
+		script  []receivertest.Step
+		asked   int             // number of the first attempt with Retry-After
+		at      []time.Duration // from that attempt: when the following ones start; late: the last attempt of the run
+		sources []string        // of these delays
+		reason  retry.Reason    // "" if it is delivered
 	}{
-		"past it":                     {[]receivertest.Step{busy, busy, wait(503, "3600")}, nil, 3, retry.ReasonRetryAfterPastGiveUp},
-		"past it, as a date":          {[]receivertest.Step{busy, wait(429, date)}, nil, 2, retry.ReasonRetryAfterPastGiveUp},
-		"past it by the last but one": {[]receivertest.Step{busy, busy, busy, wait(500, "86400")}, nil, 4, retry.ReasonRetryAfterPastGiveUp},
-		"in time, then past it": {
-			[]receivertest.Step{wait(503, "1800"), wait(503, "1801")}, []time.Duration{30 * time.Minute}, 1, retry.ReasonRetryAfterPastGiveUp,
+		"past it": {[]receivertest.Step{busy, busy, wait(503, "3600")}, 3, []time.Duration{late}, []string{"deadline"}, ""},
+		"past it, as a date in 2099": {
+			[]receivertest.Step{busy, wait(429, "Fri, 27 Nov 2099 10:00:00 GMT")}, 2, []time.Duration{late}, []string{"deadline"}, "",
+		},
+		"milliseconds, twice": {
+			[]receivertest.Step{wait(503, "60000"), wait(503, "60000")}, 1, []time.Duration{late}, []string{"deadline"}, retry.ReasonRetryAfterPastGiveUp,
+		},
+		"past it by the last but one": {[]receivertest.Step{busy, busy, busy, wait(500, "86400")}, 4, []time.Duration{late}, []string{"deadline"}, ""},
+		"more than counts": {
+			[]receivertest.Step{wait(503, "1800"), wait(503, "600")}, 1, []time.Duration{20 * minute, 30 * minute}, []string{"retry_after", "retry_after"}, "",
 		},
 		"twice in time": {
-			[]receivertest.Step{wait(429, "1200"), wait(429, "1200"), {Status: 400}}, []time.Duration{20 * time.Minute, 40 * time.Minute}, 1, "http_400",
+			[]receivertest.Step{wait(429, "1200"), wait(429, "1200"), {Status: 400}}, 1, []time.Duration{20 * minute, 40 * minute},
+			[]string{"retry_after", "retry_after"}, "http_400",
 		},
-		"max_attempts is reached first": {[]receivertest.Step{busy, busy, busy, busy, wait(503, "86400")}, nil, 5, retry.ReasonMaxAttempts},
+		"max_attempts is reached first": {[]receivertest.Step{busy, busy, busy, busy, wait(503, "86400")}, 5, nil, nil, retry.ReasonMaxAttempts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			policy, ok := retry.Lookup("fast") // five attempts within an hour
 			require.True(t, ok)
+			if name == "more than counts" {
+				policy.MaxRetryAfter = 20 * minute
+			}
 			b := setupPolicy(t, policy)
 			b.receiver.Script("/hook", c.script...)
 			b.receiver.Default(receivertest.Step{Status: 200})
 			l := b.deliver(t)
 			l.run()
-			l.deadLettered(string(c.reason))
+			if c.reason == "" {
+				l.ends(webhook.StateDelivered, "")
+			} else {
+				l.deadLettered(string(c.reason))
+			}
 			r := ran{life: l, policy: policy, delivery: b.delivery(t, l.start.DeliveryID), attempts: b.attempts(t, l.start.DeliveryID)}
 			require.Len(t, r.attempts, c.asked+len(c.at))
 			require.Equal(t, len(r.attempts), b.receiver.Count())
 			for i, at := range c.at {
-				waited := r.at(c.asked+i) - r.at(c.asked-1)
-				require.GreaterOrEqual(t, waited, at, "too soon")
-				require.LessOrEqual(t, waited, at+slack)
-				require.Equal(t, "retry_after", r.attempts[c.asked+i-1].DelaySource)
+				started := r.attempts[c.asked+i].StartedAt
+				if at == late {
+					require.WithinRange(t, started, l.start.GiveUpAt.Add(late-time.Hour), l.start.GiveUpAt)
+				} else {
+					waited := r.at(c.asked+i) - r.at(c.asked-1)
+					require.GreaterOrEqual(t, waited, at, "too soon")
+					require.LessOrEqual(t, waited, at+2*slack)
+				}
+				require.Equal(t, c.sources[i], r.attempts[c.asked+i-1].DelaySource)
 			}
-			r.requireEndedAtOnce(t)
 		})
 	}
 }

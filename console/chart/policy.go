@@ -52,7 +52,7 @@ func DrawPolicy(p retry.Policy) template.HTML {
 	d := draw("policy", "When the attempts of the retry policy start", policyWords(p, attempts), PolicyHeight(p))
 	d.rect("window", policyLeft, 4, 4, 9, "")
 	d.dot("nominal", policyLeft+2, 8.5, 3, "")
-	d.textFrom("label", "start", policyLeft+5.5, 13, "from earliest to latest; dot: without jitter")
+	d.textFrom("label", "start", policyLeft+5.5, 13, "from earliest to latest; dot: without jitter; line: after Retry-After")
 	d.drawSince(axis, policyTop-6, bottom)
 	if give := p.GiveUpAfter; give > 0 {
 		x := axis.at(give)
@@ -68,6 +68,9 @@ func DrawPolicy(p retry.Policy) template.HTML {
 		}
 		from, to := axis.at(a.Earliest), axis.at(a.Latest)
 		d.rect(class, from, y-5, max(to-from, 0.6), 10, hint)
+		if reach := axis.at(a.LatestAfterRetryAfter); reach > to {
+			d.line("reach", to, y, reach, y)
+		}
 		if a.Expected {
 			d.dot("nominal", axis.at(a.Nominal), y, 3, hint)
 		}
@@ -128,6 +131,9 @@ func policyWords(p retry.Policy, attempts []retry.PreviewAttempt) string {
 	}
 	if p.GiveUpAfter > 0 {
 		said = append(said, "given up after "+Span(p.GiveUpAfter))
+	}
+	if p.MaxRetryAfter > 0 {
+		said = append(said, "a Retry-After counts for up to "+Span(p.MaxRetryAfter))
 	}
 	return "Counted from the first attempt, if every answer comes at once: " + strings.Join(said, "; ") + "."
 }

@@ -162,6 +162,21 @@ func deliveryCases() []deliveryCase {
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "Its Retry-After is kept",
 		},
 		{
+			"Retry-After of a week", last("http_503", func(s *Situation) {
+				s.Delivery.LastOutcome.RetryAfter, s.Delivery.DueAt = 7*day, s.Delivery.LastOutcome.At.Add(12*time.Hour)
+			}), RetryAfter,
+			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 7 days; attempt 4 follows at 24 Nov 00:03 UTC, in 12 h; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "Of a Retry-After, 12 h count at most: the retry policy's max_retry_after.",
+		},
+		{
+			"Retry-After past the give-up time", last("http_503", func(s *Situation) {
+				s.Delivery.GiveUpAt = noon().Add(8 * time.Hour)
+				s.Delivery.LastOutcome.RetryAfter, s.Delivery.DueAt = 10*time.Hour, s.Delivery.GiveUpAt.Add(-time.Minute)
+			}), RetryAfter,
+			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 10 h; attempt 4 follows at 20:03:08 UTC, in 8 h; " +
+				"up to 16 attempts, until 20:04:08 UTC.", "so a last attempt is made shortly before it",
+		},
+		{
 			"404", last("http_404", func(s *Situation) { s.Delivery.Ambiguous = 2; s.Delivery.DueAt = noon().Add(2 * time.Hour) }), RetryNotFound,
 			"Attempt 3 at 12:03:44 UTC got 404; attempt 4 follows at 14:04:08 UTC, in 2 h; retry 2 of at most 5 for such a failure, until 26 Nov 12:00 UTC.",
 			"The receiver at shop.example answered 404 (Not Found).",

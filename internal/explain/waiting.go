@@ -226,7 +226,7 @@ func (s *Situation) retrying() Explanation {
 	case asked > 0:
 		e.Code = RetryAfter
 		did += " and asked for a pause of " + timeUntil(asked)
-		e.Cause += " Its Retry-After is kept: no attempt is made earlier."
+		e.Cause += s.keptOf(asked)
 	case d.Ambiguous > 0 && s.Endpoint != nil:
 		policy, _ := s.Endpoint.PolicyInForce()
 		if n := len(policy.AmbiguousDelays); d.Ambiguous <= n {
@@ -239,6 +239,26 @@ func (s *Situation) retrying() Explanation {
 		e.Remedy = checkWorker
 	}
 	return e
+}
+
+// keptOf says how much of a Retry-After is kept, unless a command has moved the attempt.
+func (s *Situation) keptOf(asked time.Duration) string {
+	d := &s.Delivery
+	wait, limit := d.DueAt.Sub(d.LastOutcome.At), asked
+	if s.Endpoint != nil {
+		policy, _ := s.Endpoint.PolicyInForce()
+		limit = policy.MaxRetryAfter
+	}
+	const rounding = time.Second
+	switch {
+	case d.DueAt.IsZero() || wait >= asked-rounding:
+		return " Its Retry-After is kept: no attempt is made earlier."
+	case limit < asked && wait >= limit-rounding:
+		return " Of a Retry-After, " + timeUntil(limit) + " count at most: the retry policy's max_retry_after."
+	case d.LastOutcome.At.Add(min(asked, limit)).After(d.GiveUpAt):
+		return " That is later than the give-up time, so a last attempt is made shortly before it."
+	}
+	return ""
 }
 
 // deferred explains a delivery that admission has given a later time.

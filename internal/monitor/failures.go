@@ -46,7 +46,7 @@ func failuresOf(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress) webhook
 	switch reason := retry.Reason(p.Reason); {
 	case permanent, reason == retry.ReasonAmbiguousLimit:
 		f.Permanent = 1
-	case reason == retry.ReasonMaxAttempts, reason == retry.ReasonGiveUpTime:
+	case reason == retry.ReasonMaxAttempts, reason == retry.ReasonGiveUpTime, reason == retry.ReasonRetryAfterPastGiveUp:
 		f.Exhausted = 1
 	}
 	return f

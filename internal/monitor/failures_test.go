@@ -156,7 +156,9 @@ func TestWhatCountsAsFailure(t *testing.T) {
 		"too many attempts":         {503, webhook.StateDeadLettered, retry.ReasonMaxAttempts, false, true, false},
 		"too late":                  {503, webhook.StateDeadLettered, retry.ReasonGiveUpTime, false, true, false},
 		"ambiguous too often":       {404, webhook.StateDeadLettered, retry.ReasonAmbiguousLimit, true, false, false},
-		"to be tried again, never":  {503, webhook.StateDeadLettered, retry.ReasonRetryAfterPastGiveUp, false, false, false},
+		"asked to wait until later": {503, webhook.StateDeadLettered, retry.ReasonRetryAfterPastGiveUp, false, true, false},
+		"held for too long":         {503, webhook.StateDeadLettered, retry.ReasonHeldExpired, false, false, false},
+		"deferred for too long":     {503, webhook.StateDeadLettered, retry.ReasonDeferredExpired, false, false, false},
 		"ended by us meanwhile":     {503, webhook.StateDeadLettered, retry.ReasonInternal, false, false, false},
 		"cancelled meanwhile":       {503, webhook.StateCancelled, "cancelled", false, false, false},
 		"refused, after a delivery": {400, webhook.StateDelivered, "", false, false, false},
@@ -195,6 +197,7 @@ func TestDeliveriesThatEndWithoutAttempt(t *testing.T) {
 		{webhook.StateDeadLettered, string(retry.ReasonGiveUpTime), 0, 0, 1},
 		{webhook.StateDeadLettered, webhook.ReasonTerminated, 3, 0, 1},
 		{webhook.StateDeadLettered, webhook.ReasonHeldExpired, 3, 0, 1},
+		{webhook.StateDeadLettered, webhook.ReasonDeferredExpired, 3, 0, 1},
 		{webhook.StateCancelled, webhook.ReasonEndpointDeleted, 3, 0, 0},
 	} {
 		p := webhook.Progress{Run: 1, State: c.state, Reason: c.reason, Attempts: c.attempts, RunAttempts: c.attempts}
@@ -205,5 +208,36 @@ func TestDeliveriesThatEndWithoutAttempt(t *testing.T) {
 		m.Ended(b.ref(webhook.EventEndpointPaused), p)
 		require.Len(t, m.failures.counter.take(), c.failures, "operational events count for their endpoint")
 		require.Empty(t, m.events.queue.first(), "and cause no other events")
+	}
+}
+
+// Ten deliveries that used up their attempts or their time disable the endpoint, whatever used them up. Those that
+// Everpost held or deferred until their time was over do not count.
+func TestTenDeliveriesUsedUp(t *testing.T) {
+	t.Parallel()
+	for reason, disables := range map[retry.Reason]bool{
+		retry.ReasonMaxAttempts: true, retry.ReasonGiveUpTime: true, retry.ReasonRetryAfterPastGiveUp: true,
+		retry.ReasonHeldExpired: false, retry.ReasonDeferredExpired: false, retry.ReasonInternal: false,
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			m := b.process(t)
+			usedUp := func(n int) {
+				for range n {
+					a, p := answerOf(http.StatusServiceUnavailable)
+					p.State, p.Reason = webhook.StateDeadLettered, string(reason)
+					m.Attempted(b.ref("order.paid"), a, p)
+				}
+				m.failures.flush(t.Context())
+			}
+			usedUp(9)
+			require.Equal(t, webhook.EndpointActive, b.now(t).State)
+			usedUp(1)
+			require.Equal(t, disables, b.now(t).State == webhook.EndpointDisabled)
+			if disables {
+				require.Equal(t, "10 deliveries were given up within 24 hours and none was delivered, the last failed with 503", b.now(t).StateReason)
+			}
+		})
 	}
 }

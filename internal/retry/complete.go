@@ -12,6 +12,7 @@ func (d *document) complete() Policy {
 	choose(d, "min_delay", &p.MinDelay, read.MinDelay)
 	choose(d, "max_attempts", &p.MaxAttempts, read.MaxAttempts)
 	choose(d, "give_up_after", &p.GiveUpAfter, read.GiveUpAfter)
+	choose(d, "max_retry_after", &p.MaxRetryAfter, read.MaxRetryAfter)
 	choose(d, "schedule", &p.Schedule, read.Schedule)
 	choose(d, "ambiguous_delays", &p.AmbiguousDelays, read.AmbiguousDelays)
 	d.completeStatuses(&p)

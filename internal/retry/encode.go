@@ -21,6 +21,7 @@ type policyJSON struct {
 	MaxAttempts       int      `json:"max_attempts"`
 	AmbiguousDelays   []string `json:"ambiguous_delays"`
 	GiveUpAfter       string   `json:"give_up_after"`
+	MaxRetryAfter     string   `json:"max_retry_after"`
 	RetryStatuses     []int    `json:"retry_statuses,omitzero"` // nil is omitted, an empty list is not
 	PermanentStatuses []int    `json:"permanent_statuses,omitzero"`
 }
@@ -37,6 +38,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		MaxAttempts:     p.MaxAttempts,
 		AmbiguousDelays: formatDurations(p.AmbiguousDelays),
 		GiveUpAfter:     FormatDuration(p.GiveUpAfter),
+		MaxRetryAfter:   FormatDuration(p.MaxRetryAfter),
 	}
 	if p.usesBase() {
 		shape.Base = FormatDuration(p.Base)

@@ -18,13 +18,18 @@ type DelaySource string
 // The sources of a delay.
 const (
 	SourceBackoff    DelaySource = "backoff"     // the policy, with jitter
-	SourceRetryAfter DelaySource = "retry_after" // the receiver requested a longer delay than the policy's
+	SourceRetryAfter DelaySource = "retry_after" // the receiver requested a longer delay than the policy's; at most MaxRetryAfter
 	SourceDeadline   DelaySource = "deadline"    // moved forward to be the last attempt before the give-up time
 	SourceAmbiguous  DelaySource = "ambiguous"   // Policy.AmbiguousDelays has a longer delay than the backoff
 )
 
-// lastAttemptLead is how long before the give-up time the last attempt is placed.
-const lastAttemptLead = time.Second
+// The last attempt before the give-up time starts this long before it: exactly shortestLead if it is the backoff
+// that would have been too long. If it is the Retry-After, the lead is drawn from shortestLead to longestLead, so that the
+// deliveries that a receiver has turned away together do not come back in the same second.
+const (
+	shortestLead = time.Second
+	longestLead  = 5 * time.Minute
+)
 
 // Progress is the state of a delivery's run after an attempt was classified.
 type Progress struct {
@@ -58,10 +63,13 @@ type Verdict struct {
 //     AmbiguousDelays, or when MaxAttempts is reached. If both hold, the reason is the
 //     former, which is more specific.
 //   - The delay is the longest of: the backoff with jitter, doubled after a 429 without
-//     Retry-After; the delay of AmbiguousDelays after an ambiguous outcome; and Retry-After.
-//   - A Retry-After beyond the give-up time ends the delivery now. A backoff beyond it ends
-//     the delivery too, unless the attempt can start one second before the give-up time with
-//     at least half of its backoff kept and Retry-After respected.
+//     Retry-After; the delay of AmbiguousDelays after an ambiguous outcome; and Retry-After, of
+//     which MaxRetryAfter counts at most.
+//   - A backoff beyond the give-up time ends the delivery now, unless the attempt can start one
+//     second before the give-up time with at least half of its backoff kept.
+//   - A Retry-After beyond the give-up time leaves one last attempt, shortly before the give-up
+//     time (lead). If the attempt that was answered has started that late itself, it was the last
+//     one, and the delivery ends now.
 //
 // An Outcome without a decision counts as Retry. A MaxAttempts of 0 or below, which no valid
 // policy has, means no limit.
@@ -92,7 +100,7 @@ func (p Policy) Next(progress Progress) Verdict {
 
 // wait computes the delay for Next.
 func (p Policy) wait(progress Progress) Verdict {
-	requested := max(progress.Outcome.RetryAfter, 0)
+	requested := min(max(progress.Outcome.RetryAfter, 0), max(p.MaxRetryAfter, 0))
 	backoff := p.Delay(progress.Attempts, progress.Previous, progress.Random)
 	if progress.Outcome.Status == 429 && requested == 0 {
 		backoff *= 2 // at most 120 days: Delay is bounded by twice LongestDelay
@@ -111,7 +119,7 @@ func (p Policy) wait(progress Progress) Verdict {
 	if !progress.GiveUpAt.IsZero() {
 		remaining = progress.GiveUpAt.Sub(progress.Now)
 	}
-	delay, source, reason := fitBeforeGiveUp(backoff, requested, remaining)
+	delay, source, reason := p.fitBeforeGiveUp(backoff, requested, remaining, progress.Random)
 	if reason != "" {
 		return giveUp(reason)
 	}
@@ -130,27 +138,37 @@ func (p Policy) wait(progress Progress) Verdict {
 
 // fitBeforeGiveUp fits an attempt into the time that remains until the give-up time. It returns the
 // delay and its source, or the reason to give up.
-func fitBeforeGiveUp(backoff, requested, remaining time.Duration) (time.Duration, DelaySource, Reason) {
-	if requested > 0 && requested > remaining {
-		return 0, "", ReasonRetryAfterPastGiveUp
-	}
-	if delay := max(backoff, requested); delay <= remaining {
-		if requested > backoff {
-			return delay, SourceRetryAfter, ""
+func (p Policy) fitBeforeGiveUp(backoff, requested, remaining time.Duration, random float64) (time.Duration, DelaySource, Reason) {
+	if backoff > remaining {
+		if remaining < shortestLead { // also where the subtraction would overflow
+			return 0, "", ReasonGiveUpTime
 		}
-		return delay, SourceBackoff, ""
+		last := remaining - shortestLead
+		if keepsHalf := last >= backoff-last; !keepsHalf {
+			return 0, "", ReasonGiveUpTime
+		}
+		if requested > last && requested <= remaining {
+			return requested, SourceRetryAfter, ""
+		}
+		return last, SourceDeadline, ""
 	}
-	// From here on the backoff is what is too long.
-	if remaining < lastAttemptLead {
-		return 0, "", ReasonGiveUpTime
+	switch {
+	case requested <= backoff:
+		return backoff, SourceBackoff, ""
+	case requested <= remaining:
+		return requested, SourceRetryAfter, ""
+	case remaining <= p.longestLead():
+		return 0, "", ReasonRetryAfterPastGiveUp
+	default:
+		lead := draw(shortestLead, p.longestLead(), random)
+		return max(backoff, remaining-lead), SourceDeadline, ""
 	}
-	last := remaining - lastAttemptLead
-	keepsHalf := last >= backoff-last
-	if !keepsHalf || last < requested {
-		return 0, "", ReasonGiveUpTime
-	}
+}
 
-	return last, SourceDeadline, ""
+// longestLead is the longest time before the give-up time at which the last attempt starts: 5 min, but not
+// more than a tenth of the run.
+func (p Policy) longestLead() time.Duration {
+	return max(shortestLead, min(longestLead, p.GiveUpAfter/10))
 }
 
 func giveUp(reason Reason) Verdict {

@@ -15,7 +15,7 @@ import (
 func tenSeconds() retry.Policy {
 	return retry.Policy{
 		Strategy: retry.StrategyFixed, Base: 10 * time.Second,
-		MaxAttempts: 5, GiveUpAfter: time.Hour,
+		MaxAttempts: 5, GiveUpAfter: time.Hour, MaxRetryAfter: 12 * time.Hour,
 		AmbiguousDelays: []time.Duration{5 * time.Second, 20 * time.Second, time.Minute},
 	}
 }
@@ -23,7 +23,10 @@ func tenSeconds() retry.Policy {
 func TestNext(t *testing.T) {
 	t.Parallel()
 
-	const s = time.Second
+	const (
+		s, m   = time.Second, time.Minute
+		middle = (s + 5*m) / 2 // of the lead of a last attempt, for the random number 0.5
+	)
 	type want struct {
 		action retry.Action
 		delay  time.Duration
@@ -87,12 +90,19 @@ func TestNext(t *testing.T) {
 		{"too late", 1, 0, again(503, 0), -time.Hour, giveUp("give_up_time")},
 		{"429 moved: half of the doubled delay", 1, 0, again(429, 0), 11 * s, wait(10*s, retry.SourceDeadline)},
 		{"429 less than half", 1, 0, again(429, 0), 11*s - 1, giveUp("give_up_time")},
-		{"moved with Retry-After kept", 1, 0, again(503, 7*s), 8 * s, wait(7*s, retry.SourceDeadline)},
-		{"Retry-After forbids moving", 1, 0, again(503, 7*s), 8*s - 1, giveUp("give_up_time")},
+		{"moved, the Retry-After is shorter", 1, 0, again(503, 7*s), 8 * s, wait(7*s, retry.SourceDeadline)},
+		{"moved, the Retry-After is just in time", 1, 0, again(503, 7*s), 8*s - 1, wait(7*s, retry.SourceRetryAfter)},
+		{"moved, the Retry-After is too late as well", 1, 0, again(503, time.Minute), 8 * s, wait(7*s, retry.SourceDeadline)},
+		{"too late for the backoff, in time for the Retry-After", 1, 0, again(503, 3*s), 5 * s, giveUp("give_up_time")},
 		{"Retry-After at the give-up time", 1, 0, again(503, 30*s), 30 * s, wait(30*s, retry.SourceRetryAfter)},
-		{"Retry-After past the give-up time", 1, 0, again(503, 30*s), 30*s - 1, giveUp("retry_after_past_give_up")},
-		{"both past it", 1, 0, again(503, 3*s), 2 * s, giveUp("retry_after_past_give_up")},
-		{"Retry-After saturated", 1, 0, again(429, math.MaxInt64), time.Hour, giveUp("retry_after_past_give_up")},
+		{"Retry-After past the give-up time", 1, 0, again(503, 59*m), 40 * m, wait(40*m-middle, retry.SourceDeadline)},
+		{"Retry-After a moment past it", 1, 0, again(503, 40*m+1), 40 * m, wait(40*m-middle, retry.SourceDeadline)},
+		{"Retry-After past it, the backoff ends later than the lead begins", 1, 0, again(503, time.Hour), 5*m + s, wait(5*m+s-middle, retry.SourceDeadline)},
+		{"Retry-After past it, after the last attempt", 1, 0, again(503, time.Hour), 5 * m, giveUp("retry_after_past_give_up")},
+		{"Retry-After past it, the very end", 1, 0, again(503, time.Hour), 10 * s, giveUp("retry_after_past_give_up")},
+		{"both past it", 1, 0, again(503, 3*s), 2 * s, giveUp("give_up_time")},
+		{"Retry-After of a week", 1, 0, again(503, 7*24*time.Hour), 20 * time.Hour, wait(12*time.Hour, retry.SourceRetryAfter)},
+		{"Retry-After saturated", 1, 0, again(429, math.MaxInt64), time.Hour, wait(time.Hour-middle, retry.SourceDeadline)},
 		{"negative Retry-After", 1, 0, again(503, -s), time.Hour, wait(10*s, retry.SourceBackoff)},
 	}
 	for _, row := range table {
@@ -120,13 +130,15 @@ func TestNext(t *testing.T) {
 func TestNextWithoutGiveUpTime(t *testing.T) {
 	t.Parallel()
 
+	policy := tenSeconds()
+	policy.MaxRetryAfter = retry.LongestRetryAfter
 	progress := retry.Progress{
 		Attempts: 1, Now: received(),
-		Outcome: retry.Outcome{Decision: retry.Retry, Status: 503, RetryAfter: retry.LongestGiveUp},
+		Outcome: retry.Outcome{Decision: retry.Retry, Status: 503, RetryAfter: math.MaxInt64},
 	}
-	require.Equal(t, retry.Wait, tenSeconds().Next(progress).Action)
-	progress.Outcome.RetryAfter++
-	require.Equal(t, retry.ReasonRetryAfterPastGiveUp, tenSeconds().Next(progress).Reason)
+	require.Equal(t, retry.LongestGiveUp, policy.Next(progress).Delay)
+	progress.GiveUpAt = progress.Now.Add(retry.LongestGiveUp)
+	require.Equal(t, retry.SourceRetryAfter, policy.Next(progress).Source)
 }
 
 func TestNextFarFromNow(t *testing.T) {
@@ -217,7 +229,7 @@ func TestWholeRuns(t *testing.T) {
 		preview, ambiguousPreview := retry.Preview(policy), retry.PreviewAmbiguous(policy)
 		begin, giveUpAt := received(), received().Add(policy.GiveUpAfter)
 
-		kind := rapid.SampledFrom([]string{"plain", "429", "ambiguous", "any"}).Draw(t, "receiver")
+		kind := rapid.SampledFrom([]string{"plain", "429", "ambiguous", "busy", "any"}).Draw(t, "receiver")
 		draw := func() retry.Outcome {
 			outcome := retry.Outcome{Decision: retry.Retry, Status: 503}
 			if kind == "429" || kind == "any" && rapid.Bool().Draw(t, "429") {
@@ -225,6 +237,9 @@ func TestWholeRuns(t *testing.T) {
 			}
 			if kind == "ambiguous" {
 				outcome.Status, outcome.Ambiguous = 404, true
+			}
+			if kind == "busy" {
+				outcome.RetryAfter = policy.MaxRetryAfter + anyDuration(0, time.Hour).Draw(t, "retry after")
 			}
 			if kind == "any" {
 				outcome.Ambiguous = rapid.Bool().Draw(t, "ambiguous")
@@ -252,6 +267,10 @@ func TestWholeRuns(t *testing.T) {
 			if kind == "plain" {
 				require.LessOrEqual(t, since, preview[attempt-1].Latest, "attempt %d", attempt)
 			}
+			if kind == "busy" {
+				require.LessOrEqual(t, attempt, len(preview), "an attempt that is not in the preview")
+				require.LessOrEqual(t, since, preview[attempt-1].LatestAfterRetryAfter, "attempt %d", attempt)
+			}
 
 			outcome := draw()
 			if outcome.Ambiguous {
@@ -270,7 +289,10 @@ func TestWholeRuns(t *testing.T) {
 				return
 			}
 			require.Equal(t, retry.Wait, verdict.Action)
-			require.GreaterOrEqual(t, verdict.Delay, outcome.RetryAfter)
+			requested := min(outcome.RetryAfter, policy.MaxRetryAfter)
+			if verdict.Source != retry.SourceDeadline {
+				require.GreaterOrEqual(t, verdict.Delay, requested)
+			}
 			_, latest := policy.Window(attempt, previous)
 			if outcome.Status == 429 {
 				latest *= 2
@@ -278,7 +300,7 @@ func TestWholeRuns(t *testing.T) {
 			if outcome.Ambiguous {
 				latest = max(latest, longestAmbiguous(policy, ambiguous))
 			}
-			require.LessOrEqual(t, verdict.Delay, max(latest, outcome.RetryAfter))
+			require.LessOrEqual(t, verdict.Delay, max(latest, requested))
 			now, previous = verdict.At, verdict.Delay
 		}
 	})
@@ -291,19 +313,19 @@ func TestPreview(t *testing.T) {
 	plain := tenSeconds()
 	require.Equal(t, []retry.PreviewAttempt{
 		{Number: 1, Expected: true},
-		{2, 10 * s, 10 * s, 10 * s, 20 * s, true},
-		{3, 20 * s, 20 * s, 20 * s, 40 * s, true},
-		{4, 30 * s, 30 * s, 30 * s, 60 * s, true},
-		{5, 40 * s, 40 * s, 40 * s, 80 * s, true},
+		{2, 10 * s, 10 * s, 10 * s, 20 * s, h, true},
+		{3, 20 * s, 20 * s, 20 * s, 40 * s, h, true},
+		{4, 30 * s, 30 * s, 30 * s, 60 * s, h, true},
+		{5, 40 * s, 40 * s, 40 * s, 80 * s, h, true},
 	}, retry.Preview(plain))
 
 	// The last attempt is moved forward; the one after it never takes place.
-	plain.GiveUpAfter = 27 * s
+	plain.GiveUpAfter, plain.MaxRetryAfter = 27*s, 12*s
 	require.Equal(t, []retry.PreviewAttempt{
 		{Number: 1, Expected: true},
-		{2, 10 * s, 10 * s, 10 * s, 20 * s, true},
-		{3, 20 * s, 20 * s, 20 * s, 27 * s, true},
-		{4, 26 * s, 26 * s, 27 * s, 27 * s, true},
+		{2, 10 * s, 10 * s, 10 * s, 20 * s, 12 * s, true},
+		{3, 20 * s, 20 * s, 20 * s, 27 * s, 24 * s, true},
+		{4, 26 * s, 26 * s, 27 * s, 27 * s, 27 * s, true},
 	}, retry.Preview(plain))
 
 	// A delay of up to 9 s is moved forward to 4.5 s, earlier than the shortest delay of 5 s.
@@ -313,12 +335,12 @@ func TestPreview(t *testing.T) {
 
 	// The next decorrelated delay grows from a doubled delay.
 	decorrelated := tenSeconds()
-	decorrelated.Jitter, decorrelated.Cap, decorrelated.MaxAttempts = retry.JitterDecorrelated, 1000*s, 4
+	decorrelated.Jitter, decorrelated.Cap, decorrelated.MaxAttempts, decorrelated.MaxRetryAfter = retry.JitterDecorrelated, 1000*s, 4, 40*s
 	require.Equal(t, []retry.PreviewAttempt{
 		{Number: 1, Expected: true},
-		{2, 10 * s, 20 * s, 30 * s, 60 * s, true},
-		{3, 20 * s, 55 * s, 120 * s, 420 * s, true},
-		{4, 30 * s, 112500 * time.Millisecond, 390 * s, 2420 * s, true},
+		{2, 10 * s, 20 * s, 30 * s, 60 * s, 40 * s, true},
+		{3, 20 * s, 55 * s, 120 * s, 420 * s, 160 * s, true},
+		{4, 30 * s, 112500 * time.Millisecond, 390 * s, 2420 * s, 520 * s, true},
 	}, retry.Preview(decorrelated))
 
 	// Without jitter the default gives up after 14 attempts, at 69.1 h. All 16 take place only

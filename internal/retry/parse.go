@@ -161,6 +161,8 @@ func (d *document) reader(field string) func(field string, value json.RawMessage
 		return d.durations(&d.read.AmbiguousDelays, MostAmbiguous)
 	case "give_up_after":
 		return d.duration(&d.read.GiveUpAfter)
+	case "max_retry_after":
+		return d.duration(&d.read.MaxRetryAfter)
 	case "retry_statuses":
 		return d.statuses(&d.read.RetryStatuses)
 	case "permanent_statuses":

@@ -36,7 +36,7 @@ func TestMarshalDefault(t *testing.T) {
 	text, err := json.Marshal(retry.Default())
 	require.NoError(t, err)
 	require.Equal(t, `{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",`+
-		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h"}`, string(text))
+		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h","max_retry_after":"12h"}`, string(text))
 
 	zero, err := json.Marshal(struct {
 		Policy retry.Policy `json:"retry_policy"`
@@ -51,7 +51,7 @@ func TestMarshalOnlyWhatIsUsed(t *testing.T) {
 	text, err := json.Marshal(parsed(t, `{"preset":"steps-90m","max_attempts":3,"retry_statuses":[410],"permanent_statuses":[500]}`))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"preset":"steps-90m","strategy":"schedule","schedule":["30s","2m","10m","1h"],"jitter":"proportional",
-		"jitter_ratio":0.2,"max_attempts":3,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h","retry_statuses":[410],
+		"jitter_ratio":0.2,"max_attempts":3,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h","max_retry_after":"12h","retry_statuses":[410],
 		"permanent_statuses":[500]}`, string(text))
 
 	text, err = json.Marshal(parsed(t, `{"preset":"full-jitter","min_delay":"0s"}`))
@@ -85,7 +85,7 @@ func TestParsePolicy(t *testing.T) {
 	require.Equal(t, want, parsed(t, `{"base":"250ms","preset":"fast","cap":"1m30s"}`), "the order of fields is not significant")
 
 	require.Equal(t, retry.Policy{
-		Strategy: retry.StrategyFixed, Base: time.Second, MaxAttempts: 3, GiveUpAfter: 72 * time.Hour,
+		Strategy: retry.StrategyFixed, Base: time.Second, MaxAttempts: 3, GiveUpAfter: 72 * time.Hour, MaxRetryAfter: 12 * time.Hour,
 		AmbiguousDelays: retry.DefaultAmbiguousDelays(),
 	}, parsed(t, `{"strategy":"fixed","base":"1s","jitter":"none","max_attempts":3,"factor":2,"cap":"1h"}`),
 		"what the named strategy does not use is dropped")
@@ -141,6 +141,8 @@ func TestParsePolicyRefuses(t *testing.T) {
 		{`{"factor":"3"}`, "factor"}, {`{"factor":"NaN"}`, "factor"}, {`{"factor":1e999}`, "factor"}, {`{"factor":NaN}`, "."},
 		{`{"jitter":"proportional","jitter_ratio":0}`, "jitter_ratio"}, {`{"jitter":"proportional","jitter_ratio":1.01}`, "jitter_ratio"},
 		{`{"jitter":"proportional","jitter_ratio":-0.1}`, "jitter_ratio"}, {`{"preset":"steps-90m","jitter_ratio":"x"}`, "jitter_ratio"},
+		{`{"max_retry_after":"-1ns"}`, "max_retry_after"}, {`{"max_retry_after":"721h"}`, "max_retry_after"},
+		{`{"max_retry_after":"a week"}`, "max_retry_after"},
 		{`{"min_delay":"-1ns"}`, "min_delay"}, {`{"min_delay":"13h"}`, "min_delay"}, {`{"min_delay":"721h"}`, "min_delay"},
 		{`{"strategy":"fixed","min_delay":"11s"}`, "min_delay"}, {`{"preset":"steps-90m","min_delay":"61m"}`, "min_delay"},
 		{`{"max_attempts":0}`, "max_attempts"}, {`{"max_attempts":-1}`, "max_attempts"}, {`{"max_attempts":1001}`, "max_attempts"},
@@ -215,14 +217,14 @@ func TestUnmarshalPolicy(t *testing.T) {
 func TestValidateOfLiterals(t *testing.T) {
 	t.Parallel()
 
-	policy := retry.Policy{Jitter: 99, MinDelay: -1, RetryStatuses: make([]int, 101), AmbiguousDelays: make([]time.Duration, 21)}
+	policy := retry.Policy{Jitter: 99, MinDelay: -1, MaxRetryAfter: -1, RetryStatuses: make([]int, 101), AmbiguousDelays: make([]time.Duration, 21)}
 	var refused retry.FieldErrors
 	require.ErrorAs(t, policy.Validate(), &refused)
 	fields := map[string]bool{}
 	for _, one := range refused {
 		fields[one.Field] = true
 	}
-	for _, field := range []string{"strategy", "jitter", "min_delay", "max_attempts", "ambiguous_delays", "give_up_after", "retry_statuses"} {
+	for _, field := range []string{"strategy", "jitter", "min_delay", "max_attempts", "ambiguous_delays", "give_up_after", "max_retry_after", "retry_statuses"} {
 		require.True(t, fields[field], field)
 	}
 

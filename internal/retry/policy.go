@@ -12,12 +12,13 @@ const (
 	LongestDelay       = 30 * 24 * time.Hour // of Base, Cap, MinDelay and each step
 	ShortestGiveUp     = time.Second
 	LongestGiveUp      = 30 * 24 * time.Hour
-	LargestFactor      = 100  // the smallest is 1
-	MostAttempts       = 1000 // keeps a workflow's history far below Temporal's limits
-	MostSteps          = 100  // of Schedule
-	MostStatuses       = 100  // of RetryStatuses and of PermanentStatuses
-	MostAmbiguous      = 20   // of AmbiguousDelays
-	DefaultJitterRatio = 0.2  // for proportional jitter without a given ratio
+	LongestRetryAfter  = 30 * 24 * time.Hour // of MaxRetryAfter
+	LargestFactor      = 100                 // the smallest is 1
+	MostAttempts       = 1000                // keeps a workflow's history far below Temporal's limits
+	MostSteps          = 100                 // of Schedule
+	MostStatuses       = 100                 // of RetryStatuses and of PermanentStatuses
+	MostAmbiguous      = 20                  // of AmbiguousDelays
+	DefaultJitterRatio = 0.2                 // for proportional jitter without a given ratio
 )
 
 // Strategy is how the delay grows from attempt to attempt.
@@ -102,6 +103,10 @@ type Policy struct {
 	MaxAttempts int           // attempts of one run, including the first
 	GiveUpAfter time.Duration // from the start of a run to the latest start of an attempt
 
+	// MaxRetryAfter is how much of a Retry-After counts: a maintenance page that names a week, or a
+	// mistaken unit, does not decide alone when the next attempt is made. 0 ignores the field.
+	MaxRetryAfter time.Duration
+
 	// AmbiguousDelays are the minimum delays after the first, second, … consecutive
 	// ambiguous outcome, each with a jitter of ±10 %. After the last one the delivery is
 	// given up. If empty, an ambiguous outcome is permanent.
@@ -122,6 +127,7 @@ func (p Policy) Equal(q Policy) bool {
 		p.Cap == q.Cap && slices.Equal(p.Schedule, q.Schedule) && p.Jitter == q.Jitter &&
 		p.JitterRatio == q.JitterRatio && p.MinDelay == q.MinDelay && p.MaxAttempts == q.MaxAttempts &&
 		slices.Equal(p.AmbiguousDelays, q.AmbiguousDelays) && p.GiveUpAfter == q.GiveUpAfter &&
+		p.MaxRetryAfter == q.MaxRetryAfter &&
 		slices.Equal(p.RetryStatuses, q.RetryStatuses) && slices.Equal(p.PermanentStatuses, q.PermanentStatuses)
 }
 

@@ -186,8 +186,9 @@ func validPolicy() *rapid.Generator[retry.Policy] {
 			Jitter: rapid.SampledFrom([]retry.Jitter{
 				retry.JitterNone, retry.JitterFull, retry.JitterEqual, retry.JitterProportional, retry.JitterDecorrelated,
 			}).Draw(t, "jitter"),
-			MaxAttempts: rapid.IntRange(1, retry.MostAttempts).Draw(t, "attempts"),
-			GiveUpAfter: anyDuration(retry.ShortestGiveUp, retry.LongestGiveUp).Draw(t, "give up"),
+			MaxAttempts:   rapid.IntRange(1, retry.MostAttempts).Draw(t, "attempts"),
+			GiveUpAfter:   anyDuration(retry.ShortestGiveUp, retry.LongestGiveUp).Draw(t, "give up"),
+			MaxRetryAfter: anyDuration(0, retry.LongestRetryAfter).Draw(t, "max retry after"),
 		}
 		delay := anyDuration(retry.ShortestDelay, retry.LongestDelay)
 		policy.AmbiguousDelays = rapid.SliceOfN(delay, 0, retry.MostAmbiguous).Draw(t, "ambiguous")

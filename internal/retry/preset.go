@@ -5,6 +5,10 @@ import "time"
 // DefaultPreset is the name of the preset that Default returns.
 const DefaultPreset = "default"
 
+// DefaultMaxRetryAfter is the MaxRetryAfter of every preset: long enough for a night's maintenance, and
+// short enough for several attempts within the give-up time.
+const DefaultMaxRetryAfter = 12 * time.Hour
+
 // Preset is a named policy.
 type Preset struct {
 	Name   string
@@ -85,7 +89,7 @@ func exponential(
 ) Policy {
 	return Policy{
 		Preset: name, Strategy: StrategyExponential, Base: base, Factor: factor, Cap: limit, Jitter: jitter,
-		MaxAttempts: attempts, AmbiguousDelays: DefaultAmbiguousDelays(), GiveUpAfter: giveUp,
+		MaxAttempts: attempts, AmbiguousDelays: DefaultAmbiguousDelays(), GiveUpAfter: giveUp, MaxRetryAfter: DefaultMaxRetryAfter,
 	}
 }
 
@@ -93,6 +97,6 @@ func exponential(
 func steps(name string, ratio float64, giveUp time.Duration, schedule ...time.Duration) Policy {
 	return Policy{
 		Preset: name, Strategy: StrategySchedule, Schedule: schedule, Jitter: JitterProportional, JitterRatio: ratio,
-		MaxAttempts: len(schedule) + 1, AmbiguousDelays: DefaultAmbiguousDelays(), GiveUpAfter: giveUp,
+		MaxAttempts: len(schedule) + 1, AmbiguousDelays: DefaultAmbiguousDelays(), GiveUpAfter: giveUp, MaxRetryAfter: DefaultMaxRetryAfter,
 	}
 }

@@ -16,6 +16,9 @@ type PreviewAttempt struct {
 	// each delay.
 	LatestAfter429 time.Duration
 
+	// LatestAfterRetryAfter is Latest if every answer has a Retry-After of MaxRetryAfter or more.
+	LatestAfterRetryAfter time.Duration
+
 	// Expected is false for an attempt that only takes place if the jitter makes the
 	// preceding delays shorter than nominal; otherwise the give-up time is reached first.
 	Expected bool
@@ -52,12 +55,14 @@ func (p Policy) preview(
 	most int, window func(attempt int, previous time.Duration) (low, high time.Duration), middle func(attempt int) time.Duration,
 ) []PreviewAttempt {
 	attempts := []PreviewAttempt{{Number: 1, Expected: true}}
-	var previous, previous429 time.Duration // the longest delays so far, for decorrelated jitter
+	var previous, previous429, previousAfter time.Duration // the longest delays so far, for decorrelated jitter
 
 	for number := 2; number <= min(most, MostAttempts); number++ {
 		last := attempts[len(attempts)-1]
 		low, high := window(number-1, previous)
 		_, high429 := window(number-1, previous429)
+		_, highAfter := window(number-1, previousAfter)
+		highAfter = max(highAfter, p.MaxRetryAfter)
 
 		earliest, possible := p.nextStart(last.Earliest, low)
 		if !possible {
@@ -66,7 +71,7 @@ func (p Policy) preview(
 		if high > low {
 			// Another random number may give a longer delay, which Next then moves to just
 			// before the give-up time. That can be a fraction of a second earlier than this one.
-			earliest = min(earliest, max(last.Earliest, p.GiveUpAfter-lastAttemptLead))
+			earliest = min(earliest, max(last.Earliest, p.GiveUpAfter-shortestLead))
 		}
 		nominal, expected := p.nextStart(last.Nominal, middle(number-1))
 		if !expected || !last.Expected {
@@ -74,14 +79,15 @@ func (p Policy) preview(
 		}
 
 		attempts = append(attempts, PreviewAttempt{
-			Number:         number,
-			Earliest:       earliest,
-			Nominal:        nominal,
-			Latest:         min(last.Latest+high, p.GiveUpAfter),
-			LatestAfter429: min(last.LatestAfter429+2*high429, p.GiveUpAfter),
-			Expected:       expected,
+			Number:                number,
+			Earliest:              earliest,
+			Nominal:               nominal,
+			Latest:                min(last.Latest+high, p.GiveUpAfter),
+			LatestAfterRetryAfter: min(last.LatestAfterRetryAfter+highAfter, p.GiveUpAfter),
+			LatestAfter429:        min(last.LatestAfter429+2*high429, p.GiveUpAfter),
+			Expected:              expected,
 		})
-		previous, previous429 = high, 2*high429
+		previous, previous429, previousAfter = high, 2*high429, highAfter
 	}
 
 	return attempts
@@ -90,7 +96,7 @@ func (p Policy) preview(
 // nextStart returns when the next attempt starts after one that started at begin, by the rule of
 // Next; false if the delivery is given up.
 func (p Policy) nextStart(begin, delay time.Duration) (time.Duration, bool) {
-	delay, _, reason := fitBeforeGiveUp(delay, 0, p.GiveUpAfter-begin)
+	delay, _, reason := p.fitBeforeGiveUp(delay, 0, p.GiveUpAfter-begin, 0)
 
 	return begin + delay, reason == ""
 }

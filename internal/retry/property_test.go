@@ -89,6 +89,38 @@ func TestNextKeepsEveryRule(t *testing.T) {
 	})
 }
 
+// TestOneLastAttempt: a receiver that asks for a longer pause each time gets one attempt in the last tenth of the run,
+// five minutes at most, whatever the policy.
+func TestOneLastAttempt(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		policy := validPolicy().Draw(t, "policy")
+		policy.MaxAttempts, policy.MaxRetryAfter = retry.MostAttempts, retry.LongestRetryAfter
+		giveUpAt := received().Add(policy.GiveUpAfter)
+		lead := max(time.Second, min(5*time.Minute, policy.GiveUpAfter/10))
+		now, late := received(), 0
+		for attempt := 1; ; attempt++ {
+			verdict := policy.Next(retry.Progress{
+				Attempts: attempt, Now: now, GiveUpAt: giveUpAt, Random: rapid.Float64Range(0, 0.9999).Draw(t, "u"),
+				Outcome: retry.Outcome{Decision: retry.Retry, Status: 503, RetryAfter: math.MaxInt64},
+			})
+			if verdict.Action == retry.GiveUp {
+				break
+			}
+			now = verdict.At
+			if giveUpAt.Sub(now) <= lead {
+				late++
+			}
+		}
+		require.LessOrEqual(t, late, 1)
+		low, _ := policy.Window(1, 0)
+		if policy.GiveUpAfter > lead && low <= policy.GiveUpAfter-time.Second && policy.Jitter == retry.JitterNone {
+			require.Equal(t, 1, late)
+		}
+	})
+}
+
 // TestNearTheDeadline covers the range around a give-up time in steps of 250 ms: the remaining
 // time, and the requested delay, with a backoff of 10 s.
 func TestNearTheDeadline(t *testing.T) {
@@ -118,7 +150,7 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 	outcome, remaining := progress.Outcome, progress.GiveUpAt.Sub(progress.Now)
 
 	backoff, most := policy.Delay(progress.Attempts, progress.Previous, progress.Random), bound(policy, progress.Attempts)
-	if outcome.Status == 429 && outcome.RetryAfter == 0 {
+	if outcome.Status == 429 && min(outcome.RetryAfter, policy.MaxRetryAfter) == 0 {
 		backoff, most = 2*backoff, 2*most
 	}
 	usedUp := outcome.Ambiguous && progress.Ambiguous > len(policy.AmbiguousDelays)
@@ -130,18 +162,22 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 		backoff, most = max(backoff, drawn), max(most, longestAmbiguous(policy, progress.Ambiguous))
 		require.InDelta(t, float64(entry)*(0.9+0.2*progress.Random), float64(drawn), 8192, "differs by more than rounding")
 	}
-	// The last attempt before the give-up time, one second before it.
+	requested := min(outcome.RetryAfter, policy.MaxRetryAfter)
+	// The last attempt before the give-up time, one second before it if the backoff is too long, else earlier.
 	last := remaining - time.Second
-	mayMove := last >= 0 && 2*last >= backoff && last >= outcome.RetryAfter
+	mayMove := last >= 0 && 2*last >= backoff
+	lead := max(time.Second, min(5*time.Minute, policy.GiveUpAfter/10))
 
 	if verdict.Action == retry.Wait {
 		require.GreaterOrEqual(t, verdict.Delay, time.Duration(0), "negative")
-		require.GreaterOrEqual(t, verdict.Delay, outcome.RetryAfter, "below Retry-After")
-		require.LessOrEqual(t, verdict.Delay, max(most, outcome.RetryAfter), "above its bound")
+		require.LessOrEqual(t, verdict.Delay, max(most, requested), "above its bound")
 		require.LessOrEqual(t, verdict.Delay, remaining, "past the give-up time")
 		require.Equal(t, progress.Now.Add(verdict.Delay), verdict.At)
 		require.Less(t, progress.Attempts, policy.MaxAttempts)
 		require.False(t, usedUp)
+		if verdict.Source != retry.SourceDeadline {
+			require.GreaterOrEqual(t, verdict.Delay, requested, "below Retry-After")
+		}
 	}
 	switch {
 	case verdict.Source == retry.SourceBackoff:
@@ -152,12 +188,19 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 		require.Equal(t, backoff, verdict.Delay)
 		require.Greater(t, verdict.Delay, plain)
 	case verdict.Source == retry.SourceRetryAfter:
-		require.Equal(t, outcome.RetryAfter, verdict.Delay)
-		require.Greater(t, verdict.Delay, backoff)
-	case verdict.Source == retry.SourceDeadline:
+		require.Equal(t, requested, verdict.Delay)
+		require.True(t, verdict.Delay > backoff || backoff > remaining && verdict.Delay > last && mayMove)
+	case verdict.Source == retry.SourceDeadline && backoff > remaining:
 		require.Equal(t, last, verdict.Delay)
-		require.Greater(t, backoff, remaining, "moved unnecessarily")
 		require.True(t, mayMove)
+	case verdict.Source == retry.SourceDeadline:
+		require.Greater(t, requested, remaining, "moved unnecessarily")
+		require.GreaterOrEqual(t, verdict.Delay, backoff)
+		require.Greater(t, remaining, lead, "a last attempt after a last attempt")
+		if verdict.Delay > backoff {
+			require.GreaterOrEqual(t, remaining-verdict.Delay, time.Second)
+		}
+		require.LessOrEqual(t, remaining-verdict.Delay, lead)
 	case verdict.Reason == retry.ReasonAmbiguousLimit:
 		require.True(t, usedUp)
 	case verdict.Reason == outcome.Reason && outcome.Reason != "":
@@ -166,7 +209,8 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 	case verdict.Reason == retry.ReasonMaxAttempts:
 		require.GreaterOrEqual(t, progress.Attempts, policy.MaxAttempts)
 	case verdict.Reason == retry.ReasonRetryAfterPastGiveUp:
-		require.Greater(t, outcome.RetryAfter, remaining)
+		require.Greater(t, requested, remaining)
+		require.LessOrEqual(t, remaining, lead, "a last attempt was still possible")
 	case verdict.Reason == retry.ReasonGiveUpTime:
 		require.Greater(t, backoff, remaining, "the attempt would have been in time")
 		require.False(t, mayMove, "the attempt could have been moved")

@@ -23,6 +23,7 @@ func (p Policy) refused() FieldErrors {
 	bad.between("max_attempts", p.MaxAttempts, 1, MostAttempts)
 	validateAmbiguous(&bad, p.AmbiguousDelays)
 	bad.within("give_up_after", p.GiveUpAfter, ShortestGiveUp, LongestGiveUp)
+	bad.within("max_retry_after", p.MaxRetryAfter, 0, LongestRetryAfter)
 	validateStatuses(&bad, "retry_statuses", p.RetryStatuses, nil)
 	validateStatuses(&bad, "permanent_statuses", p.PermanentStatuses, p.RetryStatuses)
 

@@ -27,6 +27,7 @@ const (
 // style has the classes of the chart, as the console's style sheet has.
 const style = `text{font:12px system-ui,sans-serif;fill:` + colourText + `}.grid{stroke:` + colourText + `;stroke-opacity:.4;stroke-width:.5}` +
 	`.window{fill:` + colourBand + `}.unlikely{fill:none;stroke:` + colourBand + `;stroke-dasharray:3 2}` +
+	`.reach{stroke:` + colourBand + `;stroke-width:1}` +
 	`.nominal{fill:` + colourDot + `;stroke:` + colourRim + `;stroke-width:1.5}.give-up{stroke:` + colourEnd + `;stroke-width:1.5;stroke-dasharray:4 3}`
 
 // picture is the console's chart of a preset's policy, below a line that names the preset.
