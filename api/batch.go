@@ -11,10 +11,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// batchLevels is the number of JSON levels around an event in a batch: the body's object and its
-// array. An event in a batch may have the same depth as a single one.
-const batchLevels = 2
-
 // batchView is the response to a batch: one entry per event, in the same order.
 type batchView struct {
 	Events []acceptedView `json:"events"`
@@ -52,7 +48,6 @@ func parseBatch(text []byte, now time.Time) (webhook.NewBatch, error) {
 		return webhook.NewBatch{}, webhook.Invalid("body", "is required")
 	}
 	r := batchReader{jsonDecoder: newJSONDecoder(text), now: now, firstIndex: map[string]int{}}
-	r.outer = batchLevels
 	r.object(func(name []byte) {
 		if string(name) == "events" {
 			r.readEvents()

@@ -87,7 +87,7 @@ func TestPostEventBatchFields(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const ok = `{"type":"a","payload":1}`
-	deep := `{"type":"a","payload":` + strings.Repeat("[", maxDepth-1) + strings.Repeat("]", maxDepth-1) + `}`
+	deep := `{"type":"a","payload":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + `}`
 	with := func(fields string) string { return `{"type":"a","payload":1,` + fields + `}` }
 	for body, want := range map[string][]string{
 		``:                     {"body", "is required"},
@@ -104,8 +104,8 @@ func TestPostEventBatchFields(t *testing.T) {
 		`{"events":[` + ok + `],"key":"k"}`:             {"key", "is not a known field"},
 		batch(ok, ok, ok, `{"type":".a","payload":1}`):  {"events[3].type", notAType},
 		batch(deep, ok, `{"type":".a","payload":1}`):    {"events[2].type", notAType},
-		batch(ok, `{"payload":{"a":[{"b":1,"b":2}]},"id":1}`): {
-			"events[1].payload.a[0].b", "is given more than once", "events[1].id", "is not a known field", "events[1].type", "is required",
+		batch(ok, `{"payload":{"a":[{"b":1,"b":2}]},"id":[{"b":1,"b":2}]}`): {
+			"events[1].id", "is not a known field", "events[1].id[0].b", "is given more than once", "events[1].type", "is required",
 		},
 		batch(with(`"endpoint_ids":["ep_1"]`), with(`"deliver_at":"soon"`)): {
 			"events[0].endpoint_ids[0]", "is not an id of the form ep_…", "events[1].deliver_at", notATime,

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -18,6 +19,8 @@ const (
 	bodyPause = 2 * time.Second // maximum pause after bodyGrace
 	bodyTime  = 30 * time.Second
 )
+
+const byteOrderMark = "\ufeff"
 
 // bodyPace limits the time to receive a body. Tests use other values.
 type bodyPace struct {
@@ -145,7 +148,8 @@ func (b *bodyBudget) join(segments []*[bodyStep]byte, size int) []byte {
 // memory stays reserved until the request is answered.
 func (c call) body() ([]byte, error) { return c.bodyUpTo(maxBodyBytes) }
 
-// bodyUpTo reads the request's body, at most limit bytes.
+// bodyUpTo reads the request's body, at most limit bytes. A byte order mark before it is left out (RFC 8259 section 8.1): editors
+// and shells of Windows write one.
 func (c call) bodyUpTo(limit int) ([]byte, error) {
 	r := c.Request()
 	if r.ContentLength > int64(limit) {
@@ -162,6 +166,7 @@ func (c call) bodyUpTo(limit int) ([]byte, error) {
 	if err != nil {
 		return nil, c.bodyError(err, limit)
 	}
+	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
 	if len(text) == 0 {
 		return nil, nil
 	}

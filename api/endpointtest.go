@@ -55,7 +55,7 @@ func (c call) testEvent() (eventType string, payload []byte, err error) {
 		case "type":
 			set(d, &eventType, testType, readTestType)
 		case "payload":
-			payload = d.raw()
+			payload = d.payload()
 		default:
 			d.unknown()
 		}

@@ -167,7 +167,7 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 		case "type":
 			e.Type = readEventType(d)
 		case "payload":
-			e.Payload = d.raw()
+			e.Payload = d.payload()
 		case "external_id":
 			if !d.null() {
 				e.ExternalID = readPrintable(d, webhook.MaxExternalID)

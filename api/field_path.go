@@ -44,6 +44,10 @@ func (d *jsonDecoder) path() string {
 	var b []byte
 	for i := range d.frames {
 		f := &d.frames[i]
+		if len(b) > maxPath {
+			b = append(b, "…"...)
+			break
+		}
 		switch {
 		case f.index >= 0:
 			b = append(b, '[')
@@ -76,7 +80,7 @@ func appendName(b, name []byte) []byte {
 
 // noteParent adds an error about the current object or array.
 func (d *jsonDecoder) noteParent(message string) {
-	top := &d.frames[len(d.frames)-1]
+	top := d.top()
 	kept := *top
 	top.name, top.index = nil, -1
 	d.note(message)

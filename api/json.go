@@ -11,15 +11,18 @@ import (
 
 // Limits of a request's JSON.
 const (
-	maxDepth       = 32 // nested arrays and objects, including the body's own object
-	maxFieldErrors = 50 // errors in one response; later ones are dropped
-	maxPathName    = 64 // bytes of a field name in a path
-	fewNames       = 16 // up to this number, comparing all pairs costs less than sorting
+	maxDepth       = 512 // nested arrays and objects, including the body's own object; of a payload, its own
+	usualDepth     = 34  // for which a decoder has room from the beginning
+	maxFieldErrors = 50  // errors in one response; later ones are dropped
+	maxPathName    = 64  // bytes of a field name in a path
+	maxPath        = 512 // bytes of a path
+	fewNames       = 16  // up to this number, comparing all pairs costs less than sorting
 )
 
 // jsonDecoder decodes one JSON text (RFC 8259) in a single pass. It is stricter than encoding/json:
 // it refuses duplicate names at any level, trailing data, invalid UTF-8, NUL, and nesting beyond
-// maxDepth. It collects field errors with dotted paths. A value of the wrong type or an unknown
+// maxDepth. Within a payload it refuses only what is not JSON, and the nesting: a payload is bytes to
+// Everpost, so that duplicate names and an escaped NUL are the receiver's affair. It collects field errors with dotted paths. A value of the wrong type or an unknown
 // field is noted and skipped, so that one response lists all errors; text that is not JSON ends
 // the decoding.
 //
@@ -34,10 +37,11 @@ type jsonDecoder struct {
 	names  [][]byte // of the open objects, as one stack; compared when an object ends
 	errs   []webhook.FieldError
 	broken bool // the text is not JSON: decoding has ended
-	outer  int  // levels that do not count for maxDepth: those around an event in a batch
+	limit  int  // open arrays and objects that are allowed now
+	opaque bool // within a payload
 
 	// Initial storage for frames and names, which suffices for ordinary texts without allocation.
-	frameRoom [maxDepth + batchLevels]frame
+	frameRoom [usualDepth]frame
 	nameRoom  [4 * fewNames][]byte
 }
 
@@ -49,7 +53,7 @@ type frame struct {
 }
 
 func newJSONDecoder(text []byte) *jsonDecoder {
-	d := &jsonDecoder{text: text}
+	d := &jsonDecoder{text: text, limit: maxDepth}
 	d.frames, d.names = d.frameRoom[:0], d.nameRoom[:0]
 	return d
 }
@@ -65,7 +69,6 @@ func (d *jsonDecoder) object(field func(name []byte), required ...string) {
 	if !d.enter(frame{index: -1, base: len(d.names)}) {
 		return
 	}
-	top := &d.frames[len(d.frames)-1]
 	for first := true; ; first = false {
 		if d.closes('}', first) {
 			break
@@ -77,11 +80,14 @@ func (d *jsonDecoder) object(field func(name []byte), required ...string) {
 		if d.broken {
 			return
 		}
-		top.name = raw
+		name := raw
 		if escaped {
-			top.name, _ = unescape(raw)
+			name, _ = unescape(raw)
 		}
-		d.names = append(d.names, top.name)
+		d.top().name = name
+		if !d.opaque {
+			d.names = append(d.names, name)
+		}
 		if d.next() != ':' {
 			d.fail("a colon is missing")
 			return
@@ -90,13 +96,14 @@ func (d *jsonDecoder) object(field func(name []byte), required ...string) {
 		if field == nil {
 			d.skip()
 		} else {
-			field(top.name)
+			field(name)
 		}
 		if d.broken {
 			return
 		}
 	}
 	if !d.broken {
+		top := d.top()
 		d.compareNames(top, required)
 		d.names = d.names[:top.base]
 		d.frames = d.frames[:len(d.frames)-1]
@@ -148,7 +155,6 @@ func (d *jsonDecoder) array(element func(i int)) int {
 	if !d.enter(frame{base: len(d.names)}) {
 		return -1
 	}
-	top := &d.frames[len(d.frames)-1]
 	for first := true; ; first = false {
 		if d.closes(']', first) {
 			break
@@ -156,23 +162,27 @@ func (d *jsonDecoder) array(element func(i int)) int {
 		if element == nil {
 			d.skip()
 		} else {
-			element(top.index)
+			element(d.top().index)
 		}
 		if d.broken {
 			return -1
 		}
-		top.index++
+		d.top().index++
 	}
 	if d.broken {
 		return -1
 	}
+	count := d.top().index
 	d.frames = d.frames[:len(d.frames)-1]
-	return top.index
+	return count
 }
+
+// top is the innermost open array or object, until the next one is opened: that may move all of them.
+func (d *jsonDecoder) top() *frame { return &d.frames[len(d.frames)-1] }
 
 // enter skips the opening bracket and pushes a frame.
 func (d *jsonDecoder) enter(f frame) bool {
-	if len(d.frames) == maxDepth+d.outer {
+	if len(d.frames) == d.limit {
 		d.fail("is nested more than " + strconv.Itoa(maxDepth) + " levels deep")
 		return false
 	}
@@ -236,6 +246,15 @@ func (d *jsonDecoder) raw() []byte {
 		return nil
 	}
 	return d.text[start:d.pos:d.pos]
+}
+
+// payload is raw for the payload of an event.
+func (d *jsonDecoder) payload() []byte {
+	limit := d.limit
+	d.limit, d.opaque = len(d.frames)+maxDepth, true
+	raw := d.raw()
+	d.limit, d.opaque = limit, false
+	return raw
 }
 
 // end notes an error if anything follows the value.
@@ -366,7 +385,7 @@ func (d *jsonDecoder) escape() bool {
 		return true
 	case 'u':
 		if unit, ok := hex4(d.text[d.pos+2:]); ok {
-			if unit == 0 {
+			if unit == 0 && !d.opaque {
 				d.note("contains a NUL")
 			}
 			d.pos += 6

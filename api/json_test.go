@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -28,8 +29,8 @@ func parse(body string) (webhook.NewEvent, []string) {
 
 func TestDecoderErrorsHaveTheirPath(t *testing.T) {
 	t.Parallel()
-	nested := func(n int) string {
-		return `{"type":"a","payload":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`
+	nested := func(field string, n int) string {
+		return `{"type":"a","payload":1,"` + field + `":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`
 	}
 	for body, want := range map[string][]string{
 		`{}`:                          {"type: is required", "payload: is required"},
@@ -54,19 +55,18 @@ func TestDecoderErrorsHaveTheirPath(t *testing.T) {
 		`{"type":"a","payload":"x`:    {"payload: ends within a string (byte 24)"},
 		"\ufeff{}":                    {"body: a value is missing (byte 0)"},
 
-		`{"type":1,"payload":1}`:                                 {"type: must be a string"},
-		`{"type":null,"payload":null}`:                           {"type: must be a string"},
-		`{"Type":"a","payload":1}`:                               {"Type: is not a known field", "type: is required"},
-		`{"type":"a","payload":1,"x.y":{"z":[0]}}`:               {"x.y: is not a known field"},
-		`{"type":"a","payload":1,"type":"a"}`:                    {"type: is given more than once"},
-		`{"type":"a","payload":1,"t\u0079pe":"b"}`:               {"type: is given more than once"},
-		`{"type":"a","payload":{"a":{"b":1,"c":2,"b":3,"b":4}}}`: {"payload.a.b: is given more than once"},
-		`{"type":"a","payload":[0,{"k":1,"k":2}]}`:               {"payload[1].k: is given more than once"},
-		`{"type":"a","payload":{"\ud800":1,"\ud800":2}}`:         {"payload.\xed\xa0\x80: is given more than once"},
+		`{"type":1,"payload":1}`:                                       {"type: must be a string"},
+		`{"type":null,"payload":null}`:                                 {"type: must be a string"},
+		`{"Type":"a","payload":1}`:                                     {"Type: is not a known field", "type: is required"},
+		`{"type":"a","payload":1,"x.y":{"z":[0]}}`:                     {"x.y: is not a known field"},
+		`{"type":"a","payload":1,"type":"a"}`:                          {"type: is given more than once"},
+		`{"type":"a","payload":1,"t\u0079pe":"b"}`:                     {"type: is given more than once"},
+		`{"type":"a","payload":1,"x":{"a":{"b":1,"c":2,"b":3,"b":4}}}`: {"x: is not a known field", "x.a.b: is given more than once"},
+		`{"type":"a","payload":1,"x":[0,{"k":1,"k":2}]}`:               {"x: is not a known field", "x[1].k: is given more than once"},
+		`{"type":"a","payload":1,"payload":2}`:                         {"payload: is given more than once"},
 
-		`{"type":"a","payload":"\u0000"}`:                 {"payload: contains a NUL"},
-		`{"type":"a","payload":{"a\u0000b":[1]}}`:         {"payload: contains a NUL"},
-		`{"type":"a","payload":{"a":["x\u0000"]}}`:        {"payload.a[0]: contains a NUL"},
+		`{"type":"a\u0000","payload":"\u0000"}`:           {"type: contains a NUL", "type: " + notAType},
+		`{"type":"a","payload":1,"x":{"a\u0000b":[1]}}`:   {"x: is not a known field", "x: contains a NUL"},
 		"{\"type\":\"a\",\"payload\":{\"a\":\"\x00\"}}":   {"payload.a: contains a NUL (byte 28)"},
 		"{\"type\":\"a\",\"payload\":\"\n\"}":             {"payload: contains a control character that is not escaped (byte 23)"},
 		"{\"type\":\"a\",\"payload\":\"\xff\"}":           {"payload: is not valid UTF-8 (byte 23)"},
@@ -76,8 +76,8 @@ func TestDecoderErrorsHaveTheirPath(t *testing.T) {
 		`{"type":"a","payload":"\u12g4"}`:                 {"payload: contains an invalid escape sequence (byte 23)"},
 		`{"type":"a","payload":1,"external_id":"\ud83d"}`: {"external_id: contains half of a surrogate pair"},
 
-		nested(31): nil, // the body's own object is the first of the 32
-		nested(32): {"payload" + strings.Repeat("[0]", 31) + ": is nested more than 32 levels deep (byte 53)"},
+		nested("x", 511): {"x: is not a known field"}, // the body's own object is the first of the 512
+		nested("x", 512): {"x: is not a known field", "x" + strings.Repeat("[0]", 171) + "…: is nested more than 512 levels deep (byte 539)"},
 
 		`{"type":"a b","payload":1,"external_id":"","deliver_at":"tomorrow","endpoint_ids":["ep_1",2],"z":0}`: {
 			"type: " + notAType, "external_id: must be 1 to 255 printable characters", "deliver_at: " + notATime,
@@ -95,11 +95,39 @@ func TestPayloadIsThePartOfTheBody(t *testing.T) {
 	for _, payload := range []string{
 		`{"b" : 1.10, "a":"\u00e4\/ä😀"}`, `null`, `"x"`, `0`, `-0.0e-7`, `[ ]`, `{ }`, `"\ud83d"`, `"\ud83d\ude00 \udc00"`, `true`, `false`,
 		`{"":{"":1}}`, `1e999`,
+		`"a\u0000b"`, `{"a\u0000":["\u0000"]}`, `{"a":1,"b":{"c":0,"c":0},"a":2}`, `{"\ud800":1,"\ud800":2}`,
+		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), strings.Repeat(`{"a":`, maxDepth) + "1" + strings.Repeat("}", maxDepth),
 	} {
-		body := `{"type":"a", "payload" :  ` + payload + " \n}"
+		body := `{"type":"a", "payload" :  ` + payload + ` ,"external_id":"x"` + " \n}"
 		e, errs := parse(body)
 		require.Empty(t, errs)
 		require.Equal(t, payload, string(e.Payload))
+		require.Equal(t, "x", e.ExternalID, "what follows the payload is read as before")
+
+		b, err := parseBatch([]byte(`{"events":[{"type":"b","payload":0},`+body+`]}`), testNow())
+		require.NoError(t, err)
+		require.Equal(t, payload, string(b.Events[1].Payload))
+	}
+}
+
+// What is not JSON is refused within a payload too, and so is one level too many; a batch names the one event that is wrong.
+func TestPayloadThatIsRefused(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)
+	for payload, message := range map[string]string{
+		"\"a\x00b\"": "contains a NUL", "\"a\tb\"": "contains a control character that is not escaped", "\"\xff\"": "is not valid UTF-8",
+		`"\u00g0"`: "contains an invalid escape sequence", `{"a":1,}`: "there is a trailing comma before }", deep: "is nested more than 512 levels deep",
+	} {
+		bad := `{"type":"a","payload":` + payload + `}`
+		_, errs := parse(bad)
+		require.Len(t, errs, 1)
+		require.Contains(t, errs[0], message)
+		require.True(t, strings.HasPrefix(errs[0], "payload"), errs[0])
+		_, err := parseBatch([]byte(`{"events":[{"type":"b","payload":0},`+bad+`,{"type":"b","payload":0}]}`), testNow())
+		invalid, ok := errors.AsType[*webhook.Error](err)
+		require.True(t, ok)
+		require.Len(t, invalid.Fields, 1)
+		require.True(t, strings.HasPrefix(invalid.Fields[0].Field, "events[1].payload"), invalid.Fields[0].Field)
 	}
 }
 
@@ -109,10 +137,10 @@ func TestManyNamesAreComparedToo(t *testing.T) {
 	for i := range 25_000 {
 		fmt.Fprintf(&b, `"%d":0,`, i)
 	}
-	_, errs := parse(`{"type":"a","payload":{` + b.String() + `"last":0}}`)
-	require.Empty(t, errs)
-	_, errs = parse(`{"type":"a","payload":{` + b.String() + `"777":0,"777":0}}`)
-	require.Equal(t, []string{"payload.777: is given more than once"}, errs)
+	_, errs := parse(`{"type":"a","payload":1,"x":{` + b.String() + `"last":0}}`)
+	require.Equal(t, []string{"x: is not a known field"}, errs)
+	_, errs = parse(`{"type":"a","payload":1,"x":{` + b.String() + `"777":0,"777":0}}`)
+	require.Equal(t, []string{"x: is not a known field", "x.777: is given more than once"}, errs)
 }
 
 func TestErrorsAndPathsAreBounded(t *testing.T) {

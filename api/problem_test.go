@@ -155,7 +155,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 		`"headers":{"X-Token":"canary"},"secret":"whsec_Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5"}`)
 	b.ok(t, http.StatusAccepted, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"a","payload":"canary"}`, header("Idempotency-Key", "canary"))
 	b.ok(t, http.StatusBadRequest, "ingest", "POST", "/v1/tenants/acme/events?canary=1", `{"type":"a","payload":"canary"}`)
-	b.refused(t, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"a","payload":{"canary":1,"canary":1}}`, "payload.canary", "is given more than once")
+	b.refused(t, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"a","payload":1,"payload":1}`, "payload", "is given more than once")
 	require.Contains(t, b.log.String(), `"route":"/v1/tenants/:tenant/events","status":202`)
 	for _, secret := range []string{"canary", "Y2FuYXJ5", b.keys["admin"][30:], "evk_"} {
 		require.NotContains(t, b.log.String(), secret)

@@ -76,7 +76,7 @@ func readBounded(r io.Reader) ([]byte, error) {
 	if len(text) > maxArgument {
 		return nil, fmt.Errorf("is larger than %d bytes", webhook.MaxPayloadBytes)
 	}
-	return text, nil
+	return bytes.TrimPrefix(text, []byte("\ufeff")), nil // the byte order mark that editors of Windows write
 }
 
 // checkJSON reports where a text is not valid JSON. The API has stricter rules (duplicate

@@ -165,7 +165,7 @@ func deliveryCases() []deliveryCase {
 			"Retry-After of a week", last("http_503", func(s *Situation) {
 				s.Delivery.LastOutcome.RetryAfter, s.Delivery.DueAt = 7*day, s.Delivery.LastOutcome.At.Add(12*time.Hour)
 			}), RetryAfter,
-			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 7 days; attempt 4 follows at 24 Nov 00:03 UTC, in 12 h; " +
+			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 7 days; attempt 4 follows at 25 Nov 00:03 UTC, in 12 h; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "Of a Retry-After, 12 h count at most: the retry policy's max_retry_after.",
 		},
 		{
