@@ -44,7 +44,7 @@ const (
 	lifetimeJitter  = 10 * time.Minute
 	uncheckedIdle   = 200 * time.Millisecond // shorter than a restart of a server takes; pgx's own is 1 s
 
-	acquireTimeout = 3 * time.Second  // wait for a free connection
+	acquireTimeout = 10 * time.Second // wait for a free connection: few connections make callers wait, and not fail
 	callTimeout    = 15 * time.Second // one call with all its statements; longer than any of them
 	readyTimeout   = 2 * time.Second
 )
@@ -58,11 +58,12 @@ type Core struct {
 	StepPool   *pgxpool.Pool // of the group commits of steps and claims
 	login      *pgxpool.Pool // with the login's own rights; opens no connection by itself
 
-	Log     *slog.Logger
-	clock   *clock
-	lists   *listLimit
-	changes changeBus
-	flushes FlushObserver // nil: nobody observes
+	Log      *slog.Logger
+	clock    *clock
+	readOnly rounds // of all pools, begun by Ready
+	lists    *listLimit
+	changes  changeBus
+	flushes  FlushObserver // nil: nobody observes
 
 	misnamed string // in tests of row-level security: the tenant that OfTenant names, whatever its argument
 
@@ -113,9 +114,9 @@ func (s *Core) openPools(ctx context.Context, c Config) error {
 		{&s.WorkPool, takeRole(work, RoleWorker)},
 		{&s.IntakePool, takeRole(writerConfig(config, 1), RoleIngest)},
 		{&s.StepPool, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
-		{&s.login, config},
+		{&s.login, config.Copy()},
 	} {
-		if *p.pool, err = pgxpool.NewWithConfig(ctx, p.config); err != nil {
+		if *p.pool, err = pgxpool.NewWithConfig(ctx, inRounds(p.config, &rounds{})); err != nil {
 			return fmt.Errorf("open database: %w", err)
 		}
 	}
@@ -186,6 +187,9 @@ func (s *Core) Ready(ctx context.Context) error {
 		return Translate("check database", err)
 	}
 	if readOnly != "off" {
+		if s.readOnly.begin() {
+			s.resetPools() // new connections may lead to the primary
+		}
 		return unavailable("check database", errors.New("the database is read-only: a standby?"))
 	}
 	return nil
@@ -217,6 +221,7 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range map[string]string{
 		"application_name":                    "everpost",
+		"client_encoding":                     "UTF8", // the default is the database's, which may be another one
 		"statement_timeout":                   Milliseconds(statementTimeout),
 		"lock_timeout":                        Milliseconds(lockTimeout),
 		"idle_in_transaction_session_timeout": Milliseconds(idleInTxTimeout),

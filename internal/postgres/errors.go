@@ -61,7 +61,7 @@ func translateState(op, state string, err error) error {
 		QueryCanceled,
 		"XX000",          // internal error: also a full disk; data and indexes that are corrupt are XX001 and XX002
 		"55P03",          // lock timeout
-		"25006",          // read-only: it has become a standby
+		ReadOnly,         // it has become a standby
 		"25P03", "25P04", // idle in transaction, transaction timeout
 		"40001", "40P01", "40003":
 		return unavailable(op, err)

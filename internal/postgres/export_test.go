@@ -57,6 +57,12 @@ var RemedyOf = remedyOf
 type Reading = reading
 
 const PoolerTimeout = poolerTimeout
+
+type Rounds = rounds
+
+func (r *rounds) Begin() bool { return r.begin() }
+
+const RoundEvery = roundEvery
 const SettingRole = settingRole
 const StaleAfter = staleAfter
 

@@ -170,12 +170,15 @@ func (s *Core) Listening() bool { return s.changes.heard.alive() }
 
 func (s *Core) listenLoop(ctx context.Context) {
 	pause := reconnectFirst
+	lost := false // no primary was found since the last connection
 	for {
-		connected, err := s.listen(ctx)
+		connected, err := s.listen(ctx, lost)
 		s.changes.heard.stop()
 		if ctx.Err() != nil {
 			return
 		}
+		pg, answered := errors.AsType[*pgconn.PgError](err)
+		lost = lost && !connected || answered && demoted(pg.Code)
 		if connected {
 			pause = reconnectFirst
 			if !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded) {
@@ -196,8 +199,9 @@ func (s *Core) listenLoop(ctx context.Context) {
 }
 
 // listen listens on one connection until that is lost or ctx ends. connected reports whether
-// it was up for a while.
-func (s *Core) listen(ctx context.Context) (connected bool, err error) {
+// it was up for a while. After the primary was lost, the first beat proves that there is one again, and all sessions that
+// were opened before are closed: some may lead to a standby and only read.
+func (s *Core) listen(ctx context.Context, lost bool) (connected bool, err error) {
 	l, err := s.openListener(ctx)
 	if err != nil {
 		return false, err
@@ -218,6 +222,9 @@ func (s *Core) listen(ctx context.Context) (connected bool, err error) {
 		s.changes.heard.beat(sent)
 		if !connected {
 			connected = true
+			if lost {
+				s.resetPools()
+			}
 			s.Log.InfoContext(ctx, "listening for changes of other processes")
 		}
 		if err := s.waitForChanges(ctx, l.conn); err != nil {

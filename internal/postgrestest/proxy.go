@@ -14,25 +14,23 @@ import (
 // Proxy is a TCP proxy in front of the database that can be cut, or made to swallow
 // everything as a broken network does.
 type Proxy struct {
-	listener        net.Listener
-	network, target string
+	listener net.Listener
 
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	down   bool
-	silent bool
-	wg     sync.WaitGroup
+	mu              sync.Mutex
+	network, target string
+	conns           map[net.Conn]struct{}
+	down            bool
+	silent          bool
+	wg              sync.WaitGroup
 }
 
 // NewProxy returns a proxy, which ends with the test, and the database's address through it.
 func NewProxy(t testing.TB, address string) (p *Proxy, through string) {
 	t.Helper()
-	config, err := pgx.ParseConfig(address)
-	require.NoError(t, err)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	p = &Proxy{listener: listener, conns: map[net.Conn]struct{}{}}
-	p.network, p.target = pgconn.NetworkAddress(config.Host, config.Port)
+	p.Lead(t, address)
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -56,7 +54,10 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial(p.network, p.target)
+		p.mu.Lock()
+		network, target := p.network, p.target
+		p.mu.Unlock()
+		server, err := net.Dial(network, target)
 		if err != nil || !p.add(client, server) {
 			_ = client.Close()
 			if server != nil {
@@ -98,6 +99,16 @@ func (p *Proxy) pump(to, from net.Conn) {
 			return
 		}
 	}
+}
+
+// Lead makes new connections lead to the server of an address.
+func (p *Proxy) Lead(t testing.TB, address string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(address)
+	require.NoError(t, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.network, p.target = pgconn.NetworkAddress(config.Host, config.Port)
 }
 
 // Cut closes every connection and lets no new one through.
