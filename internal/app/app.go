@@ -186,7 +186,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		a.admission = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
 	}
 	a.store, err = stores.Open(ctx, stores.Config{
-		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
+		URL: o.Config.DatabaseURL, MaxConns: storeConns(o.Config.DBConnections), Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
 		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
 		Now: o.Clock, Logger: o.Logger, Flushes: a.metrics,
 	})
@@ -205,8 +205,12 @@ func New(ctx context.Context, o Options) (*App, error) {
 	return a, nil
 }
 
-// storeConns is the size of the main connection pool.
-const storeConns = 24
+// storeConns is the size of the pool that serves tenants and operators, so that all pools of the process have so many
+// connections at most. A worker's pool has half of it; five are those of the group commits (three), of the listener, and
+// of what is done with the login's own rights.
+func storeConns(all int) int32 {
+	return int32((all - 5) * 2 / 3) //nolint:gosec,mnd // see above; bounded by the setting
+}
 
 // Start starts the parts in the reverse order of an event's path, so that the API accepts
 // nothing that cannot be processed.

@@ -78,7 +78,10 @@ func (c *diagnosis) database(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) schema(ctx context.Context) Finding {
-	err := c.store.Migrated(ctx)
+	err := c.store.CheckEncoding(ctx)
+	if err == nil {
+		err = c.store.Migrated(ctx)
+	}
 	if mismatch, found := errors.AsType[*postgres.Mismatch](err); found {
 		return problem(mismatch.What, mismatch.Remedy)
 	}

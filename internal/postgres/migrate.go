@@ -52,6 +52,22 @@ func (s *Core) Migrated(ctx context.Context) error {
 	return nil
 }
 
+// CheckEncoding returns a *Mismatch unless the database is encoded in UTF-8: in another encoding some texts could not be
+// stored, and would be refused only when they come.
+func (s *Core) CheckEncoding(ctx context.Context) error { return checkEncoding(ctx, s.login) }
+
+func checkEncoding(ctx context.Context, pool *pgxpool.Pool) error {
+	var encoding string
+	err := pool.QueryRow(ctx, `select pg_encoding_to_char(encoding) from pg_database where datname = current_database()`).Scan(&encoding)
+	if err != nil {
+		return Translate("read the database's encoding", err)
+	}
+	if encoding != "UTF8" {
+		return &Mismatch{What: "the database's encoding is " + encoding + " and has to be UTF8", Remedy: "create it anew: create database … encoding 'UTF8' template template0"}
+	}
+	return nil
+}
+
 // Migrate brings the database of a connection string up to date and makes the
 // partitions of the days around today. Several processes may call it at once.
 func Migrate(ctx context.Context, url string, logger *slog.Logger) error {
@@ -72,6 +88,9 @@ func Migrate(ctx context.Context, url string, logger *slog.Logger) error {
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 
+	if err := checkEncoding(ctx, pool); err != nil {
+		return fmt.Errorf("migrate database: %w", err)
+	}
 	if err := migrations.Up(ctx, db, logger); err != nil {
 		return fmt.Errorf("migrate database: %w", err)
 	}

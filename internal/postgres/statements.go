@@ -72,8 +72,8 @@ func QueryAll[T any](ctx context.Context, c Caller, op string, scan pgx.RowToFun
 	return found, nil
 }
 
-// acquire waits a bounded time for a connection: when the pool is exhausted, callers are
-// get an error and retry later, and requests do not pile up.
+// acquire waits a bounded time for a connection: when the pool stays exhausted, callers get an
+// error and retry later, and requests do not pile up.
 func (c Caller) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
