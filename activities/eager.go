@@ -58,6 +58,17 @@ func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	return a.runEager(in, target, permit, start)
 }
 
+// KnowsEndpoint reports whether an endpoint is in memory, so that SendEagerly can send to it.
+func (a *Activities) KnowsEndpoint(id webhook.EndpointID) bool {
+	_, ok := a.targets.Known(id)
+	return ok
+}
+
+// ReadEndpoint brings an endpoint into memory, until ctx ends. If it cannot be read, an attempt finds that out.
+func (a *Activities) ReadEndpoint(ctx context.Context, id webhook.EndpointID) {
+	_, _ = a.targets.Target(ctx, id)
+}
+
 // runEager begins an attempt that has its permit. False: there is no fresh token, or this process stops.
 func (a *Activities) runEager(in AttemptInput, target *webhook.Target, permit *admission.Permit, start EagerStart) bool {
 	var exec *execution
@@ -107,7 +118,7 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 	}()
 	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
-	if !request.permit.Usable() {
+	if !request.permit.Begin(ctx) {
 		return AttemptResult{}, errStalled
 	}
 	made, err := a.send(ctx, in, request.target, request.content, request.permit)

@@ -79,7 +79,7 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	if a.now().After(in.GiveUpAt) {
 		return a.record(ctx, exec, *in, in.giveUpStep(in.giveUpReason()))
 	}
-	if !decision.Permit.Usable() {
+	if !decision.Permit.Begin(ctx) {
 		return a.recordDecision(ctx, exec, *in, a.deferral(webhook.ReasonNoOwner, in))
 	}
 	made, err := a.send(ctx, *in, target, content, decision.Permit)

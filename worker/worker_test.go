@@ -27,7 +27,7 @@ func name(function any) string {
 
 // notActivities are the exported methods of Activities that no workflow calls.
 func notActivities() []string {
-	return []string{"SendEagerly", "SentAt", "CheckEndpoint", "Running", "Stop"}
+	return []string{"SendEagerly", "KnowsEndpoint", "ReadEndpoint", "SentAt", "CheckEndpoint", "Running", "Stop"}
 }
 
 func TestEverythingIsRegistered(t *testing.T) {

@@ -136,6 +136,7 @@ func (c *Controller) Adopt(req Request, age, timeout time.Duration) *Permit {
 	defer e.unlock()
 	p := &Permit{endpoint: e, activeRequest: activeRequest{start: now - age, timeout: timeout, epoch: e.breaker.epoch}}
 	e.slots.adopt(&p.activeRequest)
+	e.rate.adopt(now)
 	return p
 }
 
@@ -236,5 +237,5 @@ func (c *Controller) look(id webhook.EndpointID, f func(e *endpoint, now time.Du
 	}
 }
 
-// shard returns the shard of an endpoint; the last byte of an id is random.
-func (c *Controller) shard(id webhook.EndpointID) *shard { return &c.shards[id[len(id)-1]%shards] }
+// shard returns the shard of an endpoint.
+func (c *Controller) shard(id webhook.EndpointID) *shard { return &c.shards[id[shardByte]%shards] }

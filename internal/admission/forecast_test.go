@@ -54,7 +54,7 @@ func TestForgottenIsNotUnhealthy(t *testing.T) {
 	clock.advance(time.Hour)
 	for range 10 {
 		other := newRequest()
-		other.Endpoint[15] = first.Endpoint[15] // of the same shard, which is full
+		other.Endpoint[shardByte] = first.Endpoint[shardByte] // of the same shard, which is full
 		permit := ctl.Acquire(canceled(), other).Permit
 		permit.Done(delivered(0))
 	}

@@ -206,7 +206,7 @@ func (h *hostModel) drain(t *rapid.T) {
 	elapse(2 * idleAfter)
 	for i := range 2 * shards {
 		req := newRequest()
-		req.Endpoint[len(req.Endpoint)-1] = byte(i)
+		req.Endpoint[shardByte] = byte(i)
 		permit := h.controller.Acquire(canceled(), req).Permit
 		permit.Done(delivered(0))
 	}

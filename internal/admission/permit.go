@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -21,23 +22,49 @@ type Permit struct {
 
 // otherPermit is a permit that is counted elsewhere.
 type otherPermit struct {
+	counted     *Permit // of a controller of this process; nil if another process counts it
 	usableUntil time.Time
 	end         func(*Result)
 }
 
-// NewPermit makes a permit that is counted elsewhere. A request must begin before usableUntil. end is called once, with the
-// result of the request, or nil.
-func NewPermit(timeout time.Duration, usableUntil time.Time, end func(*Result)) *Permit {
+// NewPermit makes a permit that is counted elsewhere: by counted, or by another process if that is nil. A request must begin before
+// usableUntil. end is called once, with the result of the request, or nil.
+func NewPermit(counted *Permit, timeout time.Duration, usableUntil time.Time, end func(*Result)) *Permit {
 	var once sync.Once
 	return &Permit{
 		activeRequest: activeRequest{timeout: timeout},
-		other:         &otherPermit{usableUntil, func(r *Result) { once.Do(func() { end(r) }) }},
+		other:         &otherPermit{counted, usableUntil, func(r *Result) { once.Do(func() { end(r) }) }},
 	}
 }
 
-// Usable reports whether the request may still begin. After a long stall of this process another one may have given
-// the slot away.
-func (p *Permit) Usable() bool { return p.other == nil || time.Now().Before(p.other.usableUntil) }
+// Begin is to be called just before the request begins, once. It waits while the requests that have begun within a second are as many as the
+// rate allows: several that were admitted one after another can be delayed together, by a slow query. False: the request may not
+// begin, because ctx has ended, or because after a long stall of this process another one may have given the slot away.
+func (p *Permit) Begin(ctx context.Context) bool {
+	if p.other == nil {
+		return p.endpoint.begin(ctx)
+	}
+	return (p.other.counted == nil || p.other.counted.Begin(ctx)) && time.Now().Before(p.other.usableUntil)
+}
+
+func (e *endpoint) begin(ctx context.Context) bool {
+	e.lock.Lock()
+	now := e.env.now()
+	at := e.rate.begun.next(now)
+	e.rate.begun.add(at)
+	e.unlock()
+	if at <= now {
+		return true
+	}
+	timer := time.NewTimer(at - now)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 // Timeout is how long the request may take: the limits' Timeout; or, when that is automatic, three
 // times the p99 of the latencies of the last 15 minutes, 5 to 30 s, and 15 s while fewer than 20

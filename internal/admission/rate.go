@@ -22,6 +22,9 @@ type rateLimit struct {
 	ramp     rampUp
 	nextLate time.Duration // during a ramp-up: when the next request may go, whatever its reservation
 
+	admitted lastSecond // by when they were admitted
+	begun    lastSecond // by when they really began: between the two lies a query, which may take long
+
 	sent    float64 // measured rate per second, as of sentAt
 	sentAt  time.Duration
 	born    time.Duration
@@ -32,6 +35,8 @@ type rateLimit struct {
 func (r *rateLimit) set(now time.Duration, rate float64) {
 	r.interval = intervalOf(rate)
 	r.next = min(r.next, now+burst+r.interval)
+	r.admitted.set(rate)
+	r.begun.set(rate)
 }
 
 // conforms reports whether the rate allows a request now.
@@ -40,8 +45,13 @@ func (r *rateLimit) conforms(now time.Duration) bool {
 }
 
 // allowsLate reports whether the rate allows a request whose reservation is past: it was charged
-// when the reservation was made, and only a ramp-up may still delay it.
-func (r *rateLimit) allowsLate(now time.Duration) bool { return r.nextLate-burst <= now }
+// when the reservation was made. Only a ramp-up may still delay it, or others that are late, too: see lastSecond.
+func (r *rateLimit) allowsLate(now time.Duration) bool { return r.lateFrom(now) <= now }
+
+// lateFrom is when the rate allows a request whose reservation is past; now or earlier: at once.
+func (r *rateLimit) lateFrom(now time.Duration) time.Duration {
+	return max(r.nextLate-burst, r.admitted.next(now))
+}
 
 // charge counts a request that is admitted now and whose reservation was for at. The configured
 // rate is given again, to find out when the ramp-up has reached it.
@@ -54,9 +64,40 @@ func (r *rateLimit) charge(now, at time.Duration, configured float64) {
 		r.nextLate = max(r.nextLate, now) + r.ramp.leastInterval(now)
 	}
 	r.next = max(r.next, at) + interval
+	r.admitted.add(now)
 
 	r.sent = r.sent*math.Exp(-float64(now-r.sentAt)/float64(rateMemory)) + 1/rateMemory.Seconds()
 	r.sentAt = now
+}
+
+// adopt counts a request that another controller has admitted, and that may begin now.
+func (r *rateLimit) adopt(now time.Duration) {
+	r.admitted.add(now)
+	r.begun.add(r.begun.next(now))
+}
+
+// recent is how long ago the requests began that still count, unless they are too many to be told one by one.
+func (r *rateLimit) recent(now time.Duration) []time.Duration {
+	if r.begun.group > 1 {
+		return nil
+	}
+	return r.begun.within(now)
+}
+
+// count counts requests of another controller, by how long before a time they began.
+func (r *rateLimit) count(then time.Duration, ages []time.Duration) {
+	for _, age := range ages {
+		r.admitted.add(then - age)
+		r.begun.add(max(r.begun.next(then-age), then-age))
+	}
+}
+
+// leastInterval is the least time between two requests that are late: that of a ramp-up, or the configured one.
+func (r *rateLimit) leastInterval(now time.Duration) time.Duration {
+	if r.ramp.active {
+		return r.ramp.leastInterval(now)
+	}
+	return r.interval
 }
 
 // measured is the rate of requests per second that were sent lately.

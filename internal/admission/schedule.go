@@ -123,8 +123,8 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, string) {
 	}
 	p := e.pacing(now)
 	from, reason := max(now, e.rate.next-burst), webhook.ReasonRate
-	if !e.rate.allowsLate(now) { // during a ramp-up, after all that wait
-		from = max(from, e.rate.nextLate-burst+time.Duration(len(e.waiters))*e.rate.ramp.leastInterval(now))
+	if !e.rate.allowsLate(now) { // after all that wait
+		from = max(from, e.rate.lateFrom(now)+time.Duration(len(e.waiters))*e.rate.leastInterval(now))
 	}
 	if e.slots.full() {
 		from, reason = max(from, e.slots.nextFree(now)), webhook.ReasonInFlight

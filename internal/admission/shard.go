@@ -9,6 +9,9 @@ import (
 
 const (
 	shards = 128 // each with a lock of its own, unless hosts are limited
+	// shardByte is the byte of an endpoint's id that decides about its shard. The last bytes are random. It is not the last one, which
+	// decides about the lane: a process with few lanes would fill few shards.
+	shardByte = 14
 	// idleAfter is how long an idle endpoint is kept.
 	idleAfter = 5 * time.Minute
 )

@@ -18,6 +18,9 @@ type State struct {
 	Ramp    *Ramp  // nil if the rate does not ramp up
 	Earlier float64
 	Latency time.Duration // 0: not known
+	// Begun are the requests that still count for the rate, by how long before Export they began, the earliest first. Nil above maxMarks per
+	// second.
+	Begun []time.Duration
 }
 
 // OpenCircuit is a circuit that is open or half open.
@@ -47,11 +50,12 @@ func (c *Controller) Export(which func(webhook.EndpointID) bool) (all []State) {
 }
 
 func (e *endpoint) notable(now time.Duration) bool {
-	return e.breaker.state != webhook.CircuitClosed || e.blockedUntil > now || e.rate.ramp.active || e.unresponsive(now)
+	return e.breaker.state != webhook.CircuitClosed || e.blockedUntil > now || e.rate.ramp.active || e.unresponsive(now) ||
+		len(e.rate.recent(now)) > 0
 }
 
 func (e *endpoint) export(now time.Duration) State {
-	s := State{Request: Request{Endpoint: e.id, Limits: e.limits}, Earlier: e.rate.earlier}
+	s := State{Request: Request{Endpoint: e.id, Limits: e.limits}, Earlier: e.rate.earlier, Begun: e.rate.recent(now)}
 	if e.host != nil {
 		s.Request.Host = e.host.name
 	}
@@ -78,6 +82,7 @@ func (c *Controller) Import(s State) {
 	defer e.unlock()
 	then := now - s.Age
 	e.rate.earlier = s.Earlier
+	e.rate.count(then, s.Begun)
 	if r := s.Ramp; r != nil {
 		e.rate.ramp = rampUp{active: true, from: then + r.From, over: r.Over, base: r.Base}
 	}

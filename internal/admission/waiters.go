@@ -110,13 +110,13 @@ func (e *endpoint) admitFirst(now time.Duration) bool {
 	return w.permit != nil
 }
 
-// admitLater sets a timer for deliveries that only a ramp-up keeps waiting.
+// admitLater sets a timer for deliveries that only a ramp-up keeps waiting, or others that were late.
 func (e *endpoint) admitLater(now time.Duration) {
 	if e.timerSet || len(e.waiters) == 0 || e.rate.allowsLate(now) {
 		return
 	}
 	e.timerSet = true
-	time.AfterFunc(e.rate.nextLate-burst-now, func() {
+	time.AfterFunc(e.rate.lateFrom(now)-now, func() {
 		e.lock.Lock()
 		defer e.unlock()
 		now := e.env.now()

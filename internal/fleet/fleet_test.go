@@ -24,7 +24,7 @@ func TestCapHoldsOverProcesses(t *testing.T) {
 		if i < 4 {
 			require.NotNil(t, d.Permit, "request %d", i)
 			require.Equal(t, 15*time.Second, d.Permit.Timeout())
-			require.True(t, d.Permit.Usable())
+			require.True(t, d.Permit.Begin(t.Context()))
 			permits = append(permits, d.Permit)
 			continue
 		}

@@ -46,7 +46,7 @@ func (f *Fleet) obtain(number uint64, p obtainedPermit) *admission.Permit {
 		return nil
 	}
 	f.obtained[number] = p
-	return admission.NewPermit(p.timeout, p.asked.Add(usableTime), func(r *admission.Result) { f.endObtained(number, r) })
+	return admission.NewPermit(p.own, p.timeout, p.asked.Add(usableTime), func(r *admission.Result) { f.endObtained(number, r) })
 }
 
 // endObtained ends a permit of this process. If the lane has changed its owner, its new owner counts the request as well, and gets the result.

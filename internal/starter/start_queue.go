@@ -20,6 +20,8 @@ const (
 	queueOverdraft = 16
 	// maxGathered bounds the deliveries in gatherings, in multiples of maxPerWorkflow.
 	maxGathered = 4
+	// maxReading bounds the forwarded deliveries that wait until their endpoint has been read, and readingTime how long one waits.
+	maxReading, readingTime = 256, 250 * time.Millisecond
 )
 
 // ReserveRoom waits up to 1 s until the tenant may queue the deliveries of n events that are about to be
@@ -122,10 +124,43 @@ func (s *Starter) Forwarded(event webhook.Accepted) (refused []webhook.DeliveryI
 			continue
 		}
 		start.ReceivedAt = time.Now().Add(min(start.CreatedAt.Sub(s.now()), 0)) // its age by the database's clock, which is not exact
-		s.accept(&event, start)
-		s.permits.Release(start.TenantID, 1)
+		s.acceptForwarded(&event, start)
 	}
 	return refused, s.stopping()
+}
+
+// acceptForwarded accepts a delivery that has its permit, and gives that back. Only the process that stores an event reads its
+// endpoints beforehand; this one reads an endpoint that it does not know, so that the first request can still go eagerly. If many
+// deliveries wait for that, the delivery does not wait, and its workflow reads the endpoint.
+func (s *Starter) acceptForwarded(event *webhook.Accepted, start *webhook.Start) {
+	requests := *s.requests.Load()
+	if !requests.KnowsEndpoint(start.EndpointID) && s.acceptOnceRead(requests, *event, *start) {
+		return
+	}
+	s.accept(event, start)
+	s.permits.Release(start.TenantID, 1)
+}
+
+func (s *Starter) acceptOnceRead(requests Requests, event webhook.Accepted, start webhook.Start) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping() {
+		return false
+	}
+	select {
+	case s.reading <- struct{}{}:
+	default:
+		return false
+	}
+	s.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, readingTime)
+		requests.ReadEndpoint(ctx, start.EndpointID)
+		cancel()
+		<-s.reading
+		s.accept(&event, &start)
+		s.permits.Release(start.TenantID, 1)
+	})
+	return true
 }
 
 // enqueue queues a delivery for its start. It returns false if the queue is full; then the relay

@@ -1,6 +1,7 @@
 package starter
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -242,6 +243,45 @@ func TestForwarded(t *testing.T) {
 		refused, stops := d.Forwarded(event)
 		require.Equal(t, idsOf(event.Deliveries), refused, "this process stops")
 		require.True(t, stops)
+	})
+}
+
+// A forwarded delivery can go eagerly although only the process that has stored it has read its endpoint.
+func TestForwardedToAnEndpointThatIsNotInMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Config{LocalWorker: true, QueueLength: 4, Now: time.Now})
+		var steps []string
+		slow := false
+		d.uses(requests{
+			read: func(ctx context.Context, _ webhook.EndpointID) {
+				if slow {
+					<-ctx.Done()
+				}
+				steps = append(steps, "read")
+			},
+			eager: func(activities.AttemptInput, activities.EagerStart) bool {
+				steps = append(steps, "eager")
+				return true
+			},
+		})
+		require.Empty(t, refusedBy(d, accepted(1)))
+		synctest.Wait()
+		require.Equal(t, []string{"read", "eager"}, steps)
+
+		slow, steps = true, nil
+		began := time.Now()
+		require.Empty(t, refusedBy(d, accepted(1)))
+		synctest.Wait()
+		require.Empty(t, steps)
+		require.NotEmpty(t, refusedBy(d, accepted(2)), "it counts as queued while it waits")
+		time.Sleep(readingTime)
+		synctest.Wait()
+		require.Equal(t, "eager", steps[len(steps)-1], "the wait is bounded")
+		require.LessOrEqual(t, time.Since(began), readingTime)
+
+		d.Stop()
+		require.NotEmpty(t, refusedBy(d, accepted(1)))
 	})
 }
 

@@ -95,6 +95,10 @@ type Requests interface {
 	// SendEagerly sends the first request of a delivery before its workflow is started, if it can be
 	// sent at once. It must not block.
 	SendEagerly(in activities.AttemptInput, start activities.EagerStart) bool
+	// KnowsEndpoint reports whether an endpoint is in memory, which SendEagerly needs. It must not block.
+	KnowsEndpoint(id webhook.EndpointID) bool
+	// ReadEndpoint brings an endpoint into memory. If that fails, the first attempt finds out why.
+	ReadEndpoint(ctx context.Context, id webhook.EndpointID)
 	// CheckEndpoint finds out whether requests to an endpoint are possible again after an internal fault. Its
 	// error is shown to users.
 	CheckEndpoint(ctx context.Context, id webhook.EndpointID) error
@@ -139,6 +143,7 @@ type Starter struct {
 	handOvers     *fair.Semaphore
 	async         chan struct{} // a token for each asynchronous call
 	deleting      chan struct{} // a token while outbox rows are being deleted
+	reading       chan struct{} // a token for each forwarded delivery that waits for its endpoint
 
 	heldEndpoints heldEndpoints
 	lanesTakenAt  atomic.Int64 // in Unix nanoseconds; 0: never
@@ -183,6 +188,7 @@ func New(c Config) *Starter {
 		handOvers:  fair.NewCapped(maxHandOvers, maxHandOvers),
 		async:      make(chan struct{}, maxAsync),
 		deleting:   make(chan struct{}, 1),
+		reading:    make(chan struct{}, maxReading),
 		checkNow:   make(chan struct{}, 1),
 		stopped:    make(chan struct{}),
 	}

@@ -41,6 +41,7 @@ type outbox struct {
 type requests struct {
 	eager func(activities.AttemptInput, activities.EagerStart) bool
 	check func(context.Context, webhook.EndpointID) error
+	read  func(context.Context, webhook.EndpointID) // nil: every endpoint is known
 }
 
 // uses gives the starter what a worker can do, as Start does.
@@ -49,6 +50,10 @@ func (d *Starter) uses(r Requests) { d.requests.Store(&r) }
 func (r requests) SendEagerly(in activities.AttemptInput, start activities.EagerStart) bool {
 	return r.eager != nil && r.eager(in, start)
 }
+
+func (r requests) KnowsEndpoint(webhook.EndpointID) bool { return r.read == nil }
+
+func (r requests) ReadEndpoint(ctx context.Context, id webhook.EndpointID) { r.read(ctx, id) }
 
 func (r requests) CheckEndpoint(ctx context.Context, id webhook.EndpointID) error {
 	return r.check(ctx, id)
