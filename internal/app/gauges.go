@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,19 +17,19 @@ import (
 const (
 	// countPatience bounds the queries of a scrape.
 	countPatience = 2 * time.Second
-	// retryCountAge is how long a count of retrying deliveries is used: it reads the table, not only an index.
+	// retryCountAge is how long a count of retrying deliveries is used, or is not tried again: it reads up to 100,001 of them.
 	retryCountAge = 30 * time.Second
 )
 
 // gauges are metrics whose values are read together, once per scrape.
 type gauges struct {
 	descs []*prometheus.Desc
-	read  func() ([]float64, error) // with an error all values are -1
+	read  func() []float64
 }
 
 type gauge struct{ name, help string }
 
-func newGauges(read func() ([]float64, error), all ...gauge) gauges {
+func newGauges(read func() []float64, all ...gauge) gauges {
 	g := gauges{read: read}
 	for _, one := range all {
 		g.descs = append(g.descs, prometheus.NewDesc(one.name, one.help, nil, nil))
@@ -45,21 +46,16 @@ func (g gauges) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g gauges) Collect(to chan<- prometheus.Metric) {
-	values, err := g.read()
-	for i, d := range g.descs {
-		value := -1.0
-		if err == nil {
-			value = values[i]
-		}
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	for i, value := range g.read() {
+		to <- prometheus.MustNewConstMetric(g.descs[i], prometheus.GaugeValue, value)
 	}
 }
 
 func admissionGauges(c *admission.Controller) gauges {
 	return newGauges(
-		func() ([]float64, error) {
+		func() []float64 {
 			t := c.Totals()
-			return []float64{float64(t.Endpoints), float64(t.InFlight), float64(t.Waiting), float64(t.Reserved), float64(t.NotClosed)}, nil
+			return []float64{float64(t.Endpoints), float64(t.InFlight), float64(t.Waiting), float64(t.Reserved), float64(t.NotClosed)}
 		},
 		gauge{"everpost_admission_endpoints", "Endpoints that this process keeps state of."},
 		gauge{"everpost_admission_in_flight", "Requests to receivers under way in this process."},
@@ -87,38 +83,40 @@ type countingStores struct {
 
 // storeGauges are the counts of the store, in groups that one query reads each: a count is work for PostgreSQL.
 func storeGauges(life context.Context, store depths) []gauges {
-	group := func(read func(context.Context) ([]float64, error), all ...gauge) gauges {
+	group := func(name string, every time.Duration, read func(context.Context) ([]float64, error), all ...gauge) gauges {
 		for i := range all {
-			all[i].help += "; -1 when PostgreSQL does not answer."
+			all[i].help += "; the last count if PostgreSQL does not answer, -1 without any."
 		}
-		return newGauges(func() ([]float64, error) {
-			ctx, cancel := context.WithTimeout(life, countPatience) // a scrape has no context
-			defer cancel()
-			return read(ctx)
-		}, all...)
+		c := &count{life: life, every: every, read: read, last: make([]float64, len(all))}
+		for i := range c.last {
+			c.last[i] = -1
+		}
+		g := newGauges(c.values, all...)
+		g.descs = append(g.descs, prometheus.NewDesc("everpost_count_age_seconds",
+			"Time since PostgreSQL has last counted this; -1 if it never has.", nil, prometheus.Labels{"count": name}))
+		return g
 	}
-	retries := &retryCount{store: store}
 	return []gauges{
-		group(func(ctx context.Context) ([]float64, error) {
+		group("outbox", 0, func(ctx context.Context) ([]float64, error) {
 			waiting, oldest, err := store.OutboxDepth(ctx)
 			return []float64{float64(waiting), telemetry.Age(oldest)}, err
 		},
 			gauge{"everpost_outbox_deliveries", "Deliveries that were stored and have no first attempt or claim, or are released and not yet begun"},
 			gauge{"everpost_outbox_age_seconds", "Age of the oldest delivery in the outbox"}),
-		group(func(ctx context.Context) ([]float64, error) {
+		group("held", 0, func(ctx context.Context) ([]float64, error) {
 			held, oldest, err := store.HeldDepth(ctx)
 			return []float64{float64(held), telemetry.Age(oldest)}, err
 		},
 			gauge{"everpost_held_deliveries", "Deliveries that are held; 100001 stands for more than 100,000"},
 			gauge{"everpost_held_age_seconds", "Age of the oldest held delivery since its event was accepted"}),
-		group(func(ctx context.Context) ([]float64, error) {
+		group("replays", 0, func(ctx context.Context) ([]float64, error) {
 			running, rate, err := store.ReplayRate(ctx)
 			return []float64{float64(running), float64(rate)}, err
 		},
 			gauge{"everpost_replays_running", "Replays that are running"},
 			gauge{"everpost_replay_rate_per_minute", "Deliveries that the running replays release in a minute, together"}),
-		group(func(ctx context.Context) ([]float64, error) {
-			depth, err := retries.read(ctx)
+		group("retries", retryCountAge, func(ctx context.Context) ([]float64, error) {
+			depth, err := store.RetryDepth(ctx)
 			return []float64{float64(depth.Deliveries), float64(depth.OverDay), float64(depth.Largest)}, err
 		},
 			gauge{"everpost_retrying_deliveries", "Deliveries that wait for a retry; 100001 stands for more than 100,000"},
@@ -130,25 +128,32 @@ func storeGauges(life context.Context, store depths) []gauges {
 	}
 }
 
-// retryCount keeps the last count of retrying deliveries.
-type retryCount struct {
-	store depths
+// count keeps the values that a query has counted last: alerts must not lose them because PostgreSQL is slow for a while.
+type count struct {
+	life  context.Context //nolint:containedctx // a scrape has none
+	every time.Duration   // counts are not older than this, and a failed one is not repeated before
+	read  func(context.Context) ([]float64, error)
 
-	mu      sync.Mutex
-	last    deliveries.RetryDepth
-	counted time.Time
+	mu             sync.Mutex
+	last           []float64
+	tried, counted time.Time
 }
 
-// read counts, or returns a count that is not older than retryCountAge.
-func (c *retryCount) read(ctx context.Context) (deliveries.RetryDepth, error) {
+// values counts, or returns what was counted last; and the time since.
+func (c *count) values() []float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.counted) > retryCountAge {
-		depth, err := c.store.RetryDepth(ctx)
-		if err != nil {
-			return deliveries.RetryDepth{}, err
+	if time.Since(c.tried) >= c.every {
+		c.tried = time.Now()
+		ctx, cancel := context.WithTimeout(c.life, countPatience)
+		defer cancel()
+		if values, err := c.read(ctx); err == nil {
+			c.last, c.counted = values, time.Now()
 		}
-		c.last, c.counted = depth, now
 	}
-	return c.last, nil
+	age := -1.0
+	if !c.counted.IsZero() {
+		age = time.Since(c.counted).Seconds()
+	}
+	return append(slices.Clone(c.last), age)
 }

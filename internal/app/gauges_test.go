@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,41 +40,66 @@ func (c *countedRecord) ReplayRate(context.Context) (running, perMinute int64, e
 	return 5, 600, c.err
 }
 
-// Counting is work for PostgreSQL: once for all metrics that a count serves. What
-// cannot be counted is -1, and no reason for the others to be left out.
+// Counting is work for PostgreSQL: once for all metrics that a count serves. What cannot be counted has its last value, whose age shows that;
+// -1 if there is none.
 func TestScrapeCountsOnce(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		err  error
-		want map[string]float64
-	}{
-		{nil, map[string]float64{
-			"everpost_outbox_deliveries": 3, "everpost_outbox_age_seconds": 0, "everpost_held_deliveries": 4,
-			"everpost_replays_running": 5, "everpost_replay_rate_per_minute": 600, "everpost_held_age_seconds": 0,
-			"everpost_retrying_deliveries": 7, "everpost_retrying_deliveries_over_24h": 2, "everpost_retrying_deliveries_of_largest_endpoint": 6,
-		}},
-		{errors.New("away"), map[string]float64{
-			"everpost_outbox_deliveries": -1, "everpost_outbox_age_seconds": -1, "everpost_held_deliveries": -1,
-			"everpost_replays_running": -1, "everpost_replay_rate_per_minute": -1, "everpost_held_age_seconds": -1,
-			"everpost_retrying_deliveries": -1, "everpost_retrying_deliveries_over_24h": -1, "everpost_retrying_deliveries_of_largest_endpoint": -1,
-		}},
-	} {
-		record, registry := &countedRecord{err: c.err}, prometheus.NewRegistry()
+	synctest.Test(t, func(t *testing.T) {
+		record, registry := &countedRecord{}, prometheus.NewRegistry()
 		for _, group := range storeGauges(t.Context(), record) {
 			registry.MustRegister(group)
 		}
-		families, err := registry.Gather()
-		require.NoError(t, err)
-		got := map[string]float64{}
-		for _, f := range families {
-			got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+		gather := func() (values, ages map[string]float64) {
+			t.Helper()
+			families, err := registry.Gather()
+			require.NoError(t, err)
+			values, ages = map[string]float64{}, map[string]float64{}
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					if f.GetName() == "everpost_count_age_seconds" {
+						ages[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+						continue
+					}
+					values[f.GetName()] = m.GetGauge().GetValue()
+				}
+			}
+			return values, ages
 		}
-		require.Equal(t, c.want, got)
+		all := map[string]float64{
+			"everpost_outbox_deliveries": 3, "everpost_outbox_age_seconds": 0, "everpost_held_deliveries": 4,
+			"everpost_replays_running": 5, "everpost_replay_rate_per_minute": 600, "everpost_held_age_seconds": 0,
+			"everpost_retrying_deliveries": 7, "everpost_retrying_deliveries_over_24h": 2, "everpost_retrying_deliveries_of_largest_endpoint": 6,
+		}
+		none := map[string]float64{}
+		for name := range all {
+			none[name] = -1
+		}
+
+		record.err = errors.New("away")
+		values, ages := gather()
+		require.Equal(t, none, values)
+		require.Equal(t, map[string]float64{"outbox": -1, "held": -1, "replays": -1, "retries": -1}, ages)
 		require.EqualValues(t, 4, record.asked.Load())
 
-		// What reads the table is not counted again at once, unless it failed.
-		_, err = registry.Gather()
-		require.NoError(t, err)
-		require.EqualValues(t, map[bool]int{true: 8, false: 7}[c.err != nil], record.asked.Load())
-	}
+		record.err = nil
+		time.Sleep(retryCountAge)
+		values, ages = gather()
+		require.Equal(t, all, values)
+		require.Equal(t, map[string]float64{"outbox": 0, "held": 0, "replays": 0, "retries": 0}, ages)
+		require.EqualValues(t, 8, record.asked.Load())
+
+		time.Sleep(time.Second)
+		gather()
+		require.EqualValues(t, 11, record.asked.Load(), "what reads many rows is not counted again at once")
+
+		record.err = errors.New("away")
+		time.Sleep(retryCountAge)
+		values, ages = gather()
+		require.Equal(t, all, values)
+		require.Equal(t, map[string]float64{"outbox": 30, "held": 30, "replays": 30, "retries": 31}, ages)
+		require.EqualValues(t, 15, record.asked.Load())
+		time.Sleep(time.Second)
+		gather()
+		require.EqualValues(t, 18, record.asked.Load(), "nor is that tried again at once")
+	})
 }
