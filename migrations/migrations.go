@@ -39,7 +39,7 @@ const (
 )
 
 // Up applies the missing migrations, each in its own transaction. Several processes may
-// call it at once: one migrates, the others wait for it. On a current database it costs two
+// call it at once: one migrates, the others wait for it. On a current database it costs three
 // small queries.
 //
 // It needs two connections of db at a time. Migrations take longer than ordinary
@@ -53,7 +53,15 @@ func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) error { return up(
 // *Mismatch for a database to which other files were applied than this build contains.
 func Pending(ctx context.Context, db *sql.DB) ([]string, error) { return pending(ctx, FS, db) }
 
-func up(ctx context.Context, files fs.FS, db *sql.DB, logger *slog.Logger) (err error) {
+func up(ctx context.Context, files fs.FS, db *sql.DB, logger *slog.Logger) error {
+	if err := apply(ctx, files, db, logger); err != nil {
+		return err
+	}
+	return completeIndexes(ctx, db)
+}
+
+// apply applies the missing files.
+func apply(ctx context.Context, files fs.FS, db *sql.DB, logger *slog.Logger) (err error) {
 	missing, err := pending(ctx, files, db)
 	if err != nil || len(missing) == 0 {
 		return err

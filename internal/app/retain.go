@@ -8,7 +8,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/retention"
 )
 
-// retain removes, every hour, what is past its retention.
+// retain removes, every hour, what is past its retention, and has partitioned tables analyzed once a day.
 func (a *App) retain(ctx context.Context) {
 	tick := time.Tick(time.Hour)
 	for {
@@ -38,6 +38,9 @@ func (a *App) retainOnce(ctx context.Context) {
 		a.log.InfoContext(ctx, "removed days past their retention",
 			"days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys, "replays", replays, "secrets", secrets,
 			"tenant_ids", tenants, "audit_entries", entries)
+	}
+	if err := a.store.Analyze(ctx); err != nil && ctx.Err() == nil { // last, so that no drop of a day waits for it
+		a.log.WarnContext(ctx, "the tables were not analyzed; the next try is in an hour", "error", err)
 	}
 	if own != (retention.TenantRetained{}) {
 		a.log.InfoContext(ctx, "removed what is past its tenant's own retention",

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -81,6 +82,7 @@ type Config struct {
 	Now           func() time.Time
 	Logger        *slog.Logger
 	Flushes       FlushObserver
+	Notice        func(*pgconn.Notice)
 }
 
 // Open makes a core. It does not wait for the database.
@@ -216,6 +218,9 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > uncheckedIdle }
 
 	config.ConnConfig.ConnectTimeout = connectTimeout
+	if c.Notice != nil {
+		config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { c.Notice(n) }
+	}
 	dialer := &net.Dialer{KeepAlive: keepAlive, Timeout: connectTimeout}
 	config.ConnConfig.DialFunc = dialer.DialContext
 	params := config.ConnConfig.RuntimeParams

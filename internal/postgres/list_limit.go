@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,19 +89,26 @@ func ReadList[T any](ctx context.Context, s *Core, c Caller, op string, scan pgx
 	return found, err
 }
 
-// ReadFiltered is ReadList for a list with filters that no index serves. It looks at the newest
-// maxSearched rows. bound selects the ids of the rows that it may look at, newest first, and list what
-// passes the filters from an id on. If there are more rows and the page is not full, searched is that id: the list goes on after it.
+// Bound selects the ids of rows that a list with filters may look at, newest first.
+type Bound struct {
+	SQL  string
+	Args []any
+}
+
+// ReadFiltered is ReadList for a list with filters that no index serves. It looks at the newest maxSearched rows of each bound: list selects
+// what passes the filters from an id on. If there are more rows and the page is not full, searched is that id: the list goes on after it.
 func ReadFiltered[T any](ctx context.Context, s *Core, c Caller, op string, scan pgx.RowToFunc[T], p webhook.Page,
-	list func(from [16]byte) (string, []any), bound string, args ...any,
+	list func(from [16]byte) (string, []any), bounds ...Bound,
 ) (found []T, searched [16]byte, err error) {
 	err = s.lists.run(ctx, op, c, func(c Caller) error {
-		last, err := QueryAll(ctx, c, op, pgx.RowTo[[16]byte], fmt.Sprintf("%s offset %d limit 1", bound, s.lists.Searched-1), args...)
-		if err != nil {
-			return err
-		}
-		if len(last) > 0 {
-			searched = last[0]
+		for _, b := range bounds {
+			last, err := QueryAll(ctx, c, op, pgx.RowTo[[16]byte], fmt.Sprintf("%s offset %d limit 1", b.SQL, s.lists.Searched-1), b.Args...)
+			if err != nil {
+				return err
+			}
+			if len(last) > 0 && bytes.Compare(last[0][:], searched[:]) > 0 {
+				searched = last[0]
+			}
 		}
 		sql, args := list(searched)
 		found, err = QueryAll(ctx, c, op, scan, sql, args...)
@@ -120,7 +128,7 @@ func (l *listLimit) run(ctx context.Context, op string, c Caller, read func(Call
 	}
 	defer release()
 	c.timeout = l.Timeout
-	err = read(c)
+	err = read(c.ByIndex())
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == QueryCanceled {
 		return &webhook.Error{
 			Code: webhook.CodeUnavailable, RetryAfter: slowListAgain, Err: err,

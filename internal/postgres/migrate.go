@@ -91,8 +91,18 @@ func Migrate(ctx context.Context, url string, logger *slog.Logger) error {
 	if err := checkEncoding(ctx, pool); err != nil {
 		return fmt.Errorf("migrate database: %w", err)
 	}
+	missing, err := migrations.Pending(ctx, db)
+	if err != nil {
+		return fmt.Errorf("migrate database: %w", err)
+	}
 	if err := migrations.Up(ctx, db, logger); err != nil {
 		return fmt.Errorf("migrate database: %w", err)
 	}
-	return ensurePartitions(ctx, pool, logger, time.Now())
+	if err := ensurePartitions(ctx, pool, logger, time.Now()); err != nil || len(missing) == 0 {
+		return err
+	}
+	if err := analyze(ctx, pool, 0); err != nil { // nothing needs it, and retention tries again
+		logger.WarnContext(ctx, "the tables were not analyzed", slog.Any("error", err))
+	}
+	return nil
 }

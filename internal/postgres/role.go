@@ -38,6 +38,17 @@ type Caller struct {
 	setting, value string // "" for none
 
 	timeout time.Duration // of single statements, with a setting; zero: the connection's
+	byIndex bool          // see ByIndex
+}
+
+// ByIndex returns the same caller for statements that read the first rows in the order of an index, and find what else they need by key.
+//
+// The planner would often rather gather all that matches, and sort it: it multiplies the selectivities of conditions that depend on each
+// other, such as a tenant and one of its endpoints, and expects fewer rows than there are; and it knows little about a partitioned table
+// as a whole, whose statistics autovacuum never makes. ByIndex forbids it the plans that begin with reading everything.
+func (c Caller) ByIndex() Caller {
+	c.byIndex = true
+	return c
 }
 
 // OfTenant reads and writes the rows of a tenant. A process that is only a worker does so in
@@ -126,7 +137,7 @@ type Querier interface {
 
 // on returns conn with each statement run as c.
 func (c Caller) on(conn *pgxpool.Conn) Querier {
-	if c.setting == "" {
+	if c.setting == "" && !c.byIndex {
 		return conn
 	}
 	return &named{conn, c}
@@ -135,10 +146,14 @@ func (c Caller) on(conn *pgxpool.Conn) Querier {
 // begin is the statement that begins a transaction as c, in one round trip. The value is in
 // hexadecimal, so that no text can break out of the literal.
 func (c Caller) begin(mode string) string {
-	if c.setting == "" {
-		return "begin " + mode
+	begin := "begin " + mode
+	if c.setting != "" {
+		begin += "; select set_config('" + c.setting + `', convert_from('\x` + hex.EncodeToString([]byte(c.value)) + `', 'UTF8'), true)`
 	}
-	return "begin " + mode + "; select set_config('" + c.setting + `', convert_from('\x` + hex.EncodeToString([]byte(c.value)) + `', 'UTF8'), true)`
+	if c.byIndex {
+		begin += "; select " + planByIndex
+	}
+	return begin
 }
 
 // check returns CodeInvalid for a value that PostgreSQL cannot hold.
@@ -152,10 +167,27 @@ func (c Caller) check() error {
 // SetLocally changes a setting until the end of a transaction.
 const SetLocally = `select set_config($1, $2, true)`
 
-// setWithTimeout also bounds the statements after it.
-const setWithTimeout = `select set_config($1, $2, true), set_config('statement_timeout', $3, true)`
+// planByIndex is what ByIndex sets.
+const planByIndex = `set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
-// named sends c's setting ahead of each statement, in the same round trip: both are one
+// set is the statement that sets what c needs for the statements after it.
+func (c Caller) set() (sql string, args []any) {
+	var settings []string
+	if c.setting != "" {
+		settings, args = append(settings, `set_config($1, $2, true)`), append(args, c.setting, c.value)
+	}
+	if c.timeout > 0 {
+		args = append(args, Milliseconds(c.timeout))
+		settings = append(settings, fmt.Sprintf(`set_config('statement_timeout', $%d, true)`, len(args)))
+	}
+	if c.byIndex {
+		settings = append(settings, planByIndex)
+	}
+	return "select " + strings.Join(settings, ", "), args
+}
+
+// named sends c's settings ahead of each statement, in the same round trip: both are one
 // transaction, with whose end the setting ends.
 type named struct {
 	conn *pgxpool.Conn
@@ -185,11 +217,8 @@ func (n *named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 func (n *named) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	all := &pgx.Batch{}
-	if n.c.timeout > 0 {
-		all.Queue(setWithTimeout, n.c.setting, n.c.value, Milliseconds(n.c.timeout))
-	} else {
-		all.Queue(SetLocally, n.c.setting, n.c.value)
-	}
+	set, args := n.c.set()
+	all.Queue(set, args...)
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	return n.conn.SendBatch(ctx, all)
 }

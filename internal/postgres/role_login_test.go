@@ -180,7 +180,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"TakeOver":        func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
 		"AssignWorkflow":  func() error { return s.AssignWorkflow(ctx, "a", nil) },
 		"ReleaseExpired":  func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
-		"HeldEndpoints":   func() error { _, err := s.HeldEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"HeldEndpoints":   func() error { _, _, err := s.HeldEndpoints(ctx, webhook.HeldPlace{}, 10); return err },
 		"ReleaseHeld":     func() error { _, err := s.ReleaseHeld(ctx, e.ID, 10); return err },
 		"TakeReplays":     func() error { _, err := s.TakeReplays(ctx, 10); return err },
 		"ReleaseReplay": func() error {

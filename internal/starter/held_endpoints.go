@@ -16,6 +16,9 @@ const (
 	// firstCheck is how long after an internal fault its endpoint is checked. The pause doubles up to
 	// lastCheck.
 	firstCheck, lastCheck = time.Second, time.Minute
+	// firstRetry is how long a release that failed in the store is not tried again. The pause doubles up to lastRetry: what is wrong with the
+	// store is wrong for all, and each try holds a connection.
+	firstRetry, lastRetry = 2 * time.Second, time.Minute
 	// maxFaulty bounds the endpoints whose faults are kept in memory. The others are in the store.
 	maxFaulty = 20_000
 )
@@ -31,7 +34,9 @@ type heldEndpoint struct {
 	noted      time.Time // when a hold was noted last; zero if it was read from the store
 	released   int       // deliveries since releasedAt, which admission may not count yet
 	releasedAt time.Time
-	fault      *fault // nil: none
+	fault      *fault        // nil: none
+	retryPause time.Duration // after the last release if that failed; zero if it did not
+	retryAt    time.Time     // no release before
 }
 
 // fault is an internal fault that keeps an endpoint from being sent to.
@@ -95,13 +100,28 @@ func (h *heldEndpoints) isFaulty(id webhook.EndpointID) bool {
 	return e != nil && e.fault != nil
 }
 
-// checkSoon has the next check of an endpoint made at once.
+// checkSoon has the next check and release of an endpoint made at once.
 func (h *heldEndpoints) checkSoon(id webhook.EndpointID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.byID[id]; e != nil && e.fault != nil {
+	e := h.byID[id]
+	if e == nil {
+		return
+	}
+	e.retryPause, e.retryAt = 0, time.Time{}
+	if e.fault != nil {
 		e.fault.pause, e.fault.checkAt = 0, time.Time{}
 	}
+}
+
+// failed notes that the store could not release, and returns how long the endpoint is left alone.
+func (h *heldEndpoints) failed(id webhook.EndpointID, now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.endpoint(id)
+	e.retryPause = min(max(2*e.retryPause, firstRetry), lastRetry)
+	e.retryAt = now.Add(e.retryPause)
+	return e.retryPause
 }
 
 // due returns the endpoints to release from now, in no order.
@@ -109,7 +129,7 @@ func (h *heldEndpoints) due(now time.Time) (ids []webhook.EndpointID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, e := range h.byID {
-		if e.fault == nil || !e.fault.checkAt.After(now) {
+		if !e.retryAt.After(now) && (e.fault == nil || !e.fault.checkAt.After(now)) {
 			ids = append(ids, id)
 		}
 	}
@@ -170,6 +190,7 @@ func (h *heldEndpoints) released(id webhook.EndpointID, n int, more bool, now ti
 	if e == nil {
 		return false
 	}
+	e.retryPause, e.retryAt = 0, time.Time{}
 	if n > 0 && now.Sub(e.releasedAt) >= releaseDelay {
 		e.released, e.releasedAt = 0, now
 	}

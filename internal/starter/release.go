@@ -16,16 +16,18 @@ const (
 	// findEvery is how often all endpoints with held deliveries are looked for: so deliveries that are
 	// held although their endpoint is active go on within a minute, whatever held them.
 	findEvery = 20 * time.Second
-	heldPage  = 1000
+	heldPage  = 500
+	// findAgain is the first pause after a search that failed. It doubles up to findEvery.
+	findAgain = time.Second
 	// releaseWidth is how many endpoints are worked on at a time, so that one slow call delays few.
 	releaseWidth = 8
 )
 
 // HeldStore has the held deliveries.
 type HeldStore interface {
-	// HeldEndpoints returns up to limit active or deleted endpoints with deliveries that can be released: those
-	// after the given id, in the order of their ids.
-	HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error)
+	// HeldEndpoints looks at up to limit held deliveries after a place, and returns the active or deleted endpoints of those that can be
+	// released. next is zero at the end.
+	HeldEndpoints(ctx context.Context, after webhook.HeldPlace, limit int) (found []webhook.HeldEndpoint, next webhook.HeldPlace, err error)
 	// ReleaseHeld releases the oldest of an endpoint. The relay starts what the caller does not start.
 	ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error)
 	// ReleaseExpired releases deliveries that are to be given up.
@@ -73,20 +75,41 @@ func (s *Starter) FaultOf(endpoint webhook.EndpointID) (what string, known bool)
 
 // release releases held deliveries of active endpoints, as many as admission can take.
 func (s *Starter) release() {
+	s.everySecond(func(time.Time) {
+		s.releaseDue()
+		s.releaseExpired()
+	})
+}
+
+// findAllHeld finds endpoints with held deliveries, apart from their release, which does not wait for a search that takes long.
+func (s *Starter) findAllHeld() {
+	var (
+		found, again time.Time
+		pause        time.Duration
+	)
+	s.everySecond(func(now time.Time) {
+		switch {
+		case s.temporalDown.Load() || now.Before(again) || !findDue(found, s.lanesTaken(), now):
+		case s.findHeld():
+			found, pause = now, 0
+		default:
+			pause = min(max(2*pause, findAgain), findEvery)
+			again = time.Now().Add(pause)
+		}
+	})
+}
+
+// everySecond calls do every releaseEvery until the starter stops.
+func (s *Starter) everySecond(do func(now time.Time)) {
 	tick := time.NewTicker(releaseEvery)
 	defer tick.Stop()
-	var found time.Time
 	for {
 		select {
 		case <-s.stopped:
 			return
 		case <-tick.C:
 		}
-		if now := time.Now(); findDue(found, s.lanesTaken(), now) && s.findHeld() {
-			found = now
-		}
-		s.releaseDue()
-		s.releaseExpired()
+		do(time.Now())
 	}
 }
 
@@ -109,10 +132,12 @@ func (s *Starter) releaseDue() {
 
 // findHeld finds all endpoints with held deliveries. It returns false if it could not.
 func (s *Starter) findHeld() bool {
-	var after webhook.EndpointID
+	var after webhook.HeldPlace
 	for !s.temporalDown.Load() && !s.stopping() {
-		page, err := readBatch(s, func(ctx context.Context, _ int) ([]webhook.HeldEndpoint, error) {
-			return s.heldStore.HeldEndpoints(ctx, after, heldPage)
+		var next webhook.HeldPlace
+		page, err := readBatch(s, func(ctx context.Context, _ int) (page []webhook.HeldEndpoint, err error) {
+			page, next, err = s.heldStore.HeldEndpoints(ctx, after, heldPage)
+			return page, err
 		})
 		if err != nil {
 			return false
@@ -120,10 +145,10 @@ func (s *Starter) findHeld() bool {
 		for _, e := range page {
 			s.heldEndpoints.note(e.ID, time.Time{}, e.Faulty)
 		}
-		if len(page) < heldPage {
+		if next == (webhook.HeldPlace{}) {
 			return true
 		}
-		after = page[len(page)-1].ID
+		after = next
 	}
 	return false
 }
@@ -161,7 +186,8 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	starts, err := s.heldStore.ReleaseHeld(ctx, endpoint, n)
 	if err != nil {
 		if !s.stopping() {
-			s.log.Warn("held deliveries of an endpoint cannot be released", "endpoint", endpoint, "error", err)
+			again := s.heldEndpoints.failed(endpoint, time.Now())
+			s.log.Warn("held deliveries of an endpoint cannot be released", "endpoint", endpoint, "error", err, "again_in", again)
 		}
 		return
 	}

@@ -32,16 +32,21 @@ type heldStore struct {
 	onLook   func()
 }
 
-func (s *heldStore) HeldEndpoints(_ context.Context, after webhook.EndpointID, limit int) (found []webhook.HeldEndpoint, err error) {
+func (s *heldStore) HeldEndpoints(_ context.Context, after webhook.HeldPlace, limit int) (
+	found []webhook.HeldEndpoint, next webhook.HeldPlace, err error,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.searches++
 	all := slices.SortedFunc(maps.Keys(s.starts), func(a, b webhook.EndpointID) int { return bytes.Compare(a[:], b[:]) })
-	all = slices.DeleteFunc(all, func(id webhook.EndpointID) bool { return bytes.Compare(id[:], after[:]) <= 0 })
+	all = slices.DeleteFunc(all, func(id webhook.EndpointID) bool { return bytes.Compare(id[:], after.EndpointID[:]) <= 0 })
 	for _, id := range all[:min(limit, len(all))] {
 		found = append(found, webhook.HeldEndpoint{ID: id, Faulty: s.faulty})
 	}
-	return found, s.fail
+	if len(found) == limit {
+		next.EndpointID = found[limit-1].ID
+	}
+	return found, next, s.fail
 }
 
 func (s *heldStore) ReleaseHeld(_ context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, error) {
@@ -229,7 +234,7 @@ func TestHeldEndpointsAreForgotten(t *testing.T) {
 	require.Empty(t, h.ids())
 }
 
-// Every minute all endpoints are looked for, page by page; when that fails, again soon.
+// All endpoints are looked for regularly, page by page; when that fails, again soon, after a pause that grows.
 // While Temporal is away nothing is: what were released then would come all at once.
 func TestBacklogIsLookedFor(t *testing.T) {
 	t.Parallel()
@@ -242,6 +247,7 @@ func TestBacklogIsLookedFor(t *testing.T) {
 		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, HeldStore: s})
 		d.temporalDown.Store(true)
 		d.workers.Go(d.release)
+		d.workers.Go(d.findAllHeld)
 		searchesAfter := func(wait time.Duration) int {
 			before, _ := s.counts()
 			<-time.After(wait)
@@ -251,7 +257,7 @@ func TestBacklogIsLookedFor(t *testing.T) {
 		}
 		require.Zero(t, searchesAfter(10500*time.Millisecond))
 		d.temporalDown.Store(false)
-		require.Equal(t, 3, searchesAfter(3*time.Second), "in vain")
+		require.Equal(t, 2, searchesAfter(3*time.Second), "in vain, and less and less often")
 		s.failing(nil)
 		require.Equal(t, 3, searchesAfter(time.Second), "pages")
 		require.Len(t, d.heldEndpoints.ids(), 2*heldPage+1)
@@ -300,7 +306,7 @@ func TestBacklogIsLookedForInNewLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &heldStore{}
 		d := setup(t, Config{Admission: admissionStub{releasable: upTo(0)}, HeldStore: s})
-		d.workers.Go(d.release)
+		d.workers.Go(d.findAllHeld)
 		<-time.After(findEvery / 2)
 		looks := func(wait time.Duration) int {
 			before, _ := s.counts()

@@ -213,6 +213,7 @@ func (s *Starter) Start(requests Requests) {
 		{s.overdue != nil, s.reconcile},
 		{s.admission != nil, s.startUnhealthy},
 		{s.releases(), s.release},
+		{s.releases(), s.findAllHeld},
 	} {
 		if loop.needed {
 			s.workers.Go(loop.run)

@@ -73,6 +73,12 @@ type HeldEndpoint struct {
 	Faulty bool
 }
 
+// HeldPlace is a place among held deliveries in the order of their endpoints and reasons; zero is the beginning, and the end.
+type HeldPlace struct {
+	EndpointID EndpointID
+	Reason     string
+}
+
 // ForwardResult is what became of a delivery that was forwarded to another process.
 type ForwardResult uint8
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,14 +31,19 @@ func (s *Deliveries) Attempts(ctx context.Context, tenantID string, id webhook.D
 
 // AttemptsOf reads attempts of several deliveries of a tenant, in the order of the deliveries' ids, runs and numbers:
 // those after a position, or the first ones if that is zero. It leaves out deliveries that do not exist.
+//
+// Each delivery is looked up by itself, in the one partition of its day: some ten blocks each, and one or two for each attempt.
 func (s *Deliveries) AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) (
 	[]webhook.DeliveryAttempt, error,
 ) {
-	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read attempts of deliveries", scanAttempt, `
-		select `+attemptColumns+` from attempts a
-		where delivery_id = any($1) and (delivery_id, run, number) > ($3, $4::int, $5::int)
-			and delivery_id = (select d.id from deliveries d where d.id = a.delivery_id and d.tenant_id = $2)
-		order by delivery_id, run, number limit $6`, RawIDs(ids), tenantID, after.DeliveryID, after.Run, after.Number, limit)
+	left := slices.DeleteFunc(RawIDs(ids), func(id [16]byte) bool { return bytes.Compare(id[:], after.DeliveryID[:]) < 0 })
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID).ByIndex(), "read attempts of deliveries", scanAttempt, `
+		select a.* from unnest($1::uuid[]) u (id)
+		cross join lateral (select id from deliveries d where d.id = u.id and d.tenant_id = $2 limit 1) d
+		cross join lateral (
+			select `+attemptColumns+` from attempts a
+			where a.delivery_id = d.id and (a.delivery_id > $3 or (a.run, a.number) > ($4::int, $5::int)) order by a.run, a.number limit $6) a
+		order by a.delivery_id, a.run, a.number limit $6`, left, tenantID, after.DeliveryID, after.Run, after.Number, limit)
 }
 
 const attemptColumns = `delivery_id, number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error,

@@ -93,8 +93,8 @@ func (s *Deliveries) cancelOpen(ctx context.Context, tenantID string, ids [][16]
 		released = len(held) > 0
 		_, err = tx.Exec(ctx, `
 			update deliveries d set command = $2, command_id = command_id + 1, command_reason = $3,
-				commanded_at = now() - interval '1 hour', command_signals = 0
-			where id = any($1) and `+isUncancelled, ids, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted)
+				commanded_at = now() - $4::bigint * interval '1 millisecond', command_signals = 0 -- due at once, behind what is due already
+			where id = any($1) and `+isUncancelled, ids, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted, RelayAfter.Milliseconds())
 		return err
 	})
 	return released, err

@@ -170,3 +170,27 @@ func TestACancelIsNotOverwritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, cancel, status.Command)
 }
+
+// The cancels of a deleted endpoint are due at once, but behind the commands of others that are due already.
+func TestCancelsOfADeletedEndpointWaitTheirTurn(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	other := b.AddEndpoint(t, "invoice.*")
+	accepted, err := b.Accept(t.Context(), storetest.NewEvent("invoice.paid"))
+	require.NoError(t, err)
+	asked := accepted.Deliveries[0]
+	for _, start := range []webhook.Start{asked, b.AcceptOne(t), b.AcceptOne(t)} {
+		_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
+		require.NoError(t, err)
+	}
+	_, _, err = b.CommandOne(t, asked.DeliveryID, webhook.CommandCancel)
+	require.NoError(t, err)
+	b.Exec(t, `update deliveries set commanded_at = now() - interval '1 minute' where endpoint_id = $1`, other.ID)
+	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
+	first, err := b.TakeCommands(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, asked.DeliveryID, first[0].Delivery.DeliveryID)
+	rest, err := b.TakeCommands(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, rest, 2)
+}

@@ -5,9 +5,6 @@ package deliveries
 import (
 	"context"
 	"math"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -136,23 +133,6 @@ func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webh
 			and not exists (select from deliveries d where d.id = o.delivery_id)`, RawIDs(ids), tenantID)
 }
 
-// ListDeliveries reads a page of a tenant's deliveries, newest first. Indexes serve the event, the endpoint
-// and states without delivered. Other filters look at a bounded number of rows: see
-// postgres.ReadFiltered for searched and the errors.
-func (s *Deliveries) ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) (
-	found []webhook.Delivery, searched [16]byte, err error,
-) {
-	c := s.core.OfTenant(tenantID)
-	if passesFilters(&postgres.FilterQuery{}, "d", f) == "" {
-		sql, args := listDeliveries(tenantID, f, p, searched)
-		found, err = postgres.ReadList(ctx, s.core, c, "list deliveries", Scan, sql, args...)
-		return found, searched, err
-	}
-	bound, args := searchDeliveries(tenantID, f, p)
-	list := func(from [16]byte) (string, []any) { return listDeliveries(tenantID, f, p, from) }
-	return postgres.ReadFiltered(ctx, s.core, c, "list deliveries", Scan, p, list, bound, args...)
-}
-
 // OfEvent reads all deliveries of an event, newest first. It is not counted as a list, because it reads
 // by key.
 func (s *Deliveries) OfEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
@@ -177,92 +157,6 @@ func (s *Deliveries) Ahead(ctx context.Context, d webhook.Delivery) (n int, more
 		return conn.QueryRow(ctx, query, d.EndpointID, bound, webhook.MaxAhead+1).Scan(&looked, &n)
 	})
 	return min(n, webhook.MaxAhead), looked > webhook.MaxAhead, err
-}
-
-// listDeliveries selects a page of what passes a filter, from an id on.
-func listDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page, from [16]byte) (sql string, args []any) {
-	q := postgres.FilterQuery{Args: []any{tenantID}}
-	conditions := func(id, t string) string {
-		text := indexed(&q, id, t, f, p) + passesFilters(&q, t, f)
-		if from != [16]byte{} {
-			text += " and " + id + " >= " + q.Arg(from)
-		}
-		return text
-	}
-	recorded, pending := conditions("d.id", "d"), ""
-	if f.Reason == "" && f.Status == 0 && wantsPending(f.States) {
-		f.States = nil
-		pending = ` union all select ` + outboxAsDelivery + ` from outbox o where o.tenant_id = $1` + conditions("o.delivery_id", "o") +
-			` and not exists (select from deliveries d where d.id = o.delivery_id)`
-	}
-	sql = `select * from (
-		(select ` + Columns + ` from deliveries d where d.tenant_id = $1` + recorded + ` order by d.id desc limit ` + q.Arg(p.Limit) + `)` +
-		pending + `) x order by 1 desc limit ` + q.Arg(p.Limit)
-	return sql, q.Args
-}
-
-// searchDeliveries selects the ids of the rows that a list with filters may look at.
-func searchDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page) (sql string, args []any) {
-	q := postgres.FilterQuery{Args: []any{tenantID}}
-	conditions := indexed(&q, "d.id", "d", f, p)
-	return `select d.id from deliveries d where d.tenant_id = $1` + conditions + ` order by d.id desc`, q.Args
-}
-
-func wantsPending(states []webhook.State) bool {
-	return len(states) == 0 || slices.Contains(states, webhook.StatePending)
-}
-
-// indexed returns the conditions of a filter that an index serves, on the table or alias t, whose
-// delivery id is the column id. Times become bounds of the id, so that only the partitions of these days
-// are read. States are part of the text, because partial indexes name them.
-func indexed(q *postgres.FilterQuery, id, t string, f webhook.DeliveryFilter, p webhook.Page) string {
-	var b strings.Builder
-	if indexedStates(f.States) {
-		b.WriteString(" and " + t + ".state" + in(f.States))
-	}
-	if !f.EndpointID.IsZero() {
-		b.WriteString(" and " + t + ".endpoint_id = " + q.Arg(f.EndpointID))
-	}
-	if !f.EventID.IsZero() {
-		// A delivery's id begins with its event's time: only this millisecond is read.
-		at := f.EventID.Time()
-		b.WriteString(" and " + t + ".event_id = " + q.Arg(f.EventID) +
-			" and " + id + " >= " + q.Arg([16]byte(postgres.IDsFrom(at))) + " and " + id + " < " + q.Arg([16]byte(postgres.IDsFrom(at.Add(time.Millisecond)))))
-	}
-	q.Window(&b, id, t+".created_at", f.Since, f.Until, p)
-	return b.String()
-}
-
-// in returns a condition on a state.
-func in(states []webhook.State) string {
-	numbers := make([]string, len(states))
-	for i, state := range states {
-		numbers[i] = strconv.Itoa(int(state))
-	}
-	return " in (" + strings.Join(numbers, ", ") + ")"
-}
-
-// indexedStates reports whether an index has the deliveries in these states: all but the delivered ones.
-func indexedStates(states []webhook.State) bool {
-	return len(states) > 0 && !slices.Contains(states, webhook.StateDelivered)
-}
-
-// passesFilters returns the conditions of a filter that no index serves.
-func passesFilters(q *postgres.FilterQuery, t string, f webhook.DeliveryFilter) string {
-	var b strings.Builder
-	if len(f.States) > 0 && !indexedStates(f.States) {
-		b.WriteString(" and " + t + ".state" + in(f.States))
-	}
-	if f.EventType != "" {
-		b.WriteString(" and " + q.TypePasses(t+".event_type", f.EventType))
-	}
-	if f.Reason != "" {
-		b.WriteString(" and " + t + ".reason = " + q.Arg(f.Reason))
-	}
-	if f.Status != 0 {
-		b.WriteString(" and " + t + ".last_status = " + q.Arg(f.Status))
-	}
-	return b.String()
 }
 
 // LockDeliveries reads and locks the deliveries that meet the condition, in the order of their keys, as

@@ -30,41 +30,63 @@ type Held struct{ core *postgres.Core }
 // NewHeld returns the store of held deliveries.
 func NewHeld(s *postgres.Core) *Held { return &Held{s} }
 
-// HeldEndpoints returns up to limit active or deleted endpoints with such deliveries: those after the given id,
-// in the order of their ids.
-func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error) {
-	// The recursive part steps from endpoint to endpoint through the index of held deliveries.
-	return postgres.QueryAll(ctx, s.core.AsWorker(), "find endpoints with held deliveries", scanHeldEndpoint, `
-		with recursive held (id) as (
-			(select endpoint_id from deliveries where state = `+postgres.Held+` and endpoint_id > $1 order by endpoint_id limit 1)
-			union all
-			select (select endpoint_id from deliveries where state = `+postgres.Held+` and endpoint_id > held.id order by endpoint_id limit 1)
-			from held where held.id is not null)
-		select e.id, r.faulty from held join endpoints e on e.id = held.id
-		cross join lateral (
-			select `+releaseBounds+`,
-				exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $3) as faulty
-			from replays r where `+openReleaseOf+`) r
-		where `+isReleased+` and (
-			r.faulty
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $2)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $4 and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $5 and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $4 and d.id >= r.high)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $5 and d.id >= r.high))
-		order by held.id limit $6`, after, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
+// HeldEndpoints looks at up to limit held deliveries, in the order of their endpoints and reasons and beginning after a place, and returns the
+// active or deleted endpoints among them with such deliveries. next is the place where it goes on; zero at the end. An endpoint may be
+// returned again by the next call, for another reason.
+//
+// It looks at all held deliveries of few of them, or at the first ones of an endpoint and reason with more than limit, whose others it skips. So a
+// call reads some three blocks for each partition, and up to two for each of the limit; and the replays of the endpoints' tenants.
+func (s *Held) HeldEndpoints(ctx context.Context, after webhook.HeldPlace, limit int) (found []webhook.HeldEndpoint, next webhook.HeldPlace, err error) {
+	seen, err := postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), "find endpoints with held deliveries", pgx.RowToStructByPos[heldPair], `
+		with page as materialized (
+			select endpoint_id, reason, id from deliveries
+			where state = `+postgres.Held+` and (endpoint_id, reason) > ($1, $2) order by endpoint_id, reason, id limit $3),
+		pair as materialized (
+			select endpoint_id, reason, min(id::text collate "C")::uuid as lowest, count(*) as n from page group by endpoint_id, reason)
+		select p.endpoint_id, p.reason, p.n, coalesce(`+isReleased+` and (
+			p.reason = $4 or p.reason = $5
+			or p.reason in ($6, $7) and (p.lowest <= b.low or exists (
+				select from deliveries d where d.endpoint_id = p.endpoint_id and d.state = `+postgres.Held+` and d.reason = p.reason and d.id >= b.high))), false)
+		from pair p left join endpoints e on e.id = p.endpoint_id
+		left join lateral (select `+releaseBounds+` from replays r where `+openReleaseOf+`) b on p.reason in ($6, $7)
+		order by p.endpoint_id, p.reason`, after.EndpointID, after.Reason, limit,
+		webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
+	if err != nil {
+		return nil, next, err
+	}
+	looked := 0
+	for _, p := range seen {
+		looked += p.Looked
+		faulty := p.Reason == webhook.ReasonInternal
+		switch last := len(found) - 1; {
+		case !p.Releasable:
+		case last >= 0 && found[last].ID == p.EndpointID:
+			found[last].Faulty = found[last].Faulty || faulty
+		default:
+			found = append(found, webhook.HeldEndpoint{ID: p.EndpointID, Faulty: faulty})
+		}
+	}
+	if looked == limit {
+		last := seen[len(seen)-1]
+		next = webhook.HeldPlace{EndpointID: last.EndpointID, Reason: last.Reason}
+	}
+	return found, next, nil
 }
 
-func scanHeldEndpoint(row pgx.CollectableRow) (e webhook.HeldEndpoint, err error) {
-	var id [16]byte
-	err = row.Scan(&id, &e.Faulty)
-	e.ID = id
-	return e, err
+// heldPair is an endpoint and a reason for which deliveries are held.
+type heldPair struct {
+	EndpointID [16]byte
+	Reason     string
+	Looked     int
+	Releasable bool
 }
 
 // ReleaseHeld releases up to limit held deliveries of an active or deleted endpoint, the oldest first. The caller
 // starts them. They are in the outbox until their next step, so the relay starts those that the caller
 // does not.
+//
+// For each of six conditions it reads up to limit rows of the index deliveries_backlog, from the beginning of each partition, and those before
+// them that are being released already. Whatever the size of the table, that is some ten blocks for each partition, and four for each row.
 func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error) {
 	return s.release(ctx, "release held deliveries", `
 		with release as materialized (
@@ -77,22 +99,21 @@ func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, lim
 			union all select * from (`+heldCandidates(`d.reason = $6 and d.id <= (select low from bound) and `+uncovered)+`) q
 			union all select * from (`+heldCandidates(`d.reason = $5 and d.id >= (select high from bound) and `+uncovered)+`) r
 			union all select * from (`+heldCandidates(`d.reason = $6 and d.id >= (select high from bound) and `+uncovered)+`) s)
-		select `+Columns+` from deliveries d
-		where d.id in (select id from candidate)
-		  and exists (select from endpoints e where e.id = $1 and `+isReleased+`)
-		order by d.id limit $2 for update of d`,
+		select * from candidate where exists (select from endpoints e where e.id = $1 and `+isReleased+`) order by id limit $2`,
 		endpoint, limit, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
 }
 
-// heldCandidates returns a query that locks up to $2 held deliveries of the endpoint $1 that match, the
+// heldCandidates returns a query that reads and locks up to $2 held deliveries of the endpoint $1 that match, the
 // oldest first. A match names one reason, because the index has the reason before the id.
+//
+// It reads all columns: a second look at the rows, by their ids, would read the primary keys of all partitions.
 func heldCandidates(match string) string {
-	return `select d.id from deliveries d where d.endpoint_id = $1 and ` + match + ` and ` + IsHeld + ` order by d.id limit $2 for update of d skip locked`
+	return `select ` + Columns + ` from deliveries d where d.endpoint_id = $1 and ` + match + ` and ` + IsHeld + ` order by d.id limit $2 for update of d skip locked`
 }
 
 // release releases the deliveries that a query finds and locks.
 func (s *Held) release(ctx context.Context, op, query string, args ...any) (starts []webhook.Start, err error) {
-	err = s.core.AsWorker().InTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.core.AsWorker().ByIndex().InTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, query, args...)
 		if err != nil {
 			return err
@@ -149,7 +170,7 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 // oldest is one of those counted.
 func (s *Held) HeldDepth(ctx context.Context) (n int64, oldest time.Time, err error) {
 	var id *[16]byte
-	err = s.core.AsWorker().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
+	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
 		// Of the ids, which begin with the time, because the index has them.
 		return conn.QueryRow(ctx, `
 			select count(*), min(id::text)::uuid from (select id from deliveries where state = `+postgres.Held+` limit $1) d`,

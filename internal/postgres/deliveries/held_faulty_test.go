@@ -17,7 +17,7 @@ func TestHeldEndpointsTellFaults(t *testing.T) {
 	b := storetest.Setup(t)
 	found := func() []webhook.HeldEndpoint {
 		t.Helper()
-		found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
+		found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
 		require.NoError(t, err)
 		return found
 	}

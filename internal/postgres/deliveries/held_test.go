@@ -29,10 +29,10 @@ func TestReleaseHeld(t *testing.T) {
 	_, _, err = b.CommandOne(t, asked.DeliveryID, webhook.CommandCancel)
 	require.NoError(t, err)
 
-	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.HeldEndpoint{{ID: endpoint, Faulty: true}}, found)
-	found, err = b.HeldEndpoints(t.Context(), endpoint, 10)
+	found, _, err = b.HeldEndpoints(t.Context(), webhook.HeldPlace{EndpointID: endpoint, Reason: webhook.ReasonInternal}, 10)
 	require.NoError(t, err)
 	require.Empty(t, found, "after it there is none")
 
@@ -86,7 +86,7 @@ func TestBacklogOfAPausedEndpointStays(t *testing.T) {
 	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, starts)
-	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
@@ -101,7 +101,7 @@ func TestHeldAfterItsEndpointWasDeleted(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
 	b.Hold(t, start, storetest.NoWorkflow, webhook.ReasonInternal)
-	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID, Faulty: true}}, found)
 	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
@@ -207,4 +207,36 @@ func TestClaimedIsNotHeld(t *testing.T) {
 	_, err = b.Pool().Exec(t.Context(), `update deliveries set owner_until = now() - interval '121 seconds'`)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
+}
+
+// The search goes on from page to page, with any number of held deliveries of an endpoint and reason.
+func TestHeldEndpointsPageByPage(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	want := map[webhook.EndpointID]bool{b.Subscriber.ID: true}
+	for _, reason := range []string{webhook.ReasonBacklog, webhook.ReasonBacklog, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused} {
+		b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, reason)
+	}
+	for range 3 {
+		e := b.AddEndpoint(t, "order.*")
+		b.Exec(t, `insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, give_up_at)
+			select gen_random_uuid(), gen_random_uuid(), $1, 'acme', 'order.paid', now(), 1, 1, 2, 'backlog', now() + interval '1 day'`, e.ID)
+		want[e.ID] = true
+	}
+	for _, limit := range []int{1, 2, 3, 100} {
+		found, faulty := map[webhook.EndpointID]bool{}, false
+		for at, pages := (webhook.HeldPlace{}), 0; ; pages++ {
+			require.Less(t, pages, 10)
+			page, next, err := b.HeldEndpoints(t.Context(), at, limit)
+			require.NoError(t, err)
+			for _, e := range page {
+				found[e.ID], faulty = true, faulty || e.Faulty
+			}
+			if at = next; at == (webhook.HeldPlace{}) {
+				break
+			}
+		}
+		require.Equal(t, want, found, limit)
+		require.True(t, faulty)
+	}
 }

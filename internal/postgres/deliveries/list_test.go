@@ -1,6 +1,7 @@
 package deliveries_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
 		select gen_random_uuid(), md5(n::text)::uuid, md5((n % 500)::text)::uuid, case when n % 10 = 0 then 'other' else 'acme' end, 'a.b', now(), 1, 1,
 			case when n % 40 < 7 then n % 40 else 3 end, now() from generate_series(1, 40000) n;
-		analyze deliveries`, pgx.QueryExecModeSimpleProtocol)
+		analyze deliveries_default`, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	one := b.Subscriber.ID
 	states := func(of ...webhook.State) webhook.DeliveryFilter { return webhook.DeliveryFilter{States: of} }
@@ -64,19 +65,21 @@ func TestListsUseTheirIndexes(t *testing.T) {
 	}
 }
 
-// planOf is the plan of a prepared statement for the tenant acme.
+// planOf is the plan of a list of the tenant acme, as its caller has it made.
 func planOf(t *testing.T, b *storetest.Bundle, mode, sql string, args []any) string {
 	t.Helper()
-	conn, err := b.Pool().Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	_, err = conn.Exec(t.Context(), "set plan_cache_mode = "+mode)
-	require.NoError(t, err)
-	defer func() { _, err := conn.Exec(t.Context(), "reset plan_cache_mode"); require.NoError(t, err) }()
-	rows, err := conn.Query(t.Context(), "explain (costs off) "+sql, args...)
-	require.NoError(t, err)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
+	var lines []string
+	require.NoError(t, b.OfTenant("acme").ByIndex().InTx(t.Context(), "explain", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local plan_cache_mode = "+mode); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, "explain (costs off) "+sql, args...)
+		if err != nil {
+			return err
+		}
+		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	}))
 	return strings.Join(lines, "\n")
 }
 

@@ -41,7 +41,7 @@ func (s *Deliveries) Expired(ctx context.Context, keep time.Duration, from webho
 func (s *Deliveries) takePage(ctx context.Context, op, state, at string, from webhook.Cursor, late, again time.Duration, limit int,
 ) ([]webhook.Delivery, webhook.Cursor, error) {
 	last := from
-	found, err := postgres.QueryAll(ctx, s.core.AsWorker(), op, func(row pgx.CollectableRow) (webhook.Delivery, error) {
+	found, err := postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), op, func(row pgx.CollectableRow) (webhook.Delivery, error) {
 		var (
 			scan = Scanner{}
 			time time.Time
@@ -53,13 +53,13 @@ func (s *Deliveries) takePage(ctx context.Context, op, state, at string, from we
 		}
 		return d, err
 	}, `
-		update deliveries d set reconciled_at = now()
-		where id in (
+		with late as materialized (
 			select id from deliveries
 			where `+state+` and `+at+` < now() - $2::bigint * interval '1 millisecond'
 			  and `+at+` >= $4 and (`+at+` > $4 or id > $5)
 			  and (reconciled_at is null or reconciled_at < now() - $3::bigint * interval '1 millisecond')
 			order by `+at+`, id limit $1 for update skip locked)
+		update deliveries d set reconciled_at = now() where `+isOneOf("late")+`
 		returning `+at+`, `+Columns, limit, late.Milliseconds(), again.Milliseconds(), from.At, [16]byte(from.ID))
 	return found, last, err
 }
@@ -72,7 +72,7 @@ func (s *Deliveries) TakeOver(ctx context.Context, from, to string, ids []webhoo
 		raw[i] = id
 	}
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "hand deliveries to another workflow", Scan, `
-		update deliveries d set workflow_id = $2, reconciled_at = now()
-		where id in (select id from deliveries where id = any($3) and workflow_id = $1 and state `+postgres.IsOpen+` order by id for update)
+		with taken as materialized (select id from deliveries where id = any($3) and workflow_id = $1 and state `+postgres.IsOpen+` order by id for update)
+		update deliveries d set workflow_id = $2, reconciled_at = now() where `+isOneOf("taken")+`
 		returning `+Columns, from, to, raw)
 }

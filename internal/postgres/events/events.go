@@ -91,14 +91,15 @@ func (s *Events) Payload(ctx context.Context, tenantID string, id webhook.EventI
 	return bytes.Clone(found[0].Payload), nil
 }
 
-// Payloads are the payloads of those of a tenant's events that still have one.
+// Payloads are the payloads of those of a tenant's events that still have one. Each event is looked up in the partition of its day.
 func (s *Events) Payloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID][]byte, error) {
 	type stored struct {
 		ID      [16]byte
 		Payload []byte
 	}
 	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read payloads", pgx.RowToStructByPos[stored],
-		`select id, payload from events where id = any($1) and tenant_id = $2 and payload_removed_at is null`, deliveries.RawIDs(ids), tenantID)
+		`select e.id, e.payload from unnest($1::uuid[]) u (id) cross join lateral (
+			select id, payload from events where id = u.id and tenant_id = $2 and payload_removed_at is null limit 1) e`, deliveries.RawIDs(ids), tenantID)
 	payloads := make(map[webhook.EventID][]byte, len(found))
 	for _, one := range found {
 		payloads[one.ID] = one.Payload
@@ -118,9 +119,10 @@ func (s *Events) ListEvents(ctx context.Context, tenantID string, f webhook.Even
 		return found, searched, err
 	}
 	q := postgres.FilterQuery{Args: []any{tenantID}}
-	bound := `select id from events where tenant_id = $1` + indexed(&q, f, p) + ` order by id desc`
+	bound := postgres.Bound{SQL: `select id from events where tenant_id = $1` + indexed(&q, f, p) + ` order by id desc`}
+	bound.Args = q.Args
 	list := func(from [16]byte) (string, []any) { return listEvents(tenantID, f, p, from) }
-	return postgres.ReadFiltered(ctx, s.core, c, "list events", scanEvent, p, list, bound, q.Args...)
+	return postgres.ReadFiltered(ctx, s.core, c, "list events", scanEvent, p, list, bound)
 }
 
 // listEvents selects a page of what passes a filter, from an id on.

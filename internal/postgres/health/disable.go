@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// lookedAt bounds how many of a tenant's newest deliveries are searched for a success
+	// lookedAt bounds how many of an endpoint's newest deliveries are searched for a success
 	// before an endpoint is disabled; lookedAtAgain bounds the second search, for newer
 	// ones, during which all changes of the tenant's endpoints wait.
-	lookedAt      = 50_000
+	lookedAt      = 10_000
 	lookedAtAgain = 1000
 )
 
@@ -31,7 +31,7 @@ type reader interface {
 // since the first failure (the failures are then removed), or if a new series of failures began
 // meanwhile (the caller then calls it again).
 func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
-	seen, delivered, err := s.readFailures(ctx, tenantID, id)
+	seen, delivered, err := s.readFailures(ctx, id)
 	if err != nil || seen == nil {
 		return "", err
 	}
@@ -49,15 +49,15 @@ func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id
 
 // readFailures reads, without a lock, the failures of an endpoint, nil when they are not
 // enough, and the time of the last success since.
-func (s *EndpointHealth) readFailures(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *failureScan, delivered time.Time, err error) {
-	err = s.core.AsWorker().WithConn(ctx, "look at a failing endpoint", func(ctx context.Context, conn postgres.Querier) error {
+func (s *EndpointHealth) readFailures(ctx context.Context, id webhook.EndpointID) (seen *failureScan, delivered time.Time, err error) {
+	err = s.core.AsWorker().ByIndex().WithConn(ctx, "look at a failing endpoint", func(ctx context.Context, conn postgres.Querier) error {
 		row, reason, err := enoughFailures(ctx, conn, id, "", s.core.Now())
 		if err != nil || reason == "" {
 			return err
 		}
 		seen = row
 		if row.gone.IsZero() {
-			delivered, err = deliveredSince(ctx, conn, tenantID, id, row.Since, lookedAt)
+			delivered, err = deliveredSince(ctx, conn, id, row.Since, lookedAt)
 		}
 		return err
 	})
@@ -80,7 +80,7 @@ func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *fai
 			if !row.Since.Equal(seen.Since) { // no success since then was searched for
 				return nil
 			}
-			if delivered, err = deliveredSince(ctx, tx, tenantID, seen.id, row.Since, lookedAtAgain); err != nil || !delivered.IsZero() {
+			if delivered, err = deliveredSince(ctx, tx, seen.id, row.Since, lookedAtAgain); err != nil || !delivered.IsZero() {
 				return err
 			}
 		}
@@ -109,17 +109,17 @@ func enoughFailures(ctx context.Context, db reader, id webhook.EndpointID, lock 
 	return row, why, nil
 }
 
-// deliveredSince returns the time of the last success at an endpoint since then, among the
-// tenant's newest deliveries; zero if there is none.
+// deliveredSince returns the time of the last success at an endpoint since then, among its newest
+// deliveries; zero if there is none.
 //
 // Processes remove the failures on record after a success. This search covers a process that was
 // killed before it did.
-func deliveredSince(ctx context.Context, db reader, tenantID string, id webhook.EndpointID, since time.Time, newest int) (time.Time, error) {
+func deliveredSince(ctx context.Context, db reader, id webhook.EndpointID, since time.Time, newest int) (time.Time, error) {
 	var at *time.Time
 	err := db.QueryRow(ctx, `
 		select max(completed_at) from (
-			select endpoint_id, state, completed_at from deliveries where tenant_id = $1 and id >= $2 order by id desc limit $3) d
-		where endpoint_id = $4 and state = `+postgres.Delivered+` and completed_at > $5`,
-		tenantID, postgres.IDsFrom(since), newest, pgtype.UUID{Bytes: id, Valid: true}, since).Scan(&at)
+			select state, completed_at from deliveries where endpoint_id = $1 and id >= $2 order by id desc limit $3) d
+		where state = `+postgres.Delivered+` and completed_at > $4`,
+		pgtype.UUID{Bytes: id, Valid: true}, postgres.IDsFrom(since), newest, since).Scan(&at)
 	return postgres.OrZero(at), err
 }

@@ -111,7 +111,7 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 		return err
 	})
 	statistics.QueueRecent(batch, tenantID, id, &h.History)
-	err = s.core.OfTenant(tenantID).WithConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
+	err = s.core.OfTenant(tenantID).ByIndex().WithConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
 		return conn.SendBatch(ctx, batch).Close()
 	})
 	return h, seen, err
@@ -135,8 +135,8 @@ const (
 			select created_at from deliveries where endpoint_id = $1 and state = ` + postgres.Held + ` order by reason, id limit $2) h`
 )
 
-// lastFailure is the newest failed attempt among the deliveries that are due next and the tenant's newest
-// dead letters, at most 1,000 of each.
+// lastFailure is the newest failed attempt among the 500 deliveries that are due next and the newest dead letters: the endpoint's newest 20 of the
+// tenant's newest 5,000, which the index has with their endpoints.
 const (
 	lastFailure = `
 	select f.last_reason, f.last_at,
@@ -144,13 +144,16 @@ const (
 	from (
 		select * from (select ` + lastAttempt + ` from deliveries
 			where endpoint_id = $1 and state < ` + postgres.Held + ` and state ` + postgres.IsOpen + ` and due_at is not null
-			order by due_at limit 1000) w
+			order by due_at limit 500) w
 		union all
-		select * from (select ` + lastAttempt + ` from deliveries
-			where tenant_id = $2 and state = ` + postgres.DeadLettered + ` order by id desc limit 1000) l) f
-	where f.endpoint_id = $1 and f.last_decision > 1 -- not delivered
+		select d.* from (
+			select id from (select id, endpoint_id from deliveries
+				where tenant_id = $2 and state = ` + postgres.DeadLettered + ` order by id desc limit 5000) l
+			where endpoint_id = $1 limit 20) i
+		cross join lateral (select ` + lastAttempt + ` from deliveries d where d.id = i.id limit 1) d) f
+	where f.last_decision > 1 -- not delivered
 	order by f.last_at desc limit 1`
-	lastAttempt = `id, endpoint_id, run, attempts, last_reason, last_at, last_decision`
+	lastAttempt = `id, run, attempts, last_reason, last_at, last_decision`
 )
 
 // positive is n unless it is zero.

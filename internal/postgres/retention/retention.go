@@ -17,6 +17,7 @@ import (
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Retention makes the partitions of the next days and removes those whose retention has passed.
@@ -161,6 +162,12 @@ func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err er
 	err = s.core.AsWorker().InTx(ctx, "drop partitions", func(ctx context.Context, tx pgx.Tx) error {
 		if needed, err := neededDay(ctx, tx, d); err != nil || needed {
 			return err
+		}
+		switch ok, err := postgres.LockAgainstAnalysis(ctx, tx); {
+		case err != nil:
+			return err
+		case !ok:
+			return &webhook.Error{Code: webhook.CodeUnavailable, Message: "the tables are being analyzed", RetryAfter: time.Minute}
 		}
 		// The tables are locked first, then their partitions, in the order in which the group
 		// commits use them: any other order could deadlock with a reader or a flush.

@@ -28,6 +28,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
@@ -92,6 +94,10 @@ type Config struct {
 
 	// Flushes sees the flushes of the group commits events, steps and claims. May be nil.
 	Flushes postgres.FlushObserver
+
+	// Notice gets what the server says beside results, such as the plans of auto_explain. It is called by many
+	// goroutines. May be nil.
+	Notice func(*pgconn.Notice)
 }
 
 func (c Config) withDefaults() Config {
@@ -142,7 +148,7 @@ type DB struct {
 func Open(ctx context.Context, c Config) (*DB, error) {
 	c = c.withDefaults()
 	s, err := postgres.Open(ctx, postgres.Config{
-		URL: c.URL, MaxConns: c.MaxConns, EndpointMoved: c.EndpointMoved, Now: c.Now, Logger: c.Logger, Flushes: c.Flushes,
+		URL: c.URL, MaxConns: c.MaxConns, EndpointMoved: c.EndpointMoved, Now: c.Now, Logger: c.Logger, Flushes: c.Flushes, Notice: c.Notice,
 	})
 	if err != nil {
 		return nil, err

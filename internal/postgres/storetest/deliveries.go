@@ -75,7 +75,7 @@ func (b *Bundle) Hold(t *testing.T, start webhook.Start, workflow, reason string
 // releasing must say the same.
 func (b *Bundle) Releasable(t *testing.T) (ids []webhook.DeliveryID) {
 	t.Helper()
-	endpoints, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	endpoints, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
 	require.NoError(t, err)
 	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 	require.NoError(t, err)

@@ -1,0 +1,48 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// analyzeEvery is how often partitioned tables are analyzed, a little less than a day, so that an hourly look does so daily.
+	analyzeEvery = Day - 30*time.Minute
+	// analyzeTimeout bounds one table. A sample of each of 36 full partitions takes some seconds of a core, and about a minute with its pauses.
+	analyzeTimeout = 5 * time.Minute
+)
+
+// Analyze analyzes the partitioned tables that have not been analyzed within a day, by any process: autovacuum only analyzes their partitions.
+// No statement needs these statistics to be fast; they keep the planner from guessing about a table as a whole.
+//
+// It samples and pauses, and locks against nothing but partitions being dropped or attached.
+func (s *Core) Analyze(ctx context.Context) error { return analyze(ctx, s.WorkPool, analyzeEvery) }
+
+func analyze(ctx context.Context, pool *pgxpool.Pool, every time.Duration) error {
+	var failed []error
+	for _, t := range append(PartitionedTables(), StatisticsTables()...) {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `set local statement_timeout = `+Milliseconds(analyzeTimeout)+`; set local lock_timeout = `+Milliseconds(PartitionLockTimeout))
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, `select everpost_analyze($1, $2::bigint * interval '1 millisecond')`, t.Table, every.Milliseconds())
+			return err
+		})
+		if err != nil {
+			failed = append(failed, Translate("analyze "+t.Table, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// LockAgainstAnalysis takes the lock that Analyze holds, for a transaction that is about to drop a partition: it would wait for the analysis,
+// and everybody else for it. ok is false while an analysis is under way.
+func LockAgainstAnalysis(ctx context.Context, tx pgx.Tx) (ok bool, err error) {
+	err = tx.QueryRow(ctx, `select pg_try_advisory_xact_lock(hashtextextended('everpost/analyze/' || current_schema(), 0))`).Scan(&ok)
+	return ok, err
+}
