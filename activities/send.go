@@ -75,6 +75,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	result := admission.ResultOf(made.Outcome, in.Attempts+1, made.Latency)
 	policy, _ := target.PolicyInForce()
 	result.DeferFor = min(result.DeferFor, policy.MaxRetryAfter)
+	result.Error = made.Error
 	permit.Done(result)
 	return made, nil
 }

@@ -30,7 +30,7 @@ func TestDeliveryShape(t *testing.T) {
 		`attempt 1 is about to be made, or under way.","run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
 		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+
 		`"explanation":{"code":"starting","cause":null,"next":"Attempt 1 is made as soon as a worker takes `+
-		`it.","remedy":null,"workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
+		`it.","remedy":null,"operator":null,"actions":[],"workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Attempts, d.DueAt, d.LastError = webhook.StateRetrying, 2, testNow().Add(time.Second), "the vault did not answer"
 	d.LastOutcome = &webhook.LastOutcome{
@@ -42,19 +42,22 @@ func TestDeliveryShape(t *testing.T) {
 		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z",`+
 		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+`"explanation":{"code":"internal_fault","cause":"The vault did not answer. `+
 		`No attempt is counted, and nothing is recorded against the endpoint.","next":"It continues when the fault has ended.",`+
-		`"remedy":"An operator finds the cause in the worker's log.",`+shown+`,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
+		`"remedy":null,"operator":"The worker's log has the cause.","actions":[],`+shown+`,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Reason, d.LastError, d.CompletedAt = webhook.StateDeadLettered, "connect_refused", "", testNow()
 	d.LastOutcome = &webhook.LastOutcome{Decision: retry.Permanent, Reason: "connect_refused", At: testNow()}
 	require.Equal(t, ids+`"state":"dead_lettered","reason":"connect_refused",`+
 		`"summary":"Given up at 09:30:00 UTC, 0 s after it was accepted: attempt 2 failed: the receiver at example.com refused the connection, `+
-		`which is not retried; kept as a dead letter.","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
+		`which is final; kept as a dead letter.","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
 		`"reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
 		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","cause":"The receiver at example.com refused the `+
 		`connection.",`+
-		`"next":"Nothing more is sent unless it is replayed; kept as a dead letter.","remedy":"Check that the receiver at example.com runs, and that its load `+
-		`balancer and firewall let requests through. To send it again: everpost deliveries replay `+delivery+`.",`+shown+`,"until":null}}`, get())
+		`"next":"Nothing more is sent unless a person sends it again; kept as a dead letter.","remedy":"Check that the receiver at example.com runs, and that its load `+
+		`balancer and firewall let requests through. It can be sent again, alone or with all dead letters of the endpoint.","operator":null,`+
+		`"actions":[{"act":"send_again","id":"`+delivery+`","method":"POST","path":"/v1/tenants/acme/deliveries/`+delivery+`/replay","body":null},`+
+		`{"act":"send_dead_letters_again","id":null,"method":"POST","path":"/v1/tenants/acme/replays","body":{"endpoint_id":"`+d.EndpointID.String()+
+		`","source":"dead_letters"}}],`+shown+`,"until":null}}`, get())
 
 	for query, want := range map[string]int{
 		"": 1, "?state=dead_lettered": 1, "?state=pending": 0, "?state=pending&state=dead_lettered": 1, "?event_id=" + event: 1,

@@ -52,12 +52,31 @@ type explanationView struct {
 	Cause    *string      `json:"cause"`
 	Next     *string      `json:"next"`
 	Remedy   *string      `json:"remedy"`
+	Operator *string      `json:"operator"`
+	Actions  []actionView `json:"actions"`
 	Workflow *string      `json:"workflow"`
 	Until    timestamp    `json:"until"`
 }
 
+// actionView is an act that a remedy names, as a call of the API.
+type actionView struct {
+	Act    explain.Act       `json:"act"`
+	ID     *string           `json:"id"`
+	Method string            `json:"method"`
+	Path   string            `json:"path"`
+	Body   map[string]string `json:"body"`
+}
+
 func showExplanation(e explain.Explanation) *explanationView {
-	return &explanationView{e.Code, nullable(e.Cause), nullable(e.Next), nullable(e.Remedy), nullable(e.Workflow), timestamp(e.Until)}
+	v := explanationView{
+		e.Code, nullable(e.Cause), nullable(e.Next), nullable(e.Remedy), nullable(e.Operator), make([]actionView, len(e.Actions)),
+		nullable(e.Workflow), timestamp(e.Until),
+	}
+	for i, action := range e.Actions {
+		method, path := action.Call()
+		v.Actions[i] = actionView{action.Act, nullable(action.ID), method, path, action.Body}
+	}
+	return &v
 }
 
 // explainer explains the deliveries and events of one response.

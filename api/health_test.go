@@ -30,7 +30,7 @@ func TestEndpointHealth(t *testing.T) {
 		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "timeout": "15s", "latency_ms": nil, "success_rate": nil,
 		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
 		"scheduled": 0.0, "held": 0.0, "more": false, "next_attempt_at": nil, "oldest_waiting_at": nil,
-		"explanation": map[string]any{"code": "endpoint_idle", "cause": nil, "next": nil, "remedy": nil, "workflow": nil, "until": nil},
+		"explanation": map[string]any{"code": "endpoint_idle", "cause": nil, "next": nil, "remedy": nil, "operator": nil, "actions": []any{}, "workflow": nil, "until": nil},
 	}
 	require.Equal(t, nothing, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
 	b.stale = true
@@ -50,7 +50,7 @@ func TestEndpointHealth(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"endpoint_id": id, "stale": false, "state": "active", "state_reason": nil,
 		"summary": "Circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 2 in flight; " +
-			"212 waiting (210 for admission, 2 for a retry); 3 scheduled; more than 10000 held, being released oldest first; the oldest since 09:22 UTC.",
+			"212 waiting (210 for a turn, 2 to be sent again); 3 scheduled; more than 10000 held, the oldest go first; the oldest since 09:22 UTC.",
 		"circuit": map[string]any{
 			"state": "open", "since": "2026-01-31T09:23:00.123456Z", "next_probe_at": "2026-01-31T09:30:21.123456Z",
 			"why": "14 of 20 requests failed, the last with http_503",
@@ -63,9 +63,12 @@ func TestEndpointHealth(t *testing.T) {
 		"explanation": map[string]any{
 			"code": "endpoint_circuit_open", "cause": "Most requests failed, so the endpoint gets none for a while.",
 			"next": "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again. " +
-				"Held deliveries are released oldest first.",
-			"remedy": "Fix the receiver at example.com. To try it at once: " +
-				"everpost endpoints close-circuit " + id + ".", "workflow": nil, "until": "2026-01-31T09:30:21.123456Z",
+				"Of the held deliveries the oldest go first.",
+			"remedy": "When the receiver is well again, close the circuit to have it tried at once.", "operator": nil,
+			"actions": []any{map[string]any{
+				"act": "close_circuit", "id": id, "method": "POST", "path": "/v1/tenants/acme/endpoints/" + id + "/close-circuit", "body": nil,
+			}},
+			"workflow": nil, "until": "2026-01-31T09:30:21.123456Z",
 		},
 	}, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
 

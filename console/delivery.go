@@ -205,7 +205,7 @@ func commandOf(name string) command {
 		}
 	}
 	return command{
-		title: "Replay the delivery", button: "Send it again", done: "The delivery is sent again.",
+		title: "Send the delivery again", button: "Send it again", done: "The delivery is sent again.",
 		detail: "The receiver gets it with the same webhook-id, with a new budget of attempts.",
 	}
 }

@@ -170,7 +170,7 @@ func settingsOf(e endpoint) []setting {
 		{"Retry policy", policyWords(e), e.PolicySource == "endpoint"},
 		text("Circuit breaker", breakerWords(e.CircuitBreaker.parsed()), breakerWords(webhook.DefaultCircuitBreaker())),
 		text("Disabled automatically", autoDisableWords(e.AutoDisable), disableRule(initial.Exhausted24h, initial.PermanentStreak)),
-		text("Replays dead letters after an outage", yesNo(e.AutoReplay), "no"),
+		text("Sends dead letters again after an outage", yesNo(e.AutoReplay), "no"),
 		text("Signature", e.Signature, "v1"),
 		text("Body", e.PayloadFormat, "raw"),
 		text("Headers", cmp.Or(strings.Join(headers, ", "), "none"), "none"),

@@ -83,7 +83,7 @@ func TestPortalForLookingChangesNothing(t *testing.T) {
 	_, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":17}}`)
 	u := b.portal(t, "acme", "view")
 	require.NotContains(t, u.get(t, http.StatusOK, "/console/t/acme/endpoints/"+id), "/pause")
-	require.NotContains(t, u.get(t, http.StatusOK, "/console/t/acme/deliveries/"+delivery), "Retry now")
+	require.NotContains(t, u.get(t, http.StatusOK, "/console/t/acme/deliveries/"+delivery), "Send now")
 	const endpoint, one = "/console/t/acme/endpoints/", "/console/t/acme/deliveries/"
 	for path, pairs := range map[string][]string{
 		endpoint + id + "/pause": nil, endpoint + id + "/resume": nil, endpoint + id + "/delete": nil, endpoint + id + "/rotate-secret": {"grace", "0s"},

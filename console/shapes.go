@@ -11,9 +11,11 @@ import (
 
 // explanation describes a situation; its first sentence is the summary beside it.
 type explanation struct {
-	Cause  string `json:"cause"`
-	Next   string `json:"next"`
-	Remedy string `json:"remedy"`
+	Cause    string   `json:"cause"`
+	Next     string   `json:"next"`
+	Remedy   string   `json:"remedy"`
+	Operator string   `json:"operator"`
+	Actions  []action `json:"actions"`
 }
 
 type delivery struct {

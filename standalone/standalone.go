@@ -246,7 +246,7 @@ func (i *instance) startEngine(ctx context.Context) error {
 	var err error
 	i.temporal, err = temporald.Start(ctx, temporald.Options{
 		DatabaseURL: i.command.DatabaseURL, Listen: i.command.TemporalListen, Namespace: client.DefaultNamespace, Retention: i.command.TemporalRetention,
-		Shards: int(i.command.Shards), SearchAttributes: namespace.WorkflowAttributes(), Logger: i.log,
+		Shards: int(i.command.Shards), SearchAttributes: namespace.WorkflowAttributes(), Logger: app.TemporalLogger(i.log),
 		PruneVisibilityIndexes: i.private,
 	})
 	if err != nil {
@@ -266,7 +266,7 @@ func (i *instance) startEngine(ctx context.Context) error {
 	}()
 	i.ui, err = webui.Start(ctx, webui.Options{
 		Listen: i.command.UIListen, Hosts: hosts.Allowed(i.command.UIHosts),
-		Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: i.log,
+		Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: app.TemporalLogger(i.log),
 	})
 	if err != nil {
 		return namePort("EVERPOST_UI_LISTEN", err)

@@ -157,7 +157,7 @@ func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	require.Equal(t, 1, d.Attempts)
 	require.Len(t, l.timers, 1)
 	require.Contains(t, shown, "**pending**")
-	require.Contains(t, shown, "\n\nWaits for admission; attempt 1 follows at ")
+	require.Contains(t, shown, "\n\nWaits for its turn; attempt 1 follows at ")
 	require.Zero(t, l.controller.Totals().Reserved)
 }
 

@@ -22,6 +22,15 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 		SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
 	}
 	h.Delivered, h.Failed, h.First, h.Retries = e.recent.sum(now)
+	if f := e.recent.failing; f != nil {
+		h.FailingSince, h.LastFailedAt, h.LastFailure, h.LastError = e.env.time(f.since), e.env.time(f.last), string(f.reason), f.error
+	}
+	if h.LastFailure == "" && b.state != webhook.CircuitClosed { // taken over from another process
+		h.LastFailure = string(b.last)
+	}
+	if e.recent.deliveredAt > 0 {
+		h.LastSuccess = e.env.time(e.recent.deliveredAt)
+	}
 	if b.changed {
 		h.Since = e.env.time(b.since)
 	}

@@ -2,11 +2,13 @@ package admission
 
 import (
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -366,7 +368,7 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
 	require.Equal(t, n, ctl.Totals().Endpoints)
 	each := (heap() - before) / n
 	t.Logf("%d bytes per endpoint", each)
-	require.Less(t, each, int64(1450))
+	require.Less(t, each, int64(1550))
 
 	clock.advance(idleAfter)
 	for range n {
@@ -527,4 +529,42 @@ func TestStress(t *testing.T) {
 	require.Zero(t, totals.Reserved)
 	require.Zero(t, ctl.reserved.Load())
 	require.Positive(t, open.Load())
+}
+
+// What is known of the last failure is that of the streak, and ends with it; when an attempt was delivered stays known.
+func TestHealthNamesTheLastFailure(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	ctl := clock.controller()
+	clock.advance(time.Minute)
+	req := newRequest()
+	end := func(r Result) webhook.Observation {
+		ctl.Acquire(canceled(), req).Permit.Done(r)
+		return ctl.Health(req.Endpoint)
+	}
+	h := end(delivered(time.Millisecond))
+	first := h.LastSuccess
+	require.False(t, first.IsZero())
+	require.Zero(t, h.LastFailure)
+	clock.advance(time.Minute)
+	refusal := refused(time.Millisecond)
+	refusal.Reason, refusal.Answered = "connect_refused", false
+	refusal.Error = "connect_refused: " + strings.Repeat("é", maxError)
+	h = end(refusal)
+	began := h.FailingSince
+	require.Equal(t, string(refusal.Reason), h.LastFailure)
+	require.LessOrEqual(t, len(h.LastError), maxError)
+	require.True(t, utf8.ValidString(h.LastError))
+	require.Equal(t, first, h.LastSuccess)
+	clock.advance(time.Minute)
+	h = end(refused(time.Millisecond))
+	require.Equal(t, began, h.FailingSince)
+	require.Equal(t, began.Add(time.Minute), h.LastFailedAt)
+	require.Equal(t, "http_503", h.LastFailure)
+	require.Empty(t, h.LastError)
+	clock.advance(time.Minute)
+	h = end(delivered(time.Millisecond))
+	require.Zero(t, h.FailingSince)
+	require.Empty(t, h.LastFailure)
+	require.True(t, h.LastSuccess.After(first))
 }

@@ -1,6 +1,11 @@
 package admission
 
-import "time"
+import (
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+)
 
 const (
 	windowParts = 5
@@ -30,16 +35,34 @@ type recent struct {
 	window[struct{ delivered, failed, first, retries uint32 }]
 
 	successStreak, failureStreak int
+
+	failing     *failures // nil unless the last attempt failed
+	deliveredAt time.Duration
 }
+
+// failures is a streak of failures that is not over.
+type failures struct {
+	since, last time.Duration
+	reason      retry.Reason // of the last one
+	error       string       // of the last one, at most maxError bytes
+}
+
+// maxError bounds what is kept of the error of an endpoint's last failure.
+const maxError = 200
 
 func (r *recent) count(now time.Duration, result *Result) {
 	part := r.at(now, recentPart)
 	if result.Delivered {
 		part.delivered++
 		r.successStreak++
-		r.failureStreak = 0
+		r.failureStreak, r.failing, r.deliveredAt = 0, nil, now
 	} else {
 		part.failed++
+		if r.failing == nil {
+			r.failing = &failures{since: now}
+		}
+		f := r.failing
+		f.last, f.reason, f.error = now, result.Reason, strings.ToValidUTF8(result.Error[:min(len(result.Error), maxError)], "")
 		r.failureStreak++
 		r.successStreak = 0
 	}

@@ -12,6 +12,7 @@ type Result struct {
 	Latency        time.Duration
 	Number         int          // of the attempt; from 2 on it is a retry
 	Reason         retry.Reason // of the attempt
+	Error          string       // of the attempt: webhook.Attempt.Error; "" for none
 	Delivered      bool
 	Answered       bool // a status was read
 	BreakerFailure bool // the circuit breaker counts it as a failure

@@ -167,7 +167,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 
 	// The client before the store: whatever writes to the store stops first (R11).
 	temporal := o.Temporal
-	temporal.Logger = log.NewStructuredLogger(o.Logger)
+	temporal.Logger = log.NewStructuredLogger(TemporalLogger(o.Logger))
 	a.encryptHistories(&temporal)
 	temporal.MetricsHandler = a.metrics.Temporal()
 	if temporal.Identity == "" {

@@ -227,12 +227,12 @@ func TestHealthNamesTheLastFailureOnRecord(t *testing.T) {
 		require.NoError(t, err)
 	}
 	failed(webhook.StateDeadLettered, retry.ReasonConnectRefused, time.Hour)
-	require.Contains(t, r.ok(t, http.StatusOK, "GET", path, "")["summary"], "Active; the last failure on record is connect refused at ")
+	require.Contains(t, r.ok(t, http.StatusOK, "GET", path, "")["summary"], "Active; the last failure on record is a refused connection at ")
 	failed(webhook.StateRetrying, retry.ReasonTLSInvalid, time.Minute)
 	failed(webhook.StateDelivered, retry.ReasonDelivered, 0)
 	health := r.ok(t, http.StatusOK, "GET", path, "")
-	require.Contains(t, health["summary"], "Active; the last failure on record is tls invalid at ")
-	require.Contains(t, health["summary"], "; 1 waiting for a retry in 60 min;")
+	require.Contains(t, health["summary"], "Active; the last failure on record is a TLS error at ")
+	require.Contains(t, health["summary"], "; 1 waiting to be sent again in 60 min;")
 	require.Contains(t, health["explanation"].(map[string]any)["cause"], "no secure connection to the receiver at shop.example could be made. "+
 		"The error was: the certificate is for another host.")
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/everpost/everpost/internal/namespace"
+	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/temporalconn"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
@@ -117,7 +118,7 @@ func isPassing(err error) bool {
 }
 
 func dialLazily(o client.Options, logger *slog.Logger) (client.Client, error) {
-	o.Logger = log.NewStructuredLogger(logger)
+	o.Logger = log.NewStructuredLogger(TemporalLogger(logger))
 	c, err := client.NewLazyClient(o)
 	if err != nil {
 		return nil, fmt.Errorf("open the Temporal client: %w", err)
@@ -161,3 +162,7 @@ func isAway(err error) bool {
 	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
 	return away || late || errors.Is(err, context.DeadlineExceeded)
 }
+
+// TemporalLogger is a logger for Temporal's own messages, of its SDK, its server or its Web UI: a line of each kind a minute, with a count, so
+// that ours stay readable while the machine starves.
+func TemporalLogger(logger *slog.Logger) *slog.Logger { return telemetry.Limit(logger) }

@@ -44,6 +44,7 @@ type session struct {
 	source string // the file that contains the key, "" when the key was given
 	tenant string
 	json   bool
+	flags  []string // with which a printed command reaches the same installation; never a key
 }
 
 // request is one call of the API.
@@ -80,8 +81,27 @@ func (r *connection) open(p Process) (*session, error) {
 		return nil, err
 	}
 	return &session{
-		Process: p, base: base, key: key, source: source, json: r.JSON, api: client.New(base, key, "everpost-cli/"+p.Version),
+		Process: p, base: base, key: key, source: source, json: r.JSON, api: client.New(base, key, "everpost-cli/"+p.Version), flags: r.flags(p.Environ),
 	}, nil
+}
+
+// flags are the address and the data directory as flags, unless the environment or the defaults say the same. A key is in no command that
+// is printed.
+func (a *access) flags(environ []string) (flags []string) {
+	for _, f := range []struct{ flag, value, env, initial string }{
+		{"--url", a.URL, "EVERPOST_URL", "http://127.0.0.1:8080"}, {"--data-dir", a.DataDir, "EVERPOST_DATA_DIR", ".everpost"},
+	} {
+		known := f.initial
+		for _, entry := range environ {
+			if value, found := strings.CutPrefix(entry, f.env+"="); found && value != "" {
+				known = value
+			}
+		}
+		if f.value != known {
+			flags = append(flags, f.flag, f.value)
+		}
+	}
+	return flags
 }
 
 // base checks the address of the API and returns it without a trailing slash.

@@ -82,7 +82,7 @@ func (h health) rows() [][2]string {
 		[2]string{"retries per first attempt", retries},
 		[2]string{"in a row", fmt.Sprintf("%d delivered, %d failed", h.SuccessStreak, h.FailureStreak)},
 		[2]string{"in flight", strconv.Itoa(h.InFlight)},
-		[2]string{"waiting", fmt.Sprintf("%d (%d for a retry, %d for admission)", h.Waiting, h.Retrying, h.Deferred)},
+		[2]string{"waiting", fmt.Sprintf("%d (%d to be sent again, %d for a turn)", h.Waiting, h.Retrying, h.Deferred)},
 		[2]string{"scheduled", strconv.Itoa(h.Scheduled)},
 		[2]string{"held", strconv.Itoa(h.Held)},
 	)

@@ -20,7 +20,7 @@ func TestEndpointsHealth(t *testing.T) {
 		{"Active; no failure on record; nothing waits."}, nil, {"code", "endpoint_idle"}, {"state", "active"}, {"circuit", "closed"},
 		{"rate", "10000 requests per second"}, {"timeout", "15s"},
 		{"latency", "-"}, {"delivered, 15 min", "-"}, {"retries per first attempt", "-"}, {"in a row", "0 delivered, 0 failed"}, {"in flight", "0"},
-		{"waiting", "0 (0 for a retry, 0 for admission)"}, {"scheduled", "0"}, {"held", "0"},
+		{"waiting", "0 (0 to be sent again, 0 for a turn)"}, {"scheduled", "0"}, {"held", "0"},
 	}, rows(t, b.ok("endpoints", "health", id)))
 
 	endpoint, err := webhook.ParseEndpointID(id)
@@ -35,12 +35,12 @@ func TestEndpointsHealth(t *testing.T) {
 	b.attempted(deliveries[0], 1, 503, webhook.StateRetrying)
 	shown := b.ok("endpoints", "health", id)
 	require.Regexp(t, `^Circuit open since .* UTC after 14 of 20 requests failed, the last with 503; next probe in 60 min; `+
-		`1 waiting for a retry in .*; the oldest since .* UTC\.\n\n`, shown)
+		`1 waiting to be sent again in .*; the oldest since .* UTC\.\n\n`, shown)
 	for _, row := range [][]string{
 		{"circuit", "open (14 of 20 requests failed, the last with http_503)"}, {"circuit since", since.Format(time.DateTime)},
 		{"next probe", since.Add(time.Hour).Format(time.DateTime)}, {"deferred until", since.Add(30*time.Minute).Format(time.DateTime) + " (retry_after)"},
 		{"rate", "0 requests per second"}, {"latency", "41 ms"}, {"delivered, 15 min", "30.0 %"}, {"retries per first attempt", "1.00"},
-		{"in a row", "0 delivered, 14 failed"}, {"waiting", "1 (1 for a retry, 0 for admission)"},
+		{"in a row", "0 delivered, 14 failed"}, {"waiting", "1 (1 to be sent again, 0 for a turn)"},
 	} {
 		require.Contains(t, rows(t, shown), row)
 	}
@@ -53,7 +53,7 @@ func TestEndpointsHealth(t *testing.T) {
 	b.ok("endpoints", "update", id, "--timeout=auto")
 	require.Contains(t, rows(t, b.ok("endpoints", "health", id)), []string{"timeout", "-"})
 	b.ok("endpoints", "pause", id)
-	require.Contains(t, b.ok("endpoints", "health", id), "Paused by hand: nothing is sent; 1 waiting, held when due; ")
+	require.Contains(t, b.ok("endpoints", "health", id), "Paused by hand: nothing is sent; 1 waiting until it is resumed; ")
 	require.Contains(t, b.fails("endpoints", "health", webhook.NewEndpointID().String()), "no such endpoint of tenant acme")
 }
 

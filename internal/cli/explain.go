@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -18,12 +20,51 @@ type explanation struct {
 	Cause    *string    `json:"cause"`
 	Next     *string    `json:"next"`
 	Remedy   *string    `json:"remedy"`
+	Operator *string    `json:"operator"`
+	Actions  []action   `json:"actions"`
 	Workflow *string    `json:"workflow"`
 	Until    *time.Time `json:"until"`
 }
 
-// rows returns the table; rows of optional values are left out when there is none.
-func (e *explanation) rows() [][2]string {
+// action is something that the remedy names.
+type action struct {
+	Act  explain.Act       `json:"act"`
+	ID   *string           `json:"id"`
+	Body map[string]string `json:"body"`
+}
+
+// command is the complete command line that does it, for a shell; "" for an act that this version does not know.
+func (s *session) command(a action) string {
+	about := explain.Action{Act: a.Act, TenantID: s.tenant, Body: a.Body}
+	if a.ID != nil {
+		about.ID = *a.ID
+	}
+	words := about.Command()
+	if words == nil {
+		return ""
+	}
+	return commandLine(append(words, s.flags...))
+}
+
+// commandLine quotes words for a shell where they need it.
+func commandLine(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = word
+		if word == "" || strings.ContainsFunc(word, needsQuotes) {
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+func needsQuotes(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_@%+=:,./-", r))
+}
+
+// rows returns the table; rows of optional values are left out when there is none. An action is named by its act, and
+// command makes its complete command line.
+func (e *explanation) rows(command func(action) string) [][2]string {
 	if e == nil {
 		return nil
 	}
@@ -36,6 +77,12 @@ func (e *explanation) rows() [][2]string {
 	add("cause", e.Cause)
 	add("next", e.Next)
 	add("remedy", e.Remedy)
+	for _, a := range e.Actions {
+		if line := command(a); line != "" {
+			rows = append(rows, [2]string{"to " + strings.ReplaceAll(string(a.Act), "_", " "), line})
+		}
+	}
+	add("operator", e.Operator)
 	add("workflow", e.Workflow)
 	if e.Until != nil {
 		rows = append(rows, [2]string{"until", formatTime(*e.Until)})
@@ -105,7 +152,7 @@ func (s *session) explain(about explained, others [][2]string) error {
 		return err
 	}
 	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
-	for _, row := range append(about.Explanation.rows(), others...) {
+	for _, row := range append(about.Explanation.rows(s.command), others...) {
 		_, _ = fmt.Fprintf(table, "%s\t%s\n", printable.Text(row[0]), printable.Text(row[1]))
 	}
 	return table.Flush()

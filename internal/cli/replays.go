@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -185,8 +186,8 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) e
 		select {
 		case <-poll.C:
 		case <-patience.C:
-			_, _ = fmt.Fprintf(s.Stderr, "%s is stored; the replay is still %s, 'everpost replays get %s' shows when it is carried out\n",
-				verb, printable.Text(r.State), c.ID)
+			_, _ = fmt.Fprintf(s.Stderr, "%s is stored; the replay is still %s; this shows when it is carried out: %s\n",
+				verb, printable.Text(r.State), s.command(action{Act: explain.ShowReplay, ID: new(c.ID.String())}))
 			return s.show(a)
 		case <-ctx.Done():
 			return client.ErrInterrupted

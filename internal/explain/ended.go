@@ -11,11 +11,12 @@ import (
 // delivered explains a delivery that the receiver accepted.
 func (s *Situation) delivered() Explanation {
 	d := &s.Delivery
-	e := Explanation{Code: Delivered, Next: "Nothing more is sent.", Remedy: s.again()}
+	e := Explanation{Code: Delivered, Next: "Nothing more is sent."}
+	e.Remedy, e.Actions = s.again(SendAgain)
 	e.Summary = "delivered at " + when(d.CompletedAt, s.Now)
 	switch {
 	case d.Run > 1:
-		e.Summary += fmt.Sprintf(", by a replay (run %d), with attempt %d", d.Run, d.Attempts)
+		e.Summary += fmt.Sprintf(", sent again (run %d), with attempt %d", d.Run, d.Attempts)
 	case d.Attempts == 1:
 		e.Summary += ", with the first attempt"
 	default:
@@ -32,12 +33,12 @@ func (s *Situation) delivered() Explanation {
 // deadLetter explains a delivery that was given up.
 func (s *Situation) deadLetter() Explanation {
 	d := &s.Delivery
-	e, f, last := Explanation{}, failure{}, ""
+	e, f, last, operator := Explanation{}, failure{}, "", ""
 	if d.LastOutcome != nil {
 		if d.LastOutcome.Decision == retry.Delivered {
 			return s.acceptedLate()
 		}
-		f = s.lastFailure()
+		f, operator = s.lastFailure(), operatorAfter(d.LastOutcome.Reason)
 		e.Cause, last = f.cause, "; the last "+f.what
 	}
 	made := s.made()
@@ -52,24 +53,25 @@ func (s *Situation) deadLetter() Explanation {
 			e.Cause = "Everpost, its database or Temporal was unavailable until then, or the workers were overloaded."
 		}
 	case string(retry.ReasonAmbiguousLimit):
-		e.Code, why = Exhausted, made+" failed, and such a failure is not retried more often"+last
+		e.Code, why = Exhausted, made+" failed, and after such a failure it is not sent again more often"+last
 	case string(retry.ReasonRetryAfterPastGiveUp):
 		e.Code, why = Exhausted, made+" failed, and the receiver asked for a pause beyond the give-up time"+last
 		if d.LastOutcome != nil {
 			e.Cause = joined(e.Cause, sentence("it asked for a pause of "+timeUntil(d.LastOutcome.RetryAfter)))
 		}
 	case webhook.ReasonHeldExpired:
-		e.Code, why, f.remedy = Expired, "it was held until the give-up time", ""
+		e.Code, why, f.remedy = Expired, "it waited until the give-up time", ""
 		e.Cause = "Its endpoint was paused or disabled, or more deliveries waited for it than it took."
 	case webhook.ReasonDeferredExpired:
-		e.Code, why, f.remedy = Expired, "it was deferred until the give-up time", ""
-		e.Cause = "The endpoint takes fewer requests than it gets."
+		e.Code, why, f.remedy = Expired, "it waited for its turn until the give-up time", ""
+		e.Cause = "The endpoint took fewer requests than it got, because its receiver failed or its limits are low."
 	case webhook.ReasonInternal:
-		e.Code, why, f.remedy = FailedInside, "a fault of Everpost, not of the receiver, lasted until the give-up time", "An operator fixes the fault."
+		e.Code, why, f.remedy = FailedInside, "a fault of Everpost, not of the receiver, lasted until the give-up time", ""
+		e.Operator = "Fix the fault; then send it again."
 		e.Cause = sentence(foreign(d.LastError))
 	case string(retry.ReasonPayloadCorrupt):
 		e.Code, why = FailedInside, "the stored payload does not match its SHA-256, and such a payload is never sent"
-		f.remedy = "An operator checks the database's storage."
+		f.remedy, e.Operator = "Post the event again.", "Check the database's storage."
 		e.Cause = "The payload has changed since it was accepted."
 	case string(retry.ReasonPayloadRemoved):
 		e.Code, why, f.remedy = Refused, "its payload was removed before it could be sent", ""
@@ -79,10 +81,16 @@ func (s *Situation) deadLetter() Explanation {
 	default:
 		e.Code, why = Refused, "it failed permanently"
 		if d.LastOutcome != nil {
-			why = fmt.Sprintf("attempt %d %s, which is not retried", d.Attempts, f.what)
+			why = fmt.Sprintf("attempt %d %s, which is final", d.Attempts, f.what)
 		}
 	}
-	e.Remedy = joined(sentence(f.remedy), s.again())
+	acts := []Act{SendAgain}
+	if e.Code == Exhausted || e.Code == Expired || e.Code == Refused {
+		acts = append(acts, SendDeadLettersAgain)
+	}
+	var again string
+	again, e.Actions = s.again(acts...)
+	e.Remedy, e.Operator = joined(sentence(f.remedy), again), joined(operator, e.Operator)
 	return s.givenUp(e, why)
 }
 
@@ -90,16 +98,28 @@ func (s *Situation) deadLetter() Explanation {
 func (s *Situation) acceptedLate() Explanation {
 	return s.givenUp(Explanation{
 		Code: Expired, Cause: "The receiver has accepted that attempt afterwards.",
-		Remedy: joined("Discard the delivery: a replay sends the event again.", s.again()),
+		Remedy: "Discard the dead letter: the receiver has the event.", Actions: []Action{s.toDelivery(Discard)},
 	}, fmt.Sprintf("the answer to attempt %d was not known by then", s.Delivery.Attempts))
 }
 
-// again says how a delivery that has ended is sent again.
-func (s *Situation) again() string {
+// again says that a delivery that has ended can be sent again, and how.
+func (s *Situation) again(acts ...Act) (remedy string, actions []Action) {
 	if !s.Removed.IsZero() {
-		return sentence("it cannot be sent again: " + s.Removed.String())
+		return sentence("it cannot be sent again: " + s.Removed.String()), nil
 	}
-	return sentence("to send it again: everpost deliveries replay " + s.Delivery.DeliveryID.String())
+	for _, act := range acts {
+		if act == SendDeadLettersAgain {
+			body := map[string]string{"source": "dead_letters", "endpoint_id": s.Delivery.EndpointID.String()}
+			actions = append(actions, Action{Act: act, TenantID: s.Delivery.TenantID, Body: body})
+			continue
+		}
+		actions = append(actions, s.toDelivery(act))
+	}
+	remedy = "It can be sent again"
+	if len(actions) > 1 {
+		remedy += ", alone or with all dead letters of the endpoint"
+	}
+	return remedy + ".", actions
 }
 
 // givenUp completes the explanation of a dead letter: when it was given up and why, and how long it is kept.
@@ -109,7 +129,7 @@ func (s *Situation) givenUp(e Explanation, why string) Explanation {
 		e.Until = d.CompletedAt.Add(s.Kept)
 		kept += " until " + at(e.Until, s.Now)
 	}
-	e.Next = sentence("nothing more is sent unless it is replayed", kept)
+	e.Next = sentence("nothing more is sent unless a person sends it again", kept)
 	if d.Run <= 1 {
 		after = ", " + elapsed(d.CompletedAt.Sub(d.CreatedAt)) + " after it was accepted"
 	}
@@ -129,11 +149,13 @@ func (s *Situation) made() string {
 // withdrawn explains a cancelled or discarded delivery.
 func (s *Situation) withdrawn() Explanation {
 	d := &s.Delivery
-	e := Explanation{Code: Cancelled, Next: "Nothing more is sent.", Remedy: s.again()}
+	e := Explanation{Code: Cancelled, Next: "Nothing more is sent."}
+	e.Remedy, e.Actions = s.again(SendAgain)
 	did, why := "cancelled", "on request"
 	switch d.Reason {
 	case webhook.ReasonEndpointDeleted:
 		why, e.Remedy, e.Cause = "because its endpoint was deleted", "", "Deliveries to a deleted endpoint are cancelled."
+		e.Actions = nil
 	case webhook.ReasonPayloadErased:
 		why, e.Cause = "because its payload was erased", "The payload was erased on request, and open deliveries were cancelled with it."
 	case webhook.ReasonRetention:

@@ -26,7 +26,7 @@ func Endpoint(h *webhook.Health, now time.Time) Explanation {
 	e.Summary = sentence(append(clauses, s.backlog()...)...)
 	e.Cause = joined(e.Cause, s.lastFailure())
 	if h.Backlog.Held > 0 && h.Endpoint.State == webhook.EndpointActive {
-		e.Next = joined(e.Next, "Held deliveries are released oldest first.")
+		e.Next = joined(e.Next, "Of the held deliveries the oldest go first.")
 	}
 	return e
 }
@@ -53,16 +53,16 @@ func (h health) conditionNow() (e Explanation, clauses []string) {
 
 // condition is the most important fact about the endpoint. Its Summary is a clause.
 func (h health) condition() Explanation {
-	s, id := &h.Observed, h.Endpoint.ID.String()
-	fix := "Fix " + receiverOf(&h.Endpoint) + ". To try it at once: everpost endpoints close-circuit " + id + "."
+	s := &h.Observed
 	switch {
 	case h.Endpoint.State != webhook.EndpointActive:
 		return h.stopped()
 	case s.Circuit == webhook.CircuitOpen:
 		return Explanation{
 			Code: EndpointOpen, Summary: "circuit open" + since(s, h.now) + reasonOf(s) + "; " + probe(s, h.now), Until: s.NextProbe,
-			Cause: "Most requests failed, so the endpoint gets none for a while.", Remedy: fix,
-			Next: "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again.",
+			Cause: "Most requests failed, so the endpoint gets none for a while.", Remedy: joined(h.remedy(), fixAndTry),
+			Actions: []Action{h.toEndpoint(CloseCircuit)},
+			Next:    "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again.",
 		}
 	case s.Circuit == webhook.CircuitHalfOpen:
 		return Explanation{
@@ -74,6 +74,11 @@ func (h health) condition() Explanation {
 		return Explanation{
 			Code: EndpointRests, Summary: pauseRequested(s, h.now), Until: s.BlockedUntil, Cause: "A response of the receiver asked for it.",
 			Next: sentence("requests are sent again at " + at(s.BlockedUntil, h.now)),
+		}
+	case s.Failing():
+		return Explanation{
+			Code: EndpointFails, Summary: "active, but " + lastFailed(s, h.failure().Reason), Next: "Failed deliveries are sent again by the retry policy.",
+			Remedy: h.remedy(), Actions: []Action{h.toEndpoint(TestEndpoint)},
 		}
 	case s.Recovering:
 		words := "recovering: " + PerSecond(s.Rate) + " and rising"
@@ -89,17 +94,8 @@ func (h health) condition() Explanation {
 	case s.DeferReason == webhook.ReasonRate:
 		return Explanation{
 			Code: EndpointRate, Summary: "active, at its rate of " + PerSecond(h.Endpoint.RateLimit),
-			Remedy: "If the receiver can take more, raise the endpoint's rate_limit_per_second.",
+			Remedy: "If the receiver can take more, allow more requests per second (rate_limit_per_second).",
 		}
-	case s.FailureStreak > 0:
-		words, with := "active, but the last attempt failed", " with "
-		if s.FailureStreak > 1 {
-			words, with = fmt.Sprintf("active, but the last %d attempts failed", s.FailureStreak), ", the last with "
-		}
-		if h.LastFailure != nil {
-			words += with + Outcome(h.LastFailure.Reason)
-		}
-		return Explanation{Code: EndpointFails, Summary: words, Next: "Failed deliveries are tried again by the retry policy.", Remedy: h.remedy()}
 	}
 	return h.active()
 }
@@ -109,10 +105,11 @@ func (h health) active() Explanation {
 	s := &h.Observed
 	ratio, known := s.SuccessRate()
 	switch {
-	case !known && h.LastFailure != nil:
+	case !known && h.failure().Reason != "":
+		last := h.failure()
 		return Explanation{
 			Code: EndpointIdle, Remedy: h.remedy(),
-			Summary: "active; the last failure on record is " + Outcome(h.LastFailure.Reason) + " at " + when(h.LastFailure.At, h.now),
+			Summary: "active; the last failure on record is " + Outcome(last.Reason) + " at " + when(last.At, h.now),
 		}
 	case !known:
 		return Explanation{Code: EndpointIdle, Summary: "active; no failure on record"}
@@ -128,22 +125,35 @@ func (h health) active() Explanation {
 	return Explanation{Code: EndpointOK, Summary: words}
 }
 
+// failure is the last failure that is known: the one on record, or the one that a process has seen since; zero for none.
+func (h health) failure() (last webhook.LastFailure) {
+	if h.LastFailure != nil {
+		last = *h.LastFailure
+	}
+	if o := &h.Observed; o.LastFailure != "" && !last.At.After(o.LastFailedAt) {
+		last = webhook.LastFailure{Reason: o.LastFailure, At: o.LastFailedAt, Error: o.LastError}
+	}
+	return last
+}
+
 // lastFailure says how the last failed attempt on record went.
 func (h health) lastFailure() string {
-	if h.LastFailure == nil {
+	last := h.failure()
+	if last.Reason == "" {
 		return ""
 	}
-	f := failureOf(h.LastFailure.Reason).at(&h.Endpoint)
-	text := sentence("the last failure on record, at " + when(h.LastFailure.At, h.now) + ": the attempt " + f.what)
-	return joined(text, sentence(errorDetail(h.LastFailure.Error, h.now)))
+	f := failureOf(last.Reason).at(&h.Endpoint)
+	text := sentence("the last failure on record, at " + when(last.At, h.now) + ": the attempt " + f.what)
+	return joined(text, sentence(errorDetail(last.Error, h.now)))
 }
 
 // remedy is what fixes the last failure.
 func (h health) remedy() string {
-	if h.LastFailure == nil {
+	last := h.failure()
+	if last.Reason == "" {
 		return ""
 	}
-	return failureOf(h.LastFailure.Reason).at(&h.Endpoint).remedy
+	return failureOf(last.Reason).at(&h.Endpoint).remedy
 }
 
 // stopped describes an endpoint that is not active.
@@ -157,11 +167,11 @@ func (h health) stopped() Explanation {
 		words = state + " (" + reason + ")"
 	}
 	e := Explanation{
-		Code: EndpointPause, Summary: words + ": nothing is sent", Next: "Its deliveries are held until it is resumed or their give-up time passes.",
-		Remedy: "To send again: everpost endpoints resume " + h.Endpoint.ID.String() + ".",
+		Code: EndpointPause, Summary: words + ": nothing is sent", Next: "Its deliveries wait until it is resumed or their give-up time passes.",
+		Remedy: "Resume the endpoint.", Actions: []Action{h.toEndpoint(ResumeEndpoint)},
 	}
 	if h.Endpoint.State == webhook.EndpointDisabled {
-		e.Code, e.Remedy = EndpointOff, "Fix the receiver, test it with everpost endpoints test "+h.Endpoint.ID.String()+", then resume it."
+		e.Code, e.Remedy, e.Actions = EndpointOff, fixAndResume, []Action{h.toEndpoint(TestEndpoint), h.toEndpoint(ResumeEndpoint)}
 	}
 	return e
 }
@@ -178,10 +188,10 @@ func (h health) busy() Explanation {
 	}
 	switch s.DeferReason {
 	case webhook.ReasonHost:
-		e.Code, e.Remedy = EndpointBusy, "An operator can raise EVERPOST_MAX_IN_FLIGHT_PER_HOST."
+		e.Code, e.Remedy, e.Operator = EndpointBusy, "", "EVERPOST_MAX_IN_FLIGHT_PER_HOST sets that limit."
 		e.Summary += ", waiting for its host, whose cap all endpoints there share: " + PerSecond(s.Rate)
 	case webhook.ReasonInFlight:
-		e.Code, e.Remedy = EndpointBusy, "If the receiver can take more at a time, raise the endpoint's max_in_flight."
+		e.Code, e.Remedy = EndpointBusy, "If the receiver can take more, allow more requests at a time (max_in_flight)."
 		e.Summary += fmt.Sprintf(", at its cap of %s at a time: %s", count(h.Endpoint.MaxInFlight, "request"), PerSecond(s.Rate))
 	}
 	return e
@@ -198,7 +208,7 @@ func reasonOf(s *webhook.Observation) string {
 	if s.Why == "" {
 		return ""
 	}
-	return " after " + strings.Replace(s.Why, " with http_", " with ", 1)
+	return " after " + inWords(s.Why)
 }
 
 func probe(s *webhook.Observation, now time.Time) string {
@@ -235,7 +245,7 @@ func (h health) backlog() []string {
 	if b.Held > 0 {
 		words := atLeast(b.Held, b.MoreHeld) + " held"
 		if h.Endpoint.State == webhook.EndpointActive {
-			words += ", being released oldest first"
+			words += ", the oldest go first"
 		} else {
 			words += " until it is resumed"
 		}
@@ -255,7 +265,7 @@ func (h health) waitReason() string {
 	b := &h.Backlog
 	switch {
 	case h.Endpoint.State != webhook.EndpointActive:
-		return ", held when due"
+		return " until it is resumed"
 	case b.MoreWaiting:
 		return ""
 	case b.Deferred == 0:
@@ -265,9 +275,9 @@ func (h health) waitReason() string {
 		} else if b.NextAt.After(h.now) && b.Scheduled == 0 {
 			next = ", the next in " + timeUntil(b.NextAt.Sub(h.now))
 		}
-		return " for a retry" + next
+		return " to be sent again" + next
 	case b.Retrying > 0:
-		return fmt.Sprintf(" (%d for admission, %d for a retry)", b.Deferred, b.Retrying)
+		return fmt.Sprintf(" (%d for a turn, %d to be sent again)", b.Deferred, b.Retrying)
 	}
-	return " for admission"
+	return " for a turn"
 }

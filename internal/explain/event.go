@@ -19,9 +19,14 @@ func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.
 	// Those that would get such an event now, or would have got this one earlier, are named first. A tenant
 	// may have thousands of endpoints, so words are only made for those that are named.
 	var near, others []func() string
+	var wanting *webhook.Endpoint // gets such an event now
 	for i := range endpoints {
 		e := &endpoints[i]
-		switch wants := e.Wants(event.Type); {
+		wants := e.Wants(event.Type)
+		if wants && wanting == nil {
+			wanting = e
+		}
+		switch {
 		case wants && e.CreatedAt.After(event.CreatedAt):
 			near = append(near, func() string { return named(e) + " was created later, at " + at(e.CreatedAt, now) })
 		case wants:
@@ -59,9 +64,14 @@ func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.
 	}
 	e := Explanation{
 		Code: NoMatch, Summary: sentence(clauses...), Cause: "An event goes to the endpoints whose event_types match its type when it is accepted.",
-		Next: "The event is stored and not sent.",
-		Remedy: "Create an endpoint for it, or add " + event.Type + " to the event_types of one. " +
-			"Then send the past events again: everpost replays create --source events.",
+		Next:   "The event is stored and not sent.",
+		Remedy: "Create an endpoint for it, or add " + event.Type + " to the event_types of one. Then send the past events to it.",
+	}
+	if wanting != nil {
+		e.Remedy = "Send the events since then to " + named(wanting) + "."
+		e.Actions = []Action{{Act: SendEventsAgain, TenantID: event.TenantID, Body: map[string]string{
+			"source": "events", "endpoint_id": wanting.ID.String(), "event_type": event.Type, "since": event.CreatedAt.UTC().Format(time.RFC3339Nano),
+		}}}
 	}
 	if webhook.IsOperational(event.Type) {
 		e.Remedy = "Add " + event.Type + " or " + webhook.OperationalPrefix + "* to the event_types of an endpoint: * does not match operational events."

@@ -31,6 +31,8 @@ const (
 	WaitsInFlight   Code = "waits_in_flight"
 	WaitsHost       Code = "waits_host"
 	WaitsRate       Code = "waits_rate"
+	WaitsRecovery   Code = "waits_recovery"
+	WaitsFailing    Code = "waits_failing"
 	WaitsCircuit    Code = "waits_circuit"
 	WaitsReceiver   Code = "waits_receiver"
 	WaitsCapacity   Code = "waits_capacity"
@@ -78,7 +80,7 @@ const (
 func Codes() []Code {
 	return []Code{
 		Starting, EngineAway, Scheduled, InProgress, RetryResponse, RetryAfter, RetryNotFound, RetryTimeout, RetryConnection, RetryDNS,
-		RetryTLS, RetryToken, RetryUnknown, WaitsInFlight, WaitsHost, WaitsRate, WaitsCircuit, WaitsReceiver, WaitsCapacity, WaitsOwner,
+		RetryTLS, RetryToken, RetryUnknown, WaitsInFlight, WaitsHost, WaitsRate, WaitsRecovery, WaitsFailing, WaitsCircuit, WaitsReceiver, WaitsCapacity, WaitsOwner,
 		HeldPaused, HeldDisabled, HeldBacklog, Releasing, InternalFault, Cancelling,
 		Delivered, Refused, Exhausted, Expired, FailedInside, Terminated, Cancelled, Discarded, NoMatch,
 		EndpointOK, EndpointIdle, EndpointFails, EndpointBusy, EndpointSlow, EndpointRate, EndpointRests, EndpointOpen, EndpointProbe,
@@ -93,7 +95,11 @@ type Explanation struct {
 	Summary string // what happened, why, and what happens next
 	Cause   string // why, in detail
 	Next    string // what happens without intervention
-	Remedy  string // what a person can do
+	Remedy  string // what a person can do, without commands: Actions has them
+	// Operator is what only the operator of the installation can do.
+	Operator string
+	// Actions are what the remedy names, in the order in which they are done.
+	Actions []Action
 	// Workflow is in which workflow a delivery is, or was.
 	Workflow string
 	Until    time.Time // when the situation changes by itself at the latest; zero if no time is known

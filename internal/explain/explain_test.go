@@ -108,7 +108,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"replayed", func(s *Situation) { pending(s); s.Delivery.Run, s.Delivery.Attempts = 2, 3 }, Starting,
-			"Accepted at 12:04:06 UTC, 2 s ago; replayed, run 2; attempt 4 is about to be made, or under way.", "",
+			"Accepted at 12:04:06 UTC, 2 s ago; sent again, run 2; attempt 4 is about to be made, or under way.", "",
 		},
 		{
 			"Temporal is away", func(s *Situation) { pending(s); s.EngineAway = noon().Add(-90 * time.Second) }, EngineAway,
@@ -248,19 +248,19 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"rate, and the owner does not answer", deferred(webhook.ReasonRate, func(s *Situation) { s.Ahead, s.Stale = &Ahead{N: 1}, true }), WaitsRate,
-			"Waits for admission at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+			"Waits for its turn at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
 				"tried until 26 Nov 12:00 UTC.",
-			"1 of the endpoint's deliveries come before it. " +
+			"1 of the endpoint's deliveries comes before it. " +
 				"The worker that enforces the endpoint's limits did not answer in time, so details may be missing or up to 30 s old.",
 		},
 		{
 			"rate", deferred(webhook.ReasonRate), WaitsRate,
-			"Waits for admission at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+			"Waits for its turn at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
 				"tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
-			"ramp-up", deferred(webhook.ReasonRate, observed(webhook.Observation{Recovering: true, Rate: 0.05})), WaitsRate,
-			"Waits for admission while the rate rises again after an outage: 3 requests per minute now; " +
+			"ramp-up", deferred(webhook.ReasonRate, observed(webhook.Observation{Recovering: true, Rate: 0.05})), WaitsRecovery,
+			"Waits while the rate rises again after an outage: 3 requests per minute now; " +
 				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
@@ -270,6 +270,23 @@ func deliveryCases() []deliveryCase {
 			})), WaitsCircuit,
 			"Waits because the circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with 503; " +
 				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "Most requests to the endpoint failed",
+		},
+		{
+			"behind an open circuit, as one of many", held(webhook.ReasonBacklog, observed(webhook.Observation{
+				Circuit: webhook.CircuitOpen, Since: noon().Add(-time.Minute), NextProbe: noon().Add(20 * time.Second),
+				Why: "14 of 20 requests failed, the last with connect_refused", LastFailure: "connect_refused",
+			})), WaitsCircuit,
+			"Waits because the circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with a refused connection; " +
+				"sent after those before it, or given up at 26 Nov 12:00 UTC.", "The receiver at shop.example refused the connection.",
+		},
+		{
+			"one of many, the receiver fails",
+			held(webhook.ReasonBacklog, observed(webhook.Observation{
+				FailureStreak: 12, LastFailure: "tls_invalid",
+				LastError: "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-11-24T12:03:44Z is after 2026-11-21T00:00:00Z",
+			})), WaitsFailing,
+			"Waits because the receiver at shop.example fails: the last 12 attempts failed, the last with a TLS error; " +
+				"sent after those before it, or given up at 26 Nov 12:00 UTC.", "The certificate expired on 21 Nov 00:00 UTC.",
 		},
 		{
 			"circuit of another process", deferred(webhook.ReasonCircuitOpen), WaitsCircuit,
@@ -294,26 +311,26 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"paused", held(webhook.ReasonPaused, state(webhook.EndpointPaused, "paused by hand")), HeldPaused,
-			"Held because the endpoint is paused by hand; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+			"Waits because the endpoint is paused by hand; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it accepts no more events")), HeldDisabled,
-			"Held because the endpoint is disabled (the receiver answered 410: it accepts no more events); " +
+			"Waits because the endpoint is disabled (the receiver answered 410: it accepts no more events); " +
 				"sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"backlog", held(webhook.ReasonBacklog, observed(webhook.Observation{Rate: 2}), func(s *Situation) { s.Ahead = &Ahead{N: 700} }), HeldBacklog,
-			"Held because more deliveries wait for the endpoint than it can take soon; released oldest first, or given up at 26 Nov 12:00 UTC.",
+			"Waits because the endpoint has got more deliveries than it takes soon; sent after those before it, or given up at 26 Nov 12:00 UTC.",
 			"700 of the endpoint's deliveries come before it, about 6 min at 2 requests per second.",
 		},
 		{
 			"waits for a retry, paused", last("http_503", state(webhook.EndpointPaused, "paused by hand")), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 is due at 12:05:10 UTC, in 62 s, and held then because the endpoint is paused by hand; " +
+			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 is due at 12:05:10 UTC, in 62 s, and waits from then on because the endpoint is paused by hand; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "answered 503",
 		},
 		{
 			"due, disabled", last("http_503", state(webhook.EndpointDisabled, ""), func(s *Situation) { s.Delivery.DueAt = s.Now }), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 is held because the endpoint is disabled; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 waits because the endpoint is disabled; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"scheduled, paused", func(s *Situation) {
@@ -321,32 +338,32 @@ func deliveryCases() []deliveryCase {
 				s.Delivery.DueAt = noon().Add(49 * time.Hour)
 				state(webhook.EndpointPaused, "")(s)
 			}, Scheduled,
-			"Scheduled for 26 Nov 13:04 UTC, in 3 days; it is held then because the endpoint is paused.", "",
+			"Scheduled for 26 Nov 13:04 UTC, in 3 days; it waits from then on because the endpoint is paused.", "",
 		},
 		{
 			"accepted, paused", func(s *Situation) { pending(s); state(webhook.EndpointPaused, "")(s) }, Starting,
-			"Accepted at 12:04:06 UTC, 2 s ago; it is about to be held because the endpoint is paused.", "",
+			"Accepted at 12:04:06 UTC, 2 s ago; it waits because the endpoint is paused.", "",
 		},
 		{
 			"paused again before the backlog was released", held(webhook.ReasonBacklog, state(webhook.EndpointPaused, "")), HeldPaused,
-			"Held because the endpoint is paused; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+			"Waits because the endpoint is paused; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"endpoint not known", held(webhook.ReasonDisabled, func(s *Situation) { s.Endpoint = nil }), HeldDisabled,
-			"Held because the endpoint is disabled; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+			"Waits because the endpoint is disabled; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"resumed, the release is paused", held(webhook.ReasonPaused, func(s *Situation) { s.PausedReplay = webhook.ReplayID{15: 1} }), Releasing,
-			"Held: the replay that releases it is paused; sent when the replay is resumed, or given up at 26 Nov 12:00 UTC.", "too many of their attempts fail",
+			"Waits because the replay that releases it is paused; sent when the replay is resumed, or given up at 26 Nov 12:00 UTC.", "too many of their attempts fail",
 		},
 		{
 			"resumed", held(webhook.ReasonPaused), Releasing,
-			"The endpoint is active again and this delivery is being released; held deliveries go oldest first, tried until 26 Nov 12:00 UTC.", "",
+			"The endpoint is active again and this delivery is being released; the oldest go first, tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"held by a fault",
 			held(webhook.ReasonInternal, func(s *Situation) { s.Delivery.LastError = "the endpoint's secret cannot be opened" }), InternalFault,
-			"A fault of Everpost, not of the receiver, holds the delivery: the endpoint's secret cannot be opened; tried again until 26 Nov 12:00 UTC.",
+			"A fault of Everpost, not of the receiver, keeps the delivery waiting: the endpoint's secret cannot be opened; tried again until 26 Nov 12:00 UTC.",
 			"No attempt is counted",
 		},
 		{
@@ -367,21 +384,21 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"delivered by a replay", ended(webhook.StateDelivered, "", "http_200", func(s *Situation) { s.Delivery.Run = 2 }), Delivered,
-			"Delivered at 12:03:44 UTC, 24 s ago, by a replay (run 2), with attempt 3: 200 in 41 ms.", "",
+			"Delivered at 12:03:44 UTC, 24 s ago, sent again (run 2), with attempt 3: 200 in 41 ms.", "",
 		},
 		{
 			"401", ended(webhook.StateDeadLettered, "http_401", "http_401"), Refused,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 401, which is not retried; " +
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 401, which is final; " +
 				"" + kept, "The receiver at shop.example answered 401 (Unauthorized).",
 		},
 		{
 			"redirect", ended(webhook.StateDeadLettered, "http_302", "http_302"), Refused,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 302, which is not retried; " + kept, "a redirect, which is never followed",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 302, which is final; " + kept, "a redirect, which is never followed",
 		},
 		{
 			"denied address", ended(webhook.StateDeadLettered, "denied_address", "denied_address"), Refused,
 			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 was not sent: the address of the receiver at shop.example is not allowed, " +
-				"which is not retried; " + kept, "private",
+				"which is final; " + kept, "private",
 		},
 		{
 			"attempts used up", ended(webhook.StateDeadLettered, "max_attempts", "http_503"), Exhausted,
@@ -408,7 +425,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"404s used up", ended(webhook.StateDeadLettered, "ambiguous_limit", "http_404"), Exhausted,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and such a failure is not retried more often; " +
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and after such a failure it is not sent again more often; " +
 				"the last got 404; " + kept, "",
 		},
 		{
@@ -420,11 +437,11 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"held too long", ended(webhook.StateDeadLettered, "held_expired", "http_503"), Expired,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: it was held until the give-up time; " + kept, "",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: it waited until the give-up time; " + kept, "",
 		},
 		{
 			"deferred too long", ended(webhook.StateDeadLettered, "deferred_expired", "http_503"), Expired,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: it was deferred until the give-up time; " + kept, "",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: it waited for its turn until the give-up time; " + kept, "",
 		},
 		{
 			"internal",
@@ -472,6 +489,7 @@ func TestDelivery(t *testing.T) {
 		require.Equal(t, c.summary, got.Summary, c.name)
 		require.Contains(t, got.Cause, c.cause, c.name)
 		requireSentences(t, got)
+		requireOneWord(t, got)
 		seen[c.code] = true
 	}
 	for _, code := range Codes() {
@@ -481,17 +499,28 @@ func TestDelivery(t *testing.T) {
 
 var (
 	rawFloat = regexp.MustCompile(`\d\.\d{2}`)
-	urlQuery = regexp.MustCompile(`://\S*[?#@]`)
+	// otherWords are words of the code for what is said as waiting and sending again, and commands, which each place offers in its own way.
+	otherWords = regexp.MustCompile(`(?i)\b(backlog|deferred|deferral|admission|pending|retried|replayed)\b`)
+	commands   = regexp.MustCompile(`\beverpost [a-z]`)
+	urlQuery   = regexp.MustCompile(`://\S*[?#@]`)
 )
+
+// requireOneWord fails if a text has another word for waiting or for sending again.
+func requireOneWord(t require.TestingT, e Explanation) {
+	for _, text := range []string{e.Summary, e.Cause, e.Next, e.Remedy, e.Operator} {
+		require.NotRegexp(t, otherWords, text, e.Code)
+	}
+}
 
 // requireSentences fails unless every text consists of sentences.
 func requireSentences(t require.TestingT, e Explanation) {
 	require.Contains(t, Codes(), e.Code)
 	require.NotEmpty(t, e.Summary)
-	for _, text := range []string{e.Summary, e.Cause, e.Next, e.Remedy} {
+	for _, text := range []string{e.Summary, e.Cause, e.Next, e.Remedy, e.Operator} {
 		if text == "" {
 			continue
 		}
+		require.NotRegexp(t, commands, text, e.Code)
 		require.True(t, strings.HasSuffix(text, "."), "%s: %s", e.Code, text)
 		require.NotContains(t, text, "%!", e.Code)
 		require.NotContains(t, text, "{", e.Code)

@@ -71,10 +71,18 @@ func failureOf(reason string) failure {
 	case string(retry.ReasonDeniedAddress):
 		return failure{RetryUnknown, "was not sent: the address of {receiver} is not allowed",
 			"Everpost sends nothing to private, local or reserved addresses, so that no endpoint can reach into the network that Everpost runs in.",
-			"Give the endpoint a public URL; an operator can allow an address range with EVERPOST_ALLOWED_CIDRS."}
+			"Give the endpoint a public URL."}
 	}
 	return failure{RetryUnknown, "failed for an unknown reason", "The request failed in a way that Everpost does not know.",
 		"See the error of the attempt."}
+}
+
+// operatorAfter is what only the operator of the installation can do about the reason of an attempt.
+func operatorAfter(reason string) string {
+	if reason == string(retry.ReasonDeniedAddress) {
+		return "EVERPOST_ALLOWED_CIDRS allows ranges of addresses."
+	}
+	return ""
 }
 
 // statusFailure explains a status code.
@@ -173,8 +181,7 @@ func validity(text string, now time.Time) string {
 	return ""
 }
 
-// Outcome is the reason of an attempt or of the end of a delivery in a few words: "503",
-// "connect refused".
+// Outcome is the reason of an attempt or of the end of a delivery in a few words: "503", "a refused connection".
 func Outcome(reason string) string {
 	if reason == "" {
 		return "no answer"
@@ -182,7 +189,41 @@ func Outcome(reason string) string {
 	if status, ok := retry.Reason(reason).Status(); ok {
 		return strconv.Itoa(status)
 	}
+	switch reason {
+	case string(retry.ReasonConnectRefused):
+		return "a refused connection"
+	case string(retry.ReasonConnectionReset):
+		return "a reset connection"
+	case string(retry.ReasonUnexpectedEOF):
+		return "a connection that was closed early"
+	case string(retry.ReasonProtocolError):
+		return "an invalid answer"
+	case string(retry.ReasonTLSInvalid):
+		return "a TLS error"
+	case string(retry.ReasonDNSNotFound):
+		return "an unknown host name"
+	case string(retry.ReasonDNSTemporary):
+		return "no answer from DNS"
+	case string(retry.ReasonTimeoutDial), string(retry.ReasonTimeoutTLS), string(retry.ReasonTimeoutHeaders), string(retry.ReasonTimeoutBody),
+		string(retry.ReasonTimeoutTotal):
+		return "a time-out"
+	case string(retry.ReasonTokenRefused):
+		return "credentials that the token server refuses"
+	case string(retry.ReasonTokenUnavailable):
+		return "no token"
+	case string(retry.ReasonDeniedAddress):
+		return "an address that is not allowed"
+	}
 	return foreign(strings.ReplaceAll(reason, "_", " "))
+}
+
+// inWords is why a circuit has opened, "14 of 20 requests failed, the last with http_503", without the code.
+func inWords(why string) string {
+	head, reason, found := strings.Cut(why, " with ")
+	if !found {
+		return why
+	}
+	return head + " with " + Outcome(reason)
 }
 
 // Wait says in words why a delivery waits: the reason of a deferral or a hold.

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -17,7 +16,7 @@ func GivenUp(attempts int, reason string) string {
 
 // CircuitOpened says why an endpoint's circuit has opened.
 func CircuitOpened(cause string) string {
-	return sentence("the circuit of the endpoint is open: " + strings.Replace(cause, " with http_", " with ", 1))
+	return sentence("the circuit of the endpoint is open: " + inWords(cause))
 }
 
 // Recovered says that an endpoint's circuit has closed again.

@@ -13,7 +13,7 @@ const (
 	// startsWithin is how long the first attempt of a delivery normally takes to begin at the most. The
 	// outbox is read again after 8 s.
 	startsWithin = 30 * time.Second
-	checkWorker  = "Check that a worker runs and reaches Temporal: /readyz of its admin listener says so."
+	checkWorker  = "Check that a worker runs and reaches Temporal: /readyz of its admin listener says so, and the log why an attempt was not made."
 )
 
 // stopped reports whether the endpoint is paused or disabled: what is due is held.
@@ -26,12 +26,21 @@ func (s *Situation) becauseStopped() string {
 	return "because the endpoint is " + s.Endpoint.State.String() + s.stateReason()
 }
 
-func (s *Situation) resume() string {
-	words := "Resume the endpoint: everpost endpoints resume " + s.Delivery.EndpointID.String() + "."
+// toResume is what has to be done for an endpoint that is paused or disabled.
+func (s *Situation) toResume() string {
 	if s.stopped() && s.Endpoint.State == webhook.EndpointDisabled {
-		return "Fix the receiver. " + words
+		return fixAndResume
 	}
-	return words
+	return "Resume the endpoint."
+}
+
+const fixAndResume = "Fix the receiver, send it a test, then resume the endpoint."
+
+func (s *Situation) resume() []Action {
+	if s.stopped() && s.Endpoint.State == webhook.EndpointDisabled {
+		return []Action{s.toEndpoint(TestEndpoint), s.toEndpoint(ResumeEndpoint)}
+	}
+	return []Action{s.toEndpoint(ResumeEndpoint)}
 }
 
 // number is the number of the next attempt, or of the one under way.
@@ -41,7 +50,8 @@ func (s *Situation) number() int { return s.Delivery.Attempts + 1 }
 func (s *Situation) open() Explanation {
 	e := s.waiting()
 	if s.stopped() && e.Code != InProgress && e.Code != EngineAway {
-		e.Next, e.Remedy = sentence("it is held when it is due, and sent when the endpoint is resumed", s.until("given up at ")), s.resume()
+		e.Next, e.Remedy = sentence("it is sent when the endpoint is resumed", s.until("given up at ")), s.toResume()
+		e.Actions, e.Operator = s.resume(), ""
 	}
 	return e
 }
@@ -60,20 +70,22 @@ func (s *Situation) waiting() Explanation {
 		return s.fault("delays attempt " + strconv.Itoa(s.number()))
 	case !s.EngineAway.IsZero() && !due:
 		return s.engineAway()
+	case d.Deferred() && s.stopped():
+		return s.whileStopped()
 	case d.Deferred():
-		return s.deferred()
+		return s.queued()
 	case d.State == webhook.StateRetrying && d.LastOutcome != nil:
 		return s.retrying()
 	case due:
 		then := fmt.Sprintf("attempt %d is made then", s.number())
 		if s.stopped() {
-			then = "it is held then " + s.becauseStopped()
+			then = "it waits from then on " + s.becauseStopped()
 		}
 		return Explanation{
 			Code: Scheduled, Summary: sentence("scheduled for "+when(d.DueAt, now), s.replayed(), then), Until: d.DueAt,
 			Cause:  "The event has a later deliver_at, or the delivery was rescheduled.",
 			Next:   sentence(fmt.Sprintf("attempt %d is made at %s", s.number(), at(d.DueAt, now))),
-			Remedy: sentence("to send it now: everpost deliveries retry " + d.DeliveryID.String()),
+			Remedy: "If it need not wait, send it now.", Actions: []Action{s.toDelivery(SendNow)},
 		}
 	}
 	return s.starting()
@@ -82,14 +94,14 @@ func (s *Situation) waiting() Explanation {
 func (s *Situation) starting() Explanation {
 	soon := fmt.Sprintf("attempt %d is about to be made, or under way", s.number())
 	if s.stopped() {
-		soon = "it is about to be held " + s.becauseStopped()
+		soon = "it waits " + s.becauseStopped()
 	}
 	e := Explanation{
 		Code: Starting, Until: s.Delivery.GiveUpAt, Next: sentence(fmt.Sprintf("attempt %d is made as soon as a worker takes it", s.number())),
 		Summary: sentence("accepted at "+when(s.Delivery.CreatedAt, s.Now), s.replayed(), soon),
 	}
 	if s.Now.Sub(s.began()) > startsWithin {
-		e.Cause, e.Remedy = "The delivery is stored, and no attempt of it is. It normally begins within milliseconds.", checkWorker
+		e.Cause, e.Operator = "The delivery is stored, and no attempt of it is. It normally begins within milliseconds.", checkWorker
 	}
 	return e
 }
@@ -110,7 +122,7 @@ func (s *Situation) began() time.Time {
 // replayed says that the delivery is sent again.
 func (s *Situation) replayed() string {
 	if s.Delivery.Run > 1 {
-		return fmt.Sprintf("replayed, run %d", s.Delivery.Run)
+		return fmt.Sprintf("sent again, run %d", s.Delivery.Run)
 	}
 	return ""
 }
@@ -120,9 +132,9 @@ func (s *Situation) engineAway() Explanation {
 		Code: EngineAway,
 		Summary: sentence(fmt.Sprintf("attempt %d waits because Temporal has been unreachable since %s", s.number(), when(s.EngineAway, s.Now)),
 			"it is made when Temporal is back"),
-		Cause:  "Temporal drives the deliveries, and does not answer or cannot write. The delivery is safely stored in PostgreSQL.",
-		Next:   sentence("it continues when Temporal is back", s.until("tried until ")),
-		Remedy: "Check the Temporal service and its database.", Until: s.Delivery.GiveUpAt,
+		Cause:    "Temporal drives the deliveries, and does not answer or cannot write. The delivery is safely stored in PostgreSQL.",
+		Next:     sentence("it continues when Temporal is back", s.until("tried until ")),
+		Operator: "Check the Temporal service and its database.", Until: s.Delivery.GiveUpAt,
 	}
 }
 
@@ -189,9 +201,9 @@ func (s *Situation) attempted(f failure) string {
 func (s *Situation) follows() string {
 	switch due := s.Delivery.DueAt; {
 	case s.stopped() && due.After(s.Now):
-		return fmt.Sprintf("attempt %d is due at %s, and held then %s", s.number(), when(due, s.Now), s.becauseStopped())
+		return fmt.Sprintf("attempt %d is due at %s, and waits from then on %s", s.number(), when(due, s.Now), s.becauseStopped())
 	case s.stopped():
-		return fmt.Sprintf("attempt %d is held %s", s.number(), s.becauseStopped())
+		return fmt.Sprintf("attempt %d waits %s", s.number(), s.becauseStopped())
 	case due.After(s.Now):
 		return fmt.Sprintf("attempt %d follows at %s", s.number(), when(due, s.Now))
 	case !due.IsZero() && s.Now.Sub(due) > startsWithin:
@@ -231,12 +243,16 @@ func (s *Situation) retrying() Explanation {
 		policy, _ := s.Endpoint.PolicyInForce()
 		if n := len(policy.AmbiguousDelays); d.Ambiguous <= n {
 			limits = fmt.Sprintf("retry %d of at most %d for such a failure", d.Ambiguous, n) + s.until(", until ")
-			e.Cause += " That may be permanent or be fixed soon, so it is retried less often and with longer delays."
+			e.Cause += " That may be permanent or be fixed soon, so it is sent again less often and with longer delays."
 		}
 	}
 	e.Summary, e.Next = sentence(did, s.follows(), limits), sentence(s.follows(), limits)
 	if s.Now.Sub(d.DueAt) > time.Minute && !d.DueAt.IsZero() {
-		e.Remedy = checkWorker
+		e.Operator = checkWorker
+	}
+	if o := s.Observed; o != nil && o.Circuit != webhook.CircuitClosed && o.Circuit != "" && !s.stopped() {
+		e.Cause = joined(e.Cause, sentence("the circuit of the endpoint has been open"+since(o, s.Now)+reasonOf(o)+", and no attempt is made before it has closed"))
+		e.Actions = []Action{s.toEndpoint(CloseCircuit)}
 	}
 	return e
 }
@@ -261,62 +277,6 @@ func (s *Situation) keptOf(asked time.Duration) string {
 	return ""
 }
 
-// deferred explains a delivery that admission has given a later time.
-func (s *Situation) deferred() Explanation {
-	d, now := &s.Delivery, s.Now
-	e := Explanation{Until: d.DueAt, Next: sentence(s.follows(), s.until("tried until "))}
-	receiver := receiverOf(s.Endpoint)
-	var why string
-	switch d.Reason {
-	case webhook.ReasonInFlight:
-		e.Code, why = WaitsInFlight, "waits until "+receiver+" has answered earlier requests"
-		if s.Endpoint != nil {
-			e.Cause = sentence(s.slots())
-		}
-		e.Remedy = "If the receiver can take more at a time, raise the endpoint's max_in_flight."
-	case webhook.ReasonHost:
-		e.Code, why = WaitsHost, "waits because "+receiver+" is at the limit of requests at a time that all endpoints of its host share"
-		e.Remedy = "An operator can raise EVERPOST_MAX_IN_FLIGHT_PER_HOST."
-	case webhook.ReasonCircuitOpen:
-		e.Code, why = WaitsCircuit, "waits because the circuit of the endpoint is open"
-		if o := s.Observed; o != nil && o.Circuit != webhook.CircuitClosed {
-			why = "waits because the circuit of the endpoint has been open" + since(o, now) + reasonOf(o)
-			e.Next = sentence(probe(o, now), s.follows(), s.until("tried until "))
-		}
-		e.Cause = "Most requests to the endpoint failed, so it gets none until a probe succeeds."
-		e.Remedy = "Fix the receiver. To try it at once: everpost endpoints close-circuit " + d.EndpointID.String() + "."
-		if o := s.Observed; o != nil && o.Circuit == webhook.CircuitClosed {
-			why = "was deferred while the circuit of the endpoint was open, which has closed since"
-			e.Cause = "Most requests to the endpoint failed for a while."
-			e.Remedy = "To send it now: everpost deliveries retry " + d.DeliveryID.String() + "."
-		}
-	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
-		e.Code, why = WaitsReceiver, "waits because "+receiver+" asked for a pause"
-		if o := s.Observed; o != nil && o.BlockedUntil.After(now) {
-			why += " until " + at(o.BlockedUntil, now)
-		}
-		e.Cause = "A response had Retry-After with 429, or said that no request is left of the receiver's rate limit; it holds for the whole endpoint."
-	case webhook.ReasonCapacity:
-		e.Code, why = WaitsCapacity, "waits because requests to slow receivers already use their half of the worker's capacity"
-		e.Remedy = "Add workers, or have the slow receivers answer faster."
-	case webhook.ReasonNoOwner:
-		e.Code, why = WaitsOwner, "waits because the worker that enforces the endpoint's limits did not answer in time; another takes over within seconds"
-		e.Remedy = "Nothing, unless it lasts: then see the logs of the workers for 'leases' and 'process'."
-	default:
-		e.Code, why = WaitsRate, "waits for admission"
-		if s.Endpoint != nil {
-			why += " at the endpoint's rate of " + PerSecond(s.Endpoint.RateLimit)
-		}
-		if o := s.Observed; o != nil && o.Recovering {
-			why = "waits for admission while the rate rises again after an outage: " + PerSecond(o.Rate) + " now"
-		}
-		e.Remedy = "If the receiver can take more, raise the endpoint's rate_limit_per_second."
-	}
-	e.Summary = sentence(why, s.follows(), s.until("tried until "))
-	e.Cause = joined(joined(e.Cause, s.ahead()), s.unanswered())
-	return e
-}
-
 // unanswered says that the process that knows most about the wait did not answer.
 func (s *Situation) unanswered() string {
 	if !s.Stale {
@@ -331,6 +291,9 @@ func (s *Situation) ahead() string {
 		return ""
 	}
 	words := atLeast(s.Ahead.N, s.Ahead.More) + " of the endpoint's deliveries come before it"
+	if s.Ahead.N == 1 && !s.Ahead.More {
+		words = "1 of the endpoint's deliveries comes before it"
+	}
 	if o := s.Observed; o != nil && o.Rate > 0 {
 		takes := time.Duration(float64(s.Ahead.N) / o.Rate * float64(time.Second))
 		words += ", about " + timeUntil(takes) + " at " + PerSecond(o.Rate)
@@ -355,54 +318,36 @@ func (s *Situation) fault(does string) Explanation {
 	return Explanation{
 		Code: InternalFault, Summary: sentence("a fault of Everpost, not of the receiver, "+does+": "+text, s.until("tried again until ")),
 		Cause: sentence(text) + " No attempt is counted, and nothing is recorded against the endpoint.",
-		Next:  "It continues when the fault has ended.", Remedy: "An operator finds the cause in the worker's log.", Until: s.Delivery.GiveUpAt,
+		Next:  "It continues when the fault has ended.", Operator: "The worker's log has the cause.", Until: s.Delivery.GiveUpAt,
 	}
 }
 
 // held explains a held delivery.
 func (s *Situation) held() Explanation {
 	d := &s.Delivery
-	if d.ClaimedUntil.After(s.Now) || !s.SentAt.IsZero() {
-		return s.inProgress()
-	}
-	e := Explanation{Until: d.GiveUpAt, Cause: s.ahead()}
-	giveUp := s.until(", or given up at ")
 	switch {
+	case d.ClaimedUntil.After(s.Now) || !s.SentAt.IsZero():
+		return s.inProgress()
 	case s.EndpointDeleted:
 		return s.open()
 	case s.stopped():
-		e.Code = HeldPaused
-		if s.Endpoint.State == webhook.EndpointDisabled {
-			e.Code = HeldDisabled
-		}
-		e.Summary = sentence("held "+s.becauseStopped(), "sent when it is resumed"+giveUp)
-		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), s.resume()
+		return s.whileStopped()
 	case d.Reason == webhook.ReasonInternal:
-		return s.fault("holds the delivery")
+		return s.fault("keeps the delivery waiting")
 	case !s.PausedReplay.IsZero():
-		e.Code, e.Summary = Releasing, sentence("held: the replay that releases it is paused", "sent when the replay is resumed"+giveUp)
-		e.Next = sentence("nothing is sent until the replay is resumed or cancelled", s.until("it is given up at "))
-		replay := s.PausedReplay.String()
-		e.Remedy = "Look at the replay: everpost replays get " + replay + ". To continue: everpost replays resume " + replay + "."
-		e.Cause = joined("A release of held deliveries pauses when too many of their attempts fail, or on request.", e.Cause)
+		return s.whileReleasePauses()
 	case d.Reason == webhook.ReasonBacklog:
-		e.Code, e.Summary = HeldBacklog,
-			sentence("held because more deliveries wait for the endpoint than it can take soon", "released oldest first"+giveUp)
-		e.Next = sentence("it is released when those before it are sent" + giveUp)
-		e.Remedy = "If the receiver can take more, raise max_in_flight or rate_limit_per_second."
-		e.Cause = joined(joined("The endpoint gets more events than it takes.", e.Cause), s.unanswered())
+		return s.queued()
 	case s.Endpoint != nil:
-		e.Code, e.Summary = Releasing,
-			sentence("the endpoint is active again and this delivery is being released", "held deliveries go oldest first"+s.until(", tried until "))
-		e.Next = sentence(fmt.Sprintf("attempt %d is made when those before it are released", s.number()))
-	default: // what the endpoint's state is now is not known
-		state := "paused"
-		if e.Code = HeldPaused; d.Reason == webhook.ReasonDisabled {
-			e.Code, state = HeldDisabled, "disabled"
-		}
-		e.Summary = sentence("held because the endpoint is "+state, "sent when it is resumed"+giveUp)
-		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), s.resume()
+		return s.releasing()
 	}
+	// What the endpoint's state is now is not known.
+	e := Explanation{Code: HeldPaused, Until: d.GiveUpAt, Next: s.nothingUntilResumed(), Remedy: "Resume the endpoint.", Actions: s.resume()}
+	state := "paused"
+	if d.Reason == webhook.ReasonDisabled {
+		e.Code, state = HeldDisabled, "disabled"
+	}
+	e.Summary = sentence("waits because the endpoint is "+state, s.sentWhenResumed())
 	return e
 }
 

@@ -18,7 +18,7 @@ type delivery struct {
 	EndpointID    string     `json:"endpoint_id"`
 	EventType     string     `json:"event_type"`
 	State         string     `json:"state"`
-	Reason        *string    `json:"reason" jsonschema:"Why it ended, was deferred or is held. Null if a person gave the reason: see untrusted."`
+	Reason        *string    `json:"reason" jsonschema:"Why it ended or waits. Null if a person gave the reason: see untrusted."`
 	Summary       string     `json:"summary" jsonschema:"What happened, why, and what happens next."`
 	Run           int        `json:"run" jsonschema:"1 at first; each replay adds 1."`
 	Attempts      int        `json:"attempts" jsonschema:"Attempts in all runs."`

@@ -83,7 +83,7 @@ type health struct {
 	SuccessStreak int        `json:"success_streak"`
 	FailureStreak int        `json:"failure_streak"`
 	InFlight      int        `json:"in_flight"`
-	Waiting       int        `json:"waiting" jsonschema:"Deliveries that wait for a retry or for admission."`
+	Waiting       int        `json:"waiting" jsonschema:"Deliveries that wait to be sent again, or for a turn."`
 	Scheduled     int        `json:"scheduled"`
 	Held          int        `json:"held"`
 	More          bool       `json:"more" jsonschema:"More deliveries wait or are held than were counted."`

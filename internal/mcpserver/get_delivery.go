@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/explain"
 )
 
 const (
+	maxActions      = 5 // of an explanation
 	maxAttempts     = 20
 	defaultAttempts = 5
 )
@@ -66,11 +69,43 @@ type deliveryDetails struct {
 
 // explanation is the API's explanation of a delivery, an endpoint or an event.
 type explanation struct {
-	Code   string     `json:"code"`
-	Cause  *string    `json:"cause"`
-	Next   *string    `json:"next"`
-	Remedy *string    `json:"remedy"`
-	Until  *time.Time `json:"until"`
+	Code   string  `json:"code"`
+	Cause  *string `json:"cause"`
+	Next   *string `json:"next"`
+	Remedy *string `json:"remedy"`
+	// Operator is what only the operator of the installation can do.
+	Operator *string    `json:"operator,omitempty" jsonschema:"What only the operator of the installation can do."`
+	Actions  []action   `json:"actions,omitempty" jsonschema:"What the remedy names, in the order in which it is done."`
+	Until    *time.Time `json:"until"`
+}
+
+// action is something that the remedy names.
+type action struct {
+	Act string  `json:"act"`
+	ID  *string `json:"id,omitempty"`
+	// Body has the other arguments.
+	Body map[string]string `json:"body,omitempty" jsonschema:"Its other arguments."`
+	Tool string            `json:"tool,omitempty" jsonschema:"The tool that does it with that id; absent if a person has to do it."`
+}
+
+// toolFor is the tool for an act; "" if there is none.
+func toolFor(act string) string {
+	switch explain.Act(act) {
+	case explain.SendNow:
+		return "retry_delivery"
+	case explain.SendAgain:
+		return "replay_delivery"
+	case explain.ResumeEndpoint:
+		return "resume_endpoint"
+	case explain.CloseCircuit:
+		return "close_circuit"
+	case explain.ShowReplay:
+		return "explain"
+	case explain.SendDeadLettersAgain:
+		return "replay_dead_letters"
+	case explain.Discard, explain.TestEndpoint, explain.ResumeReplay, explain.SendEventsAgain: // for a person
+	}
+	return ""
 }
 
 // bound cuts the texts of the explanation.
@@ -85,7 +120,13 @@ func (e *explanation) bound() *explanation {
 		short := clip(*text, maxSentence)
 		return &short
 	}
-	return &explanation{Code: clip(e.Code, maxWord), Cause: shorten(e.Cause), Next: shorten(e.Next), Remedy: shorten(e.Remedy), Until: e.Until}
+	bound := &explanation{
+		Code: clip(e.Code, maxWord), Cause: shorten(e.Cause), Next: shorten(e.Next), Remedy: shorten(e.Remedy), Operator: shorten(e.Operator), Until: e.Until,
+	}
+	for _, a := range e.Actions[:min(len(e.Actions), maxActions)] {
+		bound.Actions = append(bound.Actions, action{Act: clip(a.Act, maxWord), ID: shorten(a.ID), Body: a.Body, Tool: toolFor(a.Act)})
+	}
+	return bound
 }
 
 // text is the explanation in lines, of which each has a line end. Its texts are cut.
@@ -94,9 +135,14 @@ func (e *explanation) text() string {
 		return ""
 	}
 	var b strings.Builder
-	for _, row := range [][2]string{{"Cause", value(e.Cause)}, {"Next", value(e.Next)}, {"Remedy", value(e.Remedy)}} {
+	for _, row := range [][2]string{{"Cause", value(e.Cause)}, {"Next", value(e.Next)}, {"Remedy", value(e.Remedy)}, {"For the operator", value(e.Operator)}} {
 		if row[1] != "" {
 			b.WriteString(row[0] + ": " + row[1] + "\n")
+		}
+	}
+	for _, a := range e.Actions {
+		if a.Tool != "" {
+			b.WriteString("Tool: " + strings.TrimSpace(a.Tool+" "+value(a.ID)+clip(a.Body["endpoint_id"], maxWord)) + "\n")
 		}
 	}
 	if e.Until != nil {

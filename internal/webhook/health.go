@@ -80,6 +80,24 @@ type Observation struct {
 	Retries       int `json:"retries,omitempty"`
 	SuccessStreak int `json:"success_streak,omitempty"`
 	FailureStreak int `json:"failure_streak,omitempty"`
+
+	// Of the streak of failures: when it began, when its last attempt ended, that attempt's reason and Attempt.Error. Zero
+	// without a streak.
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	LastFailedAt time.Time `json:"last_failed_at,omitzero"`
+	LastFailure  string    `json:"last_failure,omitempty"`
+	LastError    string    `json:"last_error,omitempty"`
+	// LastSuccess is when the last attempt was delivered; zero if that is not known.
+	LastSuccess time.Time `json:"last_success,omitzero"`
+}
+
+// failingStreak is how many failures in a row make an endpoint one that fails, however many were delivered before.
+const failingStreak = 3
+
+// Failing reports whether the receiver fails at present: at least three attempts in a row, or the last one and no fewer
+// of the last 15 minutes' than were delivered. One failure among many successes is none of the endpoint.
+func (s *Observation) Failing() bool {
+	return s.FailureStreak >= failingStreak || s.FailureStreak > 0 && s.Failed >= s.Delivered
 }
 
 // Attempts is the number of attempts of the last 15 minutes.
@@ -138,12 +156,26 @@ func Aggregate(all []Observation) Observation {
 		sum.First += s.First
 		sum.Retries += s.Retries
 		sum.SuccessStreak = max(sum.SuccessStreak, s.SuccessStreak)
-		sum.FailureStreak = max(sum.FailureStreak, s.FailureStreak)
+		sum.addFailures(s)
 	}
 	if weights > 0 {
 		sum.Latency = time.Duration(latency / float64(weights))
 	}
 	return sum
+}
+
+// addFailures merges another process's streak of failures: the longest, with the first and the last failure of all.
+func (s *Observation) addFailures(o *Observation) {
+	s.FailureStreak = max(s.FailureStreak, o.FailureStreak)
+	if !o.FailingSince.IsZero() && (s.FailingSince.IsZero() || o.FailingSince.Before(s.FailingSince)) {
+		s.FailingSince = o.FailingSince
+	}
+	if o.LastFailedAt.After(s.LastFailedAt) {
+		s.LastFailedAt, s.LastFailure, s.LastError = o.LastFailedAt, o.LastFailure, o.LastError
+	}
+	if o.LastSuccess.After(s.LastSuccess) {
+		s.LastSuccess = o.LastSuccess
+	}
 }
 
 // addCircuit merges another process's circuit.

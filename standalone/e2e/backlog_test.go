@@ -226,7 +226,7 @@ func TestHeldUntilGivenUp(t *testing.T) {
 	d := b.waitState(held.ID, "dead_lettered")
 	require.Equal(t, "held_expired", text(d.Reason))
 	require.Zero(t, d.Attempts)
-	b.requireExplained(d, "expired", `Given up at `+clock+`, \d+ s after it was accepted: it was held until the give-up time`+kept,
+	b.requireExplained(d, "expired", `Given up at `+clock+`, \d+ s after it was accepted: it waited until the give-up time`+kept,
 		"more deliveries waited for it than it took")
 
 	r.Release()

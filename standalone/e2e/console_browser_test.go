@@ -95,7 +95,7 @@ func replayDeadLetter(t *testing.T, b *bundle, w *window, scripts bool) {
 	w.pressButton("Send again")
 	require.Contains(t, w.text(), "Sending 1 dead letter again.")
 	w.show(b.below("deliveries", d.ID), http.StatusOK)
-	w.await("by a replay (run 2)", !scripts)
+	w.await("sent again (run 2)", !scripts)
 }
 
 func replayAllThatMatch(t *testing.T, b *bundle, w *window, scripts bool) {
@@ -154,7 +154,7 @@ func pauseAndResume(t *testing.T, b *bundle, w *window, scripts bool) {
 	_, d := b.postOne("order.paid", `{}`)
 	b.waitState(d.ID, "held")
 	w.show(b.below("deliveries", d.ID), http.StatusOK)
-	require.Contains(t, w.text(), "Held because the endpoint is paused by hand")
+	require.Contains(t, w.text(), "Waits because the endpoint is paused by hand")
 	w.show(b.below("endpoints", ep.ID), http.StatusOK)
 	w.pressButton("Resume")
 	require.Contains(t, w.text(), "1 held deliver")

@@ -136,7 +136,7 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"forbidden": {
 			step: receivertest.Step{Status: http.StatusForbidden}, code: "refused",
-			summary: givenUp + `attempt 1 got 403, which is not retried` + kept, cause: "answered 403 (Forbidden).",
+			summary: givenUp + `attempt 1 got 403, which is final` + kept, cause: "answered 403 (Forbidden).",
 		},
 		"closed": {
 			fields: fieldsOf{"url": "http://" + closedPort(t) + "/closed"}, code: "retry_connection",
@@ -176,11 +176,11 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"unauthorized": {
 			step: receivertest.Step{Status: http.StatusUnauthorized}, code: "refused",
-			summary: givenUp + `attempt 1 got 401, which is not retried` + kept, cause: "answered 401 (Unauthorized).",
+			summary: givenUp + `attempt 1 got 401, which is final` + kept, cause: "answered 401 (Unauthorized).",
 		},
 		"moved": {
 			step: receivertest.Step{Status: http.StatusFound}, code: "refused",
-			summary: givenUp + `attempt 1 got 302, which is not retried` + kept, cause: "answered 302 (a redirect, which is never followed).",
+			summary: givenUp + `attempt 1 got 302, which is final` + kept, cause: "answered 302 (a redirect, which is never followed).",
 		},
 		"exhausted": {
 			step: unavailable, fields: fieldsOf{"retry_policy": fieldsOf{"preset": "fast", "max_attempts": 1}}, code: "exhausted",
@@ -218,7 +218,7 @@ func TestExplanationsOfWaitsAndEnds(t *testing.T) {
 		}
 		return ""
 	})
-	b.requireExplained(delivered, "delivered", `Delivered at `+clock+`, \d+ s ago, by a replay \(run 2\), with attempt 2: 200 in .*\.`, "any 2xx means")
+	b.requireExplained(delivered, "delivered", `Delivered at `+clock+`, \d+ s ago, sent again \(run 2\), with attempt 2: 200 in .*\.`, "any 2xx means")
 
 	scheduled := of("a.well", "deliver_at", `"`+at(time.Now().Add(48*time.Hour))+`"`)
 	b.requireExplained(scheduled, "scheduled", `Scheduled for `+clock+`, in \d+ (h|days); attempt 1 is made then\.`, "deliver_at")
@@ -228,15 +228,15 @@ func TestExplanationsOfWaitsAndEnds(t *testing.T) {
 	paused := b.endpoint(r, "/paused", fieldsOf{"event_types": []string{"a.paused"}})
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+paused.ID+"/pause", nil, nil)
 	b.requireExplained(of("a.paused"), "held_paused",
-		`Held because the endpoint is paused by hand; sent when it is resumed, or given up at `+clock+`\.`, "")
+		`Waits because the endpoint is paused by hand; sent when it is resumed, or given up at `+clock+`\.`, "")
 	b.requireHealth(paused, "endpoint_paused", `Paused by hand: nothing is sent; 1 held until it is resumed; the oldest since .*\.`)
 
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone})
 	gone := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.gone"}})
-	b.requireExplained(of("a.gone"), "refused", `Given up at .*: attempt 1 got 410, which is not retried`+kept, "answered 410 (Gone).")
+	b.requireExplained(of("a.gone"), "refused", `Given up at .*: attempt 1 got 410, which is final`+kept, "answered 410 (Gone).")
 	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it accepts no more events\): nothing is sent; .*\.`)
 	b.requireExplained(of("a.gone"), "held_disabled",
-		`Held because the endpoint is disabled \(the receiver answered 410: it accepts no more events\); `+
+		`Waits because the endpoint is disabled \(the receiver answered 410: it accepts no more events\); `+
 			`sent when it is resumed, or given up at `+clock+`\.`, "")
 
 	unmatched := b.post("user.created", `{}`)
@@ -296,7 +296,7 @@ func TestExplanationsOfAnOpenCircuit(t *testing.T) {
 		`Waits because the circuit of the endpoint has been `+why+
 			`attempt 1 follows at `+clock+`, in \d+ (s|min); tried until `+clock+`\.`,
 		"Most requests to the endpoint failed")
-	b.requireHealth(ep, "endpoint_circuit_open", `Circuit `+why+`next probe in \d+ (s|min); 3 waiting \(1 for admission, 2 for a retry\); `+
+	b.requireHealth(ep, "endpoint_circuit_open", `Circuit `+why+`next probe in \d+ (s|min); 3 waiting \(1 for a turn, 2 to be sent again\); `+
 		`the oldest since `+clock+`\.`)
 	cause := b.explain("/endpoints/" + ep.ID + "/health").Explanation.Cause
 	require.Contains(t, text(cause), "The last failure on record, at ")

@@ -70,7 +70,7 @@ func TestExplanationsOfPacing(t *testing.T) {
 	b, r := setup(t), newReceiver(t)
 	limited := b.endpoint(r, "/limited", fieldsOf{"event_types": []string{"a.limited"}, "rate_limit_per_second": 1})
 	b.postMany("a.limited", 100)
-	b.requireExplained(b.waitLong(limited, "rate"), "waits_rate", `Waits for admission at the endpoint's rate of 1 request per second; `+next, "")
+	b.requireExplained(b.waitLong(limited, "rate"), "waits_rate", `Waits for its turn at the endpoint's rate of 1 request per second; `+next, "")
 	b.requireHealth(limited, "endpoint_at_rate_limit", `Active, at its rate of 1 request per second; .*\.`)
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+limited.ID, nil, nil)
 
@@ -94,8 +94,8 @@ func TestExplanationsOfABacklog(t *testing.T) {
 	ep := b.endpoint(r, "/hang", busy("a.slow", fieldsOf{"retry_policy": patiently()}))
 	b.postMany("a.slow", manyBehind)
 	held := b.waitHeldInStore(ep.ID, 1)
-	b.requireExplained(held[len(held)-1], "held_backlog", `Held because more deliveries wait for the endpoint than it can take soon; `+
-		`released oldest first, or given up at `+clock+`\.`, "The endpoint gets more events than it takes.")
+	b.requireExplained(held[len(held)-1], "held_backlog", `Waits because the endpoint has got more deliveries than it takes soon; `+
+		`sent after those before it, or given up at `+clock+`\.`, "Deliveries come faster than the endpoint takes them.")
 	b.ask(http.StatusNoContent, http.MethodDelete, "/endpoints/"+ep.ID, nil, nil)
 }
 
@@ -148,7 +148,7 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 	given := waitOperationalEvent(t, listener, "everpost.delivery.dead_lettered")
 	require.Equal(t, d.ID, given.Delivery.ID)
 	require.Equal(t, "The delivery was given up after 1 attempt (401).", given.Summary)
-	b.requireExplained(d, "refused", `Given up at .*: attempt 1 got 401, which is not retried`+kept, "answered 401 (Unauthorized).")
+	b.requireExplained(d, "refused", `Given up at .*: attempt 1 got 401, which is final`+kept, "answered 401 (Unauthorized).")
 
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+secret.ID+"/pause", nil, nil)
 	require.Equal(t, "The endpoint is paused; its deliveries are held until it is resumed.",

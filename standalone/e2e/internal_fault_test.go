@@ -80,7 +80,7 @@ func TestLostKeyHoldsDeliveries(t *testing.T) {
 		require.Zero(t, d.Attempts)
 	}
 	b.requireExplained(b.listDeliveries(url.Values{"state": {"held"}})[0], "internal_fault",
-		`A fault of Everpost, not of the receiver, holds the delivery: .*cannot be decrypted.*; tried again until `+clock+`\.`,
+		`A fault of Everpost, not of the receiver, keeps the delivery waiting: .*cannot be decrypted.*; tried again until `+clock+`\.`,
 		"No attempt is counted, and nothing is recorded against the endpoint.")
 	eventually(ctx, t, func() string { // visibility lags
 		if n := workflowsIn(t, engine, "ExecutionStatus = 'Running'"); n > 2 {

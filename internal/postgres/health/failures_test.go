@@ -75,7 +75,7 @@ func TestTenGivenUpWithinADayDisable(t *testing.T) {
 	}{
 		"ten": {func(b *storetest.Bundle) []webhook.EndpointFailures {
 			return []webhook.EndpointFailures{b.Exhausted(9, now.Add(-23*time.Hour)), b.Exhausted(1, now)}
-		}, "10 deliveries were given up within 24 hours and none was delivered, the last failed with timeout headers"},
+		}, "10 deliveries were given up within 24 hours and none was delivered, the last failed with a time-out"},
 		"nine": {func(b *storetest.Bundle) []webhook.EndpointFailures {
 			return []webhook.EndpointFailures{b.Exhausted(8, now), b.Exhausted(1, now)}
 		}, ""},

@@ -1,0 +1,237 @@
+package explain
+
+import (
+	"fmt"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// queued explains a delivery that waits for its turn at the endpoint: it has got a later time, or is one of more than the
+// endpoint takes soon. What is wrong with the endpoint comes before the mechanism that makes the delivery wait.
+func (s *Situation) queued() Explanation {
+	e, known := s.obstacle()
+	if !known {
+		e = s.turn()
+	}
+	e.Summary = sentence(e.Summary, s.goesOn())
+	if e.Next == "" {
+		e.Next = sentence(s.goesOn())
+	}
+	if e.Until.IsZero() {
+		e.Until = s.Delivery.DueAt
+	}
+	if e.Until.IsZero() {
+		e.Until = s.Delivery.GiveUpAt
+	}
+	e.Cause = joined(joined(e.Cause, s.ahead()), s.unanswered())
+	return e
+}
+
+// goesOn says when a delivery is sent that waits for its turn: at its time, or after those before it.
+func (s *Situation) goesOn() string {
+	if s.Delivery.State == webhook.StateHeld {
+		return "sent after those before it" + s.until(", or given up at ")
+	}
+	follows := s.follows()
+	if until := s.until("tried until "); until != "" {
+		follows += "; " + until
+	}
+	return follows
+}
+
+// obstacle is what is wrong with the active endpoint, the deepest first: its circuit is open, its receiver has asked for a
+// pause, fails, or has just recovered. Its Summary is a clause; false: nothing is known to be wrong.
+func (s *Situation) obstacle() (Explanation, bool) {
+	o, reason := s.Observed, s.Delivery.Reason
+	switch {
+	case o == nil && reason == webhook.ReasonCircuitOpen, o != nil && o.Circuit != webhook.CircuitClosed && o.Circuit != "":
+		return s.circuitOpen(), true
+	case o == nil && asksForPause(reason), o != nil && o.BlockedUntil.After(s.Now):
+		return s.pauseAsked(), true
+	case o == nil || reason == webhook.ReasonNoOwner:
+		return Explanation{}, false
+	case o.Failing():
+		return s.failing(), true
+	case o.Recovering:
+		return Explanation{
+			Code: WaitsRecovery, Summary: "waits while the rate rises again after an outage: " + PerSecond(o.Rate) + " now",
+			Cause: "After an outage or a pause the rate rises step by step, so that the receiver is not overloaded.",
+		}, true
+	case reason == webhook.ReasonCircuitOpen:
+		return Explanation{
+			Code: WaitsCircuit, Summary: "got a later time while the circuit of the endpoint was open, which has closed since",
+			Cause: "Most requests to the endpoint failed for a while.", Remedy: "If it need not wait, send it now.",
+			Actions: []Action{s.toDelivery(SendNow)},
+		}, true
+	case asksForPause(reason):
+		return Explanation{
+			Code: WaitsReceiver, Summary: "got a later time while " + receiverOf(s.Endpoint) + " asked for a pause, which has ended since",
+			Cause: "A pause that a response asks for holds for the whole endpoint.", Remedy: "If it need not wait, send it now.",
+			Actions: []Action{s.toDelivery(SendNow)},
+		}, true
+	}
+	return Explanation{}, false
+}
+
+func asksForPause(reason string) bool {
+	return reason == webhook.ReasonRetryAfter || reason == webhook.ReasonRateLimitHint
+}
+
+// circuitOpen is the obstacle of an open circuit, with the receiver's last failure.
+func (s *Situation) circuitOpen() Explanation {
+	e := Explanation{
+		Code: WaitsCircuit, Summary: "waits because the circuit of the endpoint is open",
+		Cause:  "Most requests to the endpoint failed, so it gets none until a probe succeeds.",
+		Remedy: fixAndTry, Actions: []Action{s.toEndpoint(CloseCircuit)},
+	}
+	if o := s.Observed; o != nil {
+		f := failureOf(o.LastFailure).at(s.Endpoint)
+		e.Summary = "waits because the circuit of the endpoint has been open" + since(o, s.Now) + reasonOf(o)
+		e.Next = sentence(probe(o, s.Now), s.goesOn())
+		if o.LastFailure != "" {
+			e.Cause, e.Remedy = joined(e.Cause, joined(f.cause, sentence(errorDetail(o.LastError, s.Now)))), joined(f.remedy, fixAndTry)
+		}
+	}
+	return e
+}
+
+const fixAndTry = "When the receiver is well again, close the circuit to have it tried at once."
+
+// pauseAsked is the obstacle of a receiver that has asked for a pause of the whole endpoint.
+func (s *Situation) pauseAsked() Explanation {
+	e := Explanation{
+		Code: WaitsReceiver, Summary: "waits because " + receiverOf(s.Endpoint) + " asked for a pause",
+		Cause: "A response had Retry-After with 429, or said that no request is left of the receiver's rate limit; it holds for the whole endpoint.",
+	}
+	if o := s.Observed; o != nil {
+		e.Summary += " until " + at(o.BlockedUntil, s.Now)
+		e.Remedy = "If it happens often, set the endpoint's rate to what the receiver allows."
+	}
+	return e
+}
+
+// failing is the obstacle of a receiver that fails while the circuit is closed.
+func (s *Situation) failing() Explanation {
+	o := s.Observed
+	f := failureOf(o.LastFailure).at(s.Endpoint)
+	e := Explanation{Code: WaitsFailing, Summary: "waits because " + receiverOf(s.Endpoint) + " fails: " + lastFailed(o, o.LastFailure)}
+	e.Cause = "A receiver that fails takes fewer requests than it gets."
+	if o.LastFailure != "" {
+		e.Cause, e.Remedy = joined(joined(f.cause, sentence(errorDetail(o.LastError, s.Now))), e.Cause), f.remedy
+	}
+	return e
+}
+
+// lastFailed says how many attempts in a row failed: "the last 12 attempts failed, the last with 503".
+func lastFailed(o *webhook.Observation, reason string) string {
+	words, with := "the last attempt failed", " with "
+	if o.FailureStreak > 1 {
+		words, with = fmt.Sprintf("the last %d attempts failed", o.FailureStreak), ", the last with "
+	}
+	if reason != "" {
+		words += with + Outcome(reason)
+	}
+	return words
+}
+
+// turn says what a delivery waits for at an endpoint that is well. Summary is a clause.
+func (s *Situation) turn() (e Explanation) {
+	receiver := receiverOf(s.Endpoint)
+	switch s.Delivery.Reason {
+	case webhook.ReasonInFlight:
+		e.Code, e.Summary = WaitsInFlight, "waits until "+receiver+" has answered earlier requests"
+		if s.Endpoint != nil {
+			e.Cause = sentence(s.slots())
+		}
+		e.Remedy = s.raise("allow more requests at a time (max_in_flight)")
+	case webhook.ReasonHost:
+		e.Code, e.Summary = WaitsHost, "waits because "+receiver+" is at the limit of requests at a time that all endpoints of its host share"
+		e.Operator = "EVERPOST_MAX_IN_FLIGHT_PER_HOST sets that limit."
+	case webhook.ReasonCapacity:
+		e.Code, e.Summary = WaitsCapacity, "waits because requests to slow receivers already use their half of the worker's capacity"
+		e.Remedy, e.Operator = "Have the slow receivers answer faster.", "Add workers."
+	case webhook.ReasonNoOwner:
+		e.Code = WaitsOwner
+		e.Summary = "waits because the worker that enforces the endpoint's limits did not answer in time; another takes over within seconds"
+		e.Operator = "If it lasts, see the logs of the workers for 'leases' and 'process'."
+	case webhook.ReasonBacklog:
+		e.Code, e.Summary = HeldBacklog, "waits because the endpoint has got more deliveries than it takes soon"
+		e.Cause, e.Remedy = "Deliveries come faster than the endpoint takes them.",
+			s.raise("allow more requests at a time or per second (max_in_flight, rate_limit_per_second)")
+	default:
+		e.Code, e.Summary = WaitsRate, "waits for its turn"
+		if s.Endpoint != nil {
+			e.Summary += " at the endpoint's rate of " + PerSecond(s.Endpoint.RateLimit)
+		}
+		e.Remedy = s.raise("allow more requests per second (rate_limit_per_second)")
+	}
+	return e
+}
+
+// raise is the remedy of an endpoint at its limit: not to raise that of a receiver that is slow; "" if it is not known whether it is well.
+func (s *Situation) raise(how string) string {
+	switch {
+	case s.Observed == nil && s.Now.IsZero():
+		return ""
+	case s.Observed != nil && s.Observed.Latency > webhook.SlowLatency:
+		return "Have the receiver answer at once and work afterwards: answers take " + latency(s.Observed.Latency) + "."
+	}
+	return "If the receiver can take more, " + how + "."
+}
+
+// whileStopped explains a delivery that waits because its endpoint is paused or disabled.
+func (s *Situation) whileStopped() Explanation {
+	e := Explanation{
+		Code: HeldPaused, Until: s.Delivery.GiveUpAt, Summary: sentence("waits "+s.becauseStopped(), s.sentWhenResumed()),
+		Next: s.nothingUntilResumed(), Remedy: s.toResume(), Actions: s.resume(), Cause: s.ahead(),
+	}
+	if s.Endpoint.State == webhook.EndpointDisabled {
+		e.Code = HeldDisabled
+	}
+	return e
+}
+
+func (s *Situation) sentWhenResumed() string {
+	return "sent when it is resumed" + s.until(", or given up at ")
+}
+
+func (s *Situation) nothingUntilResumed() string {
+	return sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at "))
+}
+
+// whileReleasePauses explains a delivery whose release is paused.
+func (s *Situation) whileReleasePauses() Explanation {
+	replay := Action{Act: ShowReplay, TenantID: s.Delivery.TenantID, ID: s.PausedReplay.String()}
+	resume := replay
+	resume.Act = ResumeReplay
+	e := Explanation{
+		Code: Releasing, Until: s.Delivery.GiveUpAt,
+		Summary: sentence("waits because the replay that releases it is paused", "sent when the replay is resumed"+s.until(", or given up at ")),
+		Cause:   "A release of held deliveries pauses when too many of their attempts fail, or on request.",
+		Next:    sentence("nothing is sent until the replay is resumed or cancelled", s.until("it is given up at ")),
+		Remedy:  "Look at the replay, and resume it.", Actions: []Action{replay, resume},
+	}
+	if why, known := s.obstacle(); known {
+		e.Cause, e.Remedy = joined(e.Cause, sentence("it "+why.Summary)), joined(why.Remedy, e.Remedy)
+		e.Actions = append(e.Actions, why.Actions...)
+	}
+	e.Cause = joined(e.Cause, s.ahead())
+	return e
+}
+
+// releasing explains a delivery of an endpoint that is active again.
+func (s *Situation) releasing() Explanation {
+	if e, known := s.obstacle(); known {
+		e.Summary, e.Cause = sentence(e.Summary, s.goesOn()), joined(e.Cause, s.ahead())
+		if e.Next == "" {
+			e.Next = sentence(s.goesOn())
+		}
+		e.Until = s.Delivery.GiveUpAt
+		return e
+	}
+	return Explanation{
+		Code: Releasing, Until: s.Delivery.GiveUpAt, Cause: s.ahead(),
+		Summary: sentence("the endpoint is active again and this delivery is being released", "the oldest go first"+s.until(", tried until ")),
+		Next:    sentence(fmt.Sprintf("attempt %d is made when those before it are released", s.number())),
+	}
+}
