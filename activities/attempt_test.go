@@ -179,7 +179,7 @@ func TestRequestAndWhatIsShownOfIt(t *testing.T) {
 		require.Equal(t, want, sent.Header.Get(name), name)
 	}
 	require.Equal(t, map[string]string{
-		"X-Api-Key": "[redacted]", "content-type": "application/json", "webhook-id": in.EventID.String(),
+		"X-Api-Key": "[redacted]", "Accept": "*/*", "Content-Type": "application/json", "webhook-id": in.EventID.String(),
 		"webhook-timestamp": sent.Header.Get("webhook-timestamp"), "webhook-signature": sent.Header.Get("webhook-signature"),
 		"everpost-attempt": "1", "everpost-event-type": "order.paid", "everpost-delivery-id": in.DeliveryID.String(),
 	}, b.attempts(t, in)[0].RequestHeaders)

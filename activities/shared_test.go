@@ -223,7 +223,7 @@ func TestAttemptNamesTheNextWorkflow(t *testing.T) {
 		"soon":                              {step: again(2), state: webhook.StateRetrying},
 		"not soon":                          {step: again(6 * 3600), state: webhook.StateRetrying},
 		"given up":                          {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, own: true},
-		"Retry-After past the give-up time": {step: again(900_000), state: webhook.StateDeadLettered, own: true},
+		"Retry-After past the give-up time": {step: again(900_000), state: webhook.StateRetrying},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

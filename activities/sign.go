@@ -2,8 +2,10 @@ package activities
 
 import (
 	"fmt"
-	"net/textproto"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/signature"
@@ -29,14 +31,16 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time, trace
 		fields = append(fields, [2]string{"traceparent", string(trace)})
 	}
 	header = make([][2]string, 0, len(target.Headers)+8)
-	for name, value := range target.Headers {
+	for _, name := range slices.Sorted(maps.Keys(target.Headers)) {
 		if !has(fields, name) {
-			header = append(header, [2]string{name, value})
+			header = append(header, [2]string{name, target.Headers[name]})
 		}
 	}
 	ownCount = len(header)
-	if !has(header, "content-type") {
-		header = append(header, [2]string{"content-type", "application/json"})
+	for _, field := range [][2]string{{"Accept", "*/*"}, {"Content-Type", "application/json"}} {
+		if !has(header[:ownCount], field[0]) {
+			header = append(header, field)
+		}
 	}
 	header = append(header, fields...)
 	return append(header,
@@ -71,7 +75,7 @@ func signatureFields(target *webhook.Target, id string, now time.Time, body []by
 // before its scheme needed it.
 func has(fields [][2]string, name string) bool {
 	for _, field := range fields {
-		if textproto.CanonicalMIMEHeaderKey(field[0]) == textproto.CanonicalMIMEHeaderKey(name) {
+		if strings.EqualFold(field[0], name) {
 			return true
 		}
 	}

@@ -2,10 +2,14 @@
 // untrusted: the client refuses destinations that are not public and bounds what a response
 // can cost.
 //
-// It writes requests and reads responses with net/http's own Request.Write and
-// ReadResponse, one at a time over a connection that it dialled itself. It does not use
-// http.Transport, for four reasons:
+// It writes requests and reads responses itself, one at a time over a connection that it dialled
+// itself. It does not use net/http's client, for these reasons:
 //
+//   - A receiver that has answered has answered. http.ReadResponse refuses answers that browsers
+//     and curl understand, for a line that it cannot parse or a length that is given twice. What
+//     was accepted would be sent again.
+//   - Names of header fields and bytes of URLs are sent as they were configured. http.Request
+//     changes both.
 //   - http.Transport repeats a request on another connection when the kept connection died
 //     after the request was written, if the request has an Idempotency-Key or
 //     X-Idempotency-Key header. Deliveries may have one: the receiver would get it twice.
@@ -41,7 +45,7 @@ const (
 	MaxTimeout     = 30 * time.Second // upper bound of Request.Timeout
 	DefaultMaxIdle = 10               // idle connections per endpoint
 
-	MaxHeaderBytes = 32 << 10 // of all response headers, 1xx responses included
+	MaxHeaderBytes = 64 << 10 // of all response headers, 1xx responses included
 	MaxBodyBytes   = 64 << 10 // of a response body that are read before the connection is closed
 	MaxStoredBytes = 16 << 10 // of a response body that are stored
 
@@ -270,7 +274,7 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 
 // once makes one request on a kept connection or a new one.
 func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Request, authorization string) Response {
-	req, err := c.newRequest(t, r, authorization)
+	head, err := c.requestHead(t, r, authorization)
 	if err != nil {
 		return failed(ctx, phaseStart, err)
 	}
@@ -280,7 +284,7 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 
 	id := identity{endpoint: r.EndpointID, version: r.Version, scheme: t.url.Scheme, address: t.address, exempt: t.exempt}
 	if kept := c.pool.take(id, time.Now(), deadline); kept != nil {
-		response, untouched := c.exchange(ctx, deadline, kept, req, r)
+		response, untouched := c.exchange(ctx, deadline, kept, head, r)
 		if !untouched {
 			return response
 		}
@@ -298,7 +302,7 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 		return failed(ctx, at, err)
 	}
 	fresh.id = id
-	response, _ := c.exchange(ctx, deadline, fresh, req, r)
+	response, _ := c.exchange(ctx, deadline, fresh, head, r)
 	return response
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -60,7 +59,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		RootCAs:    c.config.RootCAs,
-		ServerName: strings.TrimSuffix(t.host, "."),
+		ServerName: serverName(t.host),
 		NextProtos: []string{"http/1.1"},
 
 		VerifyConnection: limitCertificates,

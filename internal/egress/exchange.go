@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"strings"
 	"time"
 
-	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/failpoint"
 )
 
 // inlineBytes is the largest body for which the request is written before the response is
@@ -24,8 +22,6 @@ const inlineBytes = 16 << 10
 // that has fewer bytes has nothing to act on.
 const smallestRequest = 64
 
-var errTooLarge = errors.New("headers above 32 KiB")
-
 // exchange writes the request, reads the response, and keeps the connection or closes it.
 //
 // untouched reports that the connection was kept from an earlier request and that the
@@ -35,7 +31,7 @@ var errTooLarge = errors.New("headers above 32 KiB")
 // acknowledged none of the request's bytes: a FIN sent after the request arrived would have
 // acknowledged it, so this one was sent before. A reset proves nothing, because it may
 // overtake a delayed acknowledgement.
-func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req *http.Request, r *Request) (_ Response, untouched bool) {
+func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, head []byte, r *Request) (_ Response, untouched bool) {
 	x := &exchanging{conn: cn, reused: cn.used, in: &limitedReader{conn: cn, left: MaxHeaderBytes}}
 	if x.reused {
 		x.ackedBefore = acknowledged(cn.tcp)
@@ -49,8 +45,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 
-	rewind(req, r.Body)
-	x.out = c.startWriting(cn, req)
+	x.out = c.startWriting(cn, head, r.Body)
 	br, _ := c.readers.Get().(*bufio.Reader) // the pool holds nothing else
 	br.Reset(x.in)
 	defer func() {
@@ -58,29 +53,36 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 		c.readers.Put(br)
 	}()
 
-	head, err := readHead(br, x.in, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
-	if err != nil {
+	answer, err := readHead(br)
+	if answer == nil {
 		return x.unanswered(ctx, err)
 	}
-
-	response := answered(head)
-	x.in.left = maxBodyWireBytes
-	whole, err := readBody(head, &response)
+	response := answer.response()
+	reusable := false
 	if err != nil {
+		response = withFailure(ctx, response, phaseFields, err)
+	} else if reusable, err = x.readBody(deadline, br, answer, &response); err != nil {
 		response = withFailure(ctx, response, phaseBody, err)
 	}
 
 	now := time.Now()
-	cn.until = now.Add(keepAliveHint(head.Header, c.config.IdleTimeout))
-	reusable := whole && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && len(x.in.ahead) == 0 && x.out.finished()
-	if stop() && reusable && cn.noPendingData(false) {
+	cn.until = now.Add(c.idleTime(answer))
+	if stop() && reusable && br.Buffered() == 0 && x.out.finished() && cn.noPendingData(false) {
 		c.pool.put(cn, cmp.Or(r.MaxIdle, DefaultMaxIdle), now)
 	} else {
 		cn.discard()
 		_, _ = x.out.wait() // a response came: errors of writing the rest do not matter
 	}
-	response.Header = storableHeader(head.Header)
 	return response, false
+}
+
+// idleTime is how long the connection may stay idle. A receiver that says how long it keeps idle
+// connections gets a second for the network.
+func (c *Client) idleTime(answer *responseHead) time.Duration {
+	if answer.keepAlive == 0 {
+		return c.config.IdleTimeout
+	}
+	return min(c.config.IdleTimeout, answer.keepAlive-time.Second)
 }
 
 // exchanging is one request under way on a connection.
@@ -90,6 +92,21 @@ type exchanging struct {
 	ackedBefore uint64 // by the receiver's TCP before the request; 0 when unknown, or not reused
 	in          *limitedReader
 	out         *writing
+}
+
+// readBody reads the body and reports whether the connection may be kept after it.
+func (x *exchanging) readBody(deadline time.Time, br *bufio.Reader, answer *responseHead, response *Response) (reusable bool, err error) {
+	x.in.left = maxBodyWireBytes
+	if answer.framing() == framedInDoubt {
+		if soon := time.Now().Add(rawTime); soon.Before(deadline) {
+			deadline = soon
+		}
+		if err := x.conn.SetReadDeadline(deadline); err != nil {
+			return false, fmt.Errorf("read body: %w", err)
+		}
+	}
+	whole, err := readBody(br, answer, response)
+	return whole && answer.keeps(), err
 }
 
 // unanswered closes the connection after readHead's error and returns the response, and
@@ -111,74 +128,20 @@ func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, unt
 	return failed(ctx, phaseHeaders, err), false
 }
 
-// answered is the response for a head, without the header fields.
-func answered(head *http.Response) Response {
-	h := head.Header
-	return Response{Answer: retry.Answer{
-		Status:     head.StatusCode,
-		RetryAfter: h.Get("Retry-After"),
-		Date:       h.Get("Date"),
-		ReceivedAt: time.Now(),
-		// Drafts 0 to 6 of the IETF's RateLimit fields use one field for each value.
-		RateLimitRemaining: cmp.Or(h.Get("X-Ratelimit-Remaining"), h.Get("Ratelimit-Remaining")),
-		RateLimitReset:     cmp.Or(h.Get("X-Ratelimit-Reset"), h.Get("Ratelimit-Reset")),
-		RateLimit:          strings.Join(h.Values("Ratelimit"), ", "), // a list: RFC 9110, section 5.3
-	}}
-}
-
-// readBody reads the body within its bounds into the response. whole reports that its end
-// was reached. A 101 has no body: what follows it is not read.
-func readBody(head *http.Response, response *Response) (whole bool, err error) {
-	if head.Body == http.NoBody {
-		return true, nil
-	}
-	var stored bytes.Buffer
-	n, err := io.Copy(&stored, io.LimitReader(head.Body, MaxStoredBytes+1))
-	whole = n <= MaxStoredBytes && err == nil
-	if n > MaxStoredBytes {
-		response.Truncated = true
-		stored.Truncate(MaxStoredBytes)
-		const rest = MaxBodyBytes - MaxStoredBytes - 1
-		if n, err = io.Copy(io.Discard, io.LimitReader(head.Body, rest)); err == nil {
-			whole = n < rest
-		}
-	}
-	if stored.Len() > 0 {
-		response.Body = bytes.Clone(stored.Bytes())
-	}
-	if err != nil {
-		return false, fmt.Errorf("read body: %w", err)
-	}
-	return whole, nil
-}
-
-// limitedReader bounds what is read of the response, counts it, and remembers the last
-// error.
+// limitedReader bounds what is read of the response, and counts it.
 type limitedReader struct {
 	conn  io.Reader
 	left  int
 	total int
-	err   error
-
-	ahead []byte // already counted, read first
 }
 
 func (l *limitedReader) Read(p []byte) (int, error) {
-	if len(l.ahead) > 0 {
-		n := copy(p, l.ahead)
-		if l.ahead = l.ahead[n:]; len(l.ahead) == 0 {
-			l.ahead = nil // the body may take long
-		}
-		return n, nil
-	}
 	if l.left <= 0 {
-		l.err = errTooLarge
-		return 0, l.err
+		return 0, errTooLarge
 	}
 	n, err := l.conn.Read(p[:min(len(p), l.left)])
 	l.left -= n
 	l.total += n
-	l.err = err
 	return n, err //nolint:wrapcheck // io.Reader: io.EOF must stay itself
 }
 
@@ -209,24 +172,27 @@ func (w *writing) finished() bool {
 	return w.err == nil
 }
 
-func (c *Client) startWriting(cn *conn, req *http.Request) *writing {
+func (c *Client) startWriting(cn *conn, head, body []byte) *writing {
 	w := &writing{sent: countingWriter{w: cn}}
-	if req.ContentLength <= inlineBytes {
-		c.write(w, req)
+	if len(body) <= inlineBytes {
+		c.write(w, head, body)
 		return w
 	}
 	w.done = make(chan struct{})
 	go func() {
 		defer close(w.done)
-		c.write(w, req)
+		c.write(w, head, body)
 	}()
 	return w
 }
 
-func (c *Client) write(w *writing, req *http.Request) {
+func (c *Client) write(w *writing, head, body []byte) {
 	bw, _ := c.writers.Get().(*bufio.Writer) // the pool holds nothing else
 	bw.Reset(&w.sent)
-	err := req.Write(bw)
+	_, err := bw.Write(head)
+	if err == nil {
+		_, err = io.Copy(bw, failpoint.HitWhenRead("send-mid-body", inlineBytes, bytes.NewReader(body)))
+	}
 	if err == nil {
 		err = bw.Flush()
 	}

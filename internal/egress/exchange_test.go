@@ -108,15 +108,15 @@ func TestStoredHeadersAreBounded(t *testing.T) {
 
 func TestHeaderLimitIsExact(t *testing.T) {
 	t.Parallel()
-	for excess, failure := range map[int]retry.Failure{0: retry.FailureNone, 1: retry.FailureProtocol} {
+	for excess, failure := range map[int]retry.Failure{0: retry.FailureNone, 1: retry.FailureHeadersIncomplete} {
 		start, end := "HTTP/1.1 200 OK\r\nX: ", "\r\nContent-Length: 9000\r\n\r\n"
 		filler := strings.Repeat("v", MaxHeaderBytes-len(start)-len(end)+excess)
 		r := setup(t, Config{}).Send(t.Context(), Request{URL: "http://" + answering(t, start+filler+end+strings.Repeat("b", 9000))})
-		require.Equal(t, failure, r.Answer.Failure, r.Err)
+		requireFailure(t, r, failure, 200)
 		if failure == retry.FailureNone {
 			require.Len(t, r.Body, 9000)
 		} else {
-			require.Equal(t, "protocol_error: headers above 32 KiB", r.Err)
+			require.Equal(t, "headers_incomplete: headers above 64 KiB", r.Err)
 		}
 	}
 }
@@ -296,7 +296,7 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 			<-closed
 			target, err := c.config.Guard.target(url, netip.AddrPort{})
 			require.NoError(t, err)
-			req, err := c.newRequest(target, &request, "")
+			req, err := c.requestHead(target, &request, "")
 			require.NoError(t, err)
 			_, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), kept, req, &request)
 			require.True(t, untouched)
@@ -376,7 +376,7 @@ func TestFreshConnectionThatDiesAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	close(connected)
 	<-reset
-	req, err := c.newRequest(target, &Request{}, "")
+	req, err := c.requestHead(target, &Request{}, "")
 	require.NoError(t, err)
 	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{})
 	require.False(t, untouched)

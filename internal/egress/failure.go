@@ -26,7 +26,8 @@ const (
 	phaseStart   phase = iota // nothing was attempted yet
 	phaseDial                 // name resolution and connecting
 	phaseTLS                  // handshake
-	phaseHeaders              // request written, or being written; no complete response head yet
+	phaseHeaders              // request written, or being written; no status yet
+	phaseFields               // status read; the header fields are not complete
 	phaseBody                 // head read
 )
 
@@ -56,6 +57,9 @@ func failed(ctx context.Context, at phase, err error) Response {
 // withFailure adds to a response why it is not complete.
 func withFailure(ctx context.Context, r Response, at phase, err error) Response {
 	failure, cause := classify(at, err)
+	if at == phaseFields {
+		failure = retry.FailureHeadersIncomplete
+	}
 	cancelled := errors.Is(ctx.Err(), context.Canceled)
 	if cancelled {
 		failure, cause = retry.FailureUnknown, "cancelled by the sender"
@@ -104,7 +108,7 @@ func classify(at phase, err error) (retry.Failure, string) {
 		return retry.FailureTLS, innermost(err)
 	case errors.Is(err, errTooLarge) && at == phaseBody:
 		return retry.FailureProtocol, "the body's encoding is too large"
-	case at == phaseHeaders, at == phaseBody:
+	case at == phaseHeaders, at == phaseFields, at == phaseBody:
 		return retry.FailureProtocol, innermost(err)
 	default:
 		return retry.FailureUnknown, innermost(err)
@@ -123,7 +127,7 @@ func timeoutFailure(at phase) retry.Failure {
 		return retry.FailureTimeoutDial
 	case phaseTLS:
 		return retry.FailureTimeoutTLS
-	case phaseHeaders:
+	case phaseHeaders, phaseFields:
 		return retry.FailureTimeoutHeaders
 	case phaseBody:
 		return retry.FailureTimeoutBody

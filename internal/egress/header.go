@@ -1,89 +1,84 @@
 package egress
 
 import (
-	"bytes"
-	"io"
 	"maps"
 	"net/http"
-	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/net/http/httpguts"
-
-	"github.com/everpost/everpost/internal/failpoint"
 )
 
-// newRequest builds the request, with an Authorization header unless that is empty. It
-// refuses fields that net/http would drop silently, so that what is signed is what is sent.
-func (c *Client) newRequest(t target, r *Request, authorization string) (*http.Request, error) {
-	header := make(http.Header, len(r.Header)+3)
-	values := make([]string, 0, len(r.Header)) // all values in one allocation
+// requestHead returns the request line and the header, with an Authorization field unless that is
+// empty. Names are written as they are given: some receivers and their frameworks tell spellings
+// apart, although HTTP does not. It refuses fields that cannot be written as they are, so that
+// what is signed is what is sent.
+func (c *Client) requestHead(t target, r *Request, authorization string) ([]byte, error) {
+	var head headWriter
+	head.text = append(make([]byte, 0, 1<<10), "POST "+t.path+" HTTP/1.1\r\n"...)
+	head.field("Host", t.authority)
+	given := func(name string) bool {
+		return slices.ContainsFunc(r.Header, func(field [2]string) bool { return strings.EqualFold(field[0], name) })
+	}
+	if !given("User-Agent") {
+		head.field("User-Agent", c.userAgent)
+	}
 	for _, field := range r.Header {
-		if !httpguts.ValidHeaderFieldName(field[0]) || !httpguts.ValidHeaderFieldValue(field[1]) {
+		switch {
+		case !httpguts.ValidHeaderFieldName(field[0]) || !httpguts.ValidHeaderFieldValue(field[1]):
 			return nil, denied("a header is not valid")
-		}
-		name := textproto.CanonicalMIMEHeaderKey(field[0])
-		if !isConnectionHeader(name) {
-			values = append(values, field[1])
-			if before := header[name]; before != nil {
-				header[name] = append(before, field[1])
-			} else {
-				header[name] = slices.Clip(values[len(values)-1:])
-			}
+		case isConnectionHeader(field[0]), authorization != "" && strings.EqualFold(field[0], "Authorization"):
+		default:
+			head.field(field[0], strings.Trim(field[1], " \t"))
 		}
 	}
 	if authorization != "" {
-		header["Authorization"] = []string{authorization}
+		head.field("Authorization", authorization)
 	}
-	if _, ok := header["Content-Type"]; !ok {
-		header["Content-Type"] = []string{"application/json"}
+	if !given("Content-Type") {
+		head.field("Content-Type", "application/json")
 	}
-	if _, ok := header["User-Agent"]; !ok {
-		header["User-Agent"] = []string{c.userAgent}
-	}
-	req := &http.Request{
-		Method: http.MethodPost,
-		URL:    t.url,
-		Host:   t.url.Host,
-		Header: header,
-		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body:          http.NoBody,
-		ContentLength: int64(len(r.Body)),
-	}
-	return req, nil
+	head.field("Content-Length", strconv.Itoa(len(r.Body)))
+	return append(head.text, "\r\n"...), nil
 }
 
-// rewind makes the request's body readable from its start.
-func rewind(req *http.Request, body []byte) {
-	if len(body) > 0 {
-		req.Body = io.NopCloser(failpoint.HitWhenRead("send-mid-body", inlineBytes, bytes.NewReader(body)))
-	}
+// headWriter writes the fields of a request.
+type headWriter struct{ text []byte }
+
+func (w *headWriter) field(name, value string) {
+	w.text = append(w.text, name...)
+	w.text = append(w.text, ": "...)
+	w.text = append(w.text, value...)
+	w.text = append(w.text, "\r\n"...)
 }
 
 // isConnectionHeader reports whether only the client may set a field: it concerns the
 // connection, the framing of the message or the sender, not the event.
 func isConnectionHeader(name string) bool {
-	switch name {
-	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te", "Trailer",
-		"Upgrade", "Expect", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate":
+	switch strings.ToLower(name) {
+	case "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer",
+		"upgrade", "expect", "proxy-connection", "proxy-authorization", "proxy-authenticate":
 		return true
 	default:
 		return false
 	}
 }
 
-// storableHeader removes secrets of the receiver from a response's header, and what exceeds
-// the bound: fields in alphabetical order are kept as long as they fit.
-func storableHeader(header http.Header) map[string][]string {
-	for _, name := range []string{
-		"Set-Cookie", "Set-Cookie2", "Www-Authenticate", "Proxy-Authenticate",
-		"Authorization", "Proxy-Authorization", "Authentication-Info", "Cookie",
-	} {
-		delete(header, name)
+// isSecretOfReceiver reports whether a field of a response, by its canonical name, holds secrets of the receiver.
+func isSecretOfReceiver(name string) bool {
+	switch name {
+	case "Set-Cookie", "Set-Cookie2", "Www-Authenticate", "Proxy-Authenticate",
+		"Authorization", "Proxy-Authorization", "Authentication-Info", "Cookie":
+		return true
+	default:
+		return false
 	}
+}
+
+// storableHeader removes from a response's header what exceeds the bound: fields in alphabetical
+// order are kept as long as they fit.
+func storableHeader(header http.Header) map[string][]string {
 	size := 0
 	for name, values := range header {
 		size += fieldSize(name, values)
@@ -108,22 +103,4 @@ func fieldSize(name string, values []string) int {
 		size += len(name) + len(value) + len(": \r\n")
 	}
 	return size
-}
-
-// keepAliveHint returns for how long the receiver says it keeps an idle connection
-// ("Keep-Alive: timeout=5", RFC 2068, section 19.7.1.1, sent by Apache and Node.js), less a
-// second for the network. Without a hint it returns the fallback.
-func keepAliveHint(header http.Header, fallback time.Duration) time.Duration {
-	for field := range strings.SplitSeq(header.Get("Keep-Alive"), ",") {
-		name, value, _ := strings.Cut(field, "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "timeout") {
-			continue
-		}
-		seconds, err := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
-		if err != nil {
-			return fallback
-		}
-		return min(fallback, time.Duration(seconds)*time.Second-time.Second)
-	}
-	return fallback
 }

@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/url"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,16 +24,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// manyFields are as many field names as fit into a head, each of which takes much more
-// memory than it has bytes.
+// manyFields are very many short fields.
 func manyFields() string {
 	var text strings.Builder
-	for i := 0; text.Len() < MaxHeaderBytes-100; i++ {
+	for i := 0; text.Len() < MaxHeaderBytes/2; i++ {
 		fmt.Fprintf(&text, "x%x:\n", i)
 	}
 	return text.String()
@@ -42,7 +39,7 @@ func manyFields() string {
 
 // longFields is a long head of few fields, without its end.
 func longFields() string {
-	return strings.Repeat("X-Long: "+strings.Repeat("y", 300)+"\r\n", 100)
+	return strings.Repeat("X-Long: "+strings.Repeat("y", 300)+"\r\n", 200)
 }
 
 // manyTrailers declares trailers, of which net/http makes a map.
@@ -144,20 +141,20 @@ func slicesOf(one []byte, times int) [][]byte {
 func memoryClasses() map[string]hostile {
 	const answer = "HTTP/1.1 200 OK\r\n"
 	certificate := certificateWithoutEnd() // built once: copies would be counted
-	protocol := hostile{reason: "protocol_error", err: "protocol_error"}
 	session := hostile{reason: "tls_invalid", err: "tls_invalid"}
 	silence := hostile{reason: "timeout_headers", err: "timeout_headers"}
+	endless := hostile{reason: "delivered", err: "headers_incomplete"}
 	of := func(h hostile, url func(*testing.T, *authority) string) hostile {
 		h.url = url
 		return h
 	}
 	return map[string]hostile{
-		"many headers, then hold":             of(protocol, after(answer+manyFields(), hold)),
-		"many headers after 1xx, then hold":   of(protocol, after("HTTP/1.1 103 Early Hints\r\n\r\n"+answer+manyFields()[:30<<10], hold)),
-		"long headers, then hold":             of(silence, after(answer+longFields(), hold)),
+		"many headers, then hold":             of(endless, after(answer+manyFields(), hold)),
+		"many headers after 1xx, then hold":   of(endless, after("HTTP/1.1 103 Early Hints\r\n\r\n"+answer+manyFields()[:30<<10], hold)),
+		"long headers, then hold":             of(endless, after(answer+longFields(), hold)),
 		"long headers, body, then hold":       {url: after(answer+longFields()+"Content-Length: 9\r\n\r\nab", hold), reason: "delivered", err: "timeout_body"},
-		"many trailers, then hold":            of(protocol, after(answer+manyTrailers(MaxHeaderBytes-100), hold)),
-		"some trailers, then hold":            of(protocol, after(answer+manyTrailers(3<<10), hold)),
+		"many trailers, then hold":            {url: after(answer+manyTrailers(MaxHeaderBytes-100), hold), reason: "delivered", err: "timeout_body"},
+		"some trailers, then hold":            {url: after(answer+manyTrailers(3<<10), hold), reason: "delivered", err: "timeout_body"},
 		"certificate, then hold":              of(session, underTLS(func(conn net.Conn) { _, _ = conn.Write(certificate); hold(conn) })),
 		"many certificates, then hold":        of(session, manyCertificates(60)),
 		"too many certificates, then hold":    of(session, manyCertificates(maxPeerCertificates)),
@@ -213,9 +210,9 @@ func TestLargeAnswersAreRead(t *testing.T) {
 	}
 	all := map[string]string{
 		"short":        answer(""),
-		"many fields":  answer(fields(maxHeadLines-3, 12)),
+		"many fields":  answer(fields(1000, 12)),
 		"long":         answer(fields(31, 1000)),
-		"longest":      "HTTP/1.1 204 OK\r\n" + fields(1, MaxHeaderBytes-len("HTTP/1.1 204 OK\r\n\r\n")) + "\r\n",
+		"longest":      "HTTP/1.1 204 OK\r\n" + fields(8, (MaxHeaderBytes-len("HTTP/1.1 204 OK\r\n\r\n"))/8) + "\r\n",
 		"after 1xx":    "HTTP/1.1 103 Hints\r\n" + fields(14, 1000) + "\r\n" + answer(fields(14, 1000)),
 		"with no \\r":  strings.ReplaceAll(answer(fields(10, 1000)), "\r", ""),
 		"with commas":  answer("X-Many: " + strings.Repeat("a, trailer:", 900) + "\r\n"),
@@ -271,31 +268,6 @@ func TestNothingIsLeftAfterALongHead(t *testing.T) {
 			require.Equal(t, extra == "", c.pool.len() == 1, size)
 		}
 	}
-}
-
-// The end of a head is found wherever the head is split, and at the same place as by
-// net/http.
-func TestHeadScan(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		lines := rapid.SliceOf(rapid.StringMatching(`[a\r:]{1,4}\r?`)).Draw(t, "lines")
-		lines = slices.DeleteFunc(lines, func(line string) bool { return line == "\r" })
-		head := strings.Join(append(lines, ""), "\n")
-		count := len(lines)
-		head += rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end")
-		var scan headScan
-		for left := head; left != ""; {
-			n := rapid.IntRange(1, len(left)).Draw(t, "n")
-			end := scan.end([]byte(left[:n] + strings.Repeat("after", n/len(left))))
-			if want := n * (n / len(left)); end != want {
-				t.Fatalf("%q ends at %d of %q", head, end, left[:n])
-			}
-			left = left[n:]
-		}
-		if scan.lines != count+1 {
-			t.Fatalf("%d lines in %q", scan.lines, head)
-		}
-	})
 }
 
 // The bytes read below TLS are bounded until application data arrives.

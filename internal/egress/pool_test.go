@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"net/http"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -129,24 +128,24 @@ func TestOldConnectionsAreNotUsed(t *testing.T) {
 func TestKeepAliveHint(t *testing.T) {
 	t.Parallel()
 	const fallback = 30 * time.Second
+	c := setup(t, Config{IdleTimeout: fallback})
 	for value, want := range map[string]time.Duration{
 		"":                 fallback,
 		"timeout=5":        4 * time.Second,
 		"timeout=5, max=9": 4 * time.Second,
 		"max=9, Timeout=5": 4 * time.Second,
 		"timeout=1":        0,
-		"timeout=0":        -time.Second,
+		"timeout=0":        time.Nanosecond - time.Second,
 		"timeout=600":      fallback,
 		"timeout=99999999": fallback,
 		"timeout=-5":       fallback,
 		"timeout":          fallback,
 		"max=9":            fallback,
 	} {
-		require.Equal(t, want, keepAliveHint(http.Header{"Keep-Alive": {value}}, fallback), value)
+		require.Equal(t, want, c.idleTime(&responseHead{keepAlive: keepAliveHint(value)}), value)
 	}
 	receiver := receivertest.New(t)
 	receiver.Default(receivertest.Step{Header: map[string]string{"Keep-Alive": "timeout=1"}})
-	c := setup(t, Config{})
 	requireFailure(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: receiver.URL()}), retry.FailureNone, 200)
 	require.Zero(t, c.pool.len())
 }

@@ -13,11 +13,13 @@ import (
 
 // target is a parsed URL that passed the guard.
 type target struct {
-	url     *url.URL
-	host    string         // without brackets and port
-	address string         // host:port for net.Dial
-	exempt  netip.AddrPort // allowed by the dial check although not public
-	named   bool           // the host is a name that must be resolved
+	url       *url.URL
+	host      string         // without brackets and port
+	authority string         // of the Host field: lower case, without a final dot and the scheme's own port
+	path      string         // of the request line: path and query as configured
+	address   string         // host:port for net.Dial
+	exempt    netip.AddrPort // allowed by the dial check although not public
+	named     bool           // the host is a name that must be resolved
 
 	endpoint    string           // id of the URL's endpoint; "" for a token server's URL
 	certificate *tls.Certificate // client certificate; nil for none
@@ -84,7 +86,38 @@ func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
 	}
 	t.named = !literal.IsValid() && !isLocalhost(t.host)
 	t.address = net.JoinHostPort(t.host, strconv.Itoa(int(port)))
+	t.authority, t.path = authorityOf(u, port), pathOf(raw)
 	return t, nil
+}
+
+// serverName is the host as the certificate has to name it: in lower case and without a final dot.
+func serverName(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
+
+// authorityOf returns the value of the Host field. Its host is the name in the TLS handshake
+// (SNI): receivers that compare the two refuse requests in which they differ.
+func authorityOf(u *url.URL, port uint16) string {
+	host := serverName(u.Hostname())
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if u.Scheme == "https" && port == 443 || u.Scheme == "http" && port == 80 {
+		return host
+	}
+	return host + ":" + strconv.Itoa(int(port))
+}
+
+// pathOf returns what follows the host in a URL that has a host, byte for byte.
+func pathOf(raw string) string {
+	_, rest, _ := strings.Cut(raw, "://")
+	start := strings.IndexAny(rest, "/?")
+	switch {
+	case start < 0:
+		return "/"
+	case rest[start] == '?':
+		return "/" + rest[start:]
+	default:
+		return rest[start:]
+	}
 }
 
 // hostReasons returns why no request may go to the URL's host, nil when it may. literal is

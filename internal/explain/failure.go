@@ -50,7 +50,7 @@ func failureOf(reason string) failure {
 		return connection("{receiver} reset the connection")
 	case string(retry.ReasonUnexpectedEOF):
 		return connection("{receiver} closed the connection before it had answered")
-	case string(retry.ReasonProtocolError):
+	case string(retry.ReasonProtocolError), string(retry.ReasonHeadersIncomplete):
 		return connection("{receiver} did not answer in valid HTTP")
 	case string(retry.ReasonTimeoutDial):
 		return timeout("no connection to {receiver} could be made in time")

@@ -127,7 +127,7 @@ func classifyFailure(failure Failure) Outcome {
 	case FailureDNSNotFound, FailureTLS,
 		// Names and certificates are usually repaired within hours, so they count as an outage.
 		FailureConnectRefused, FailureConnectionReset, FailureUnexpectedEOF, FailureProtocol,
-		FailureTimeoutDial, FailureTimeoutTLS, FailureTimeoutHeaders, FailureTimeoutBody, FailureTimeoutTotal:
+		FailureTimeoutDial, FailureTimeoutTLS, FailureTimeoutHeaders, FailureHeadersIncomplete, FailureTimeoutBody, FailureTimeoutTotal:
 		outcome.BreakerFailure = true
 	case FailureDenied:
 		outcome.Decision = Permanent

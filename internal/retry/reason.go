@@ -31,6 +31,10 @@ const (
 	ReasonPayloadCorrupt  Reason = "payload_corrupt"
 	ReasonUnknown         Reason = "unknown"
 
+	// ReasonHeadersIncomplete: a status was read, and then the headers did not end in time or
+	// within their bound, or the connection broke off. The status decides.
+	ReasonHeadersIncomplete Reason = "headers_incomplete"
+
 	// ReasonTokenRefused and ReasonTokenUnavailable are for endpoints with OAuth 2 client
 	// credentials: there was no token, so no request was sent to the endpoint.
 	ReasonTokenRefused     Reason = "token_refused"
@@ -59,7 +63,7 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonDelivered, ReasonDNSNotFound, ReasonDNSTemporary, ReasonConnectRefused, ReasonConnectionReset,
 		ReasonUnexpectedEOF, ReasonProtocolError, ReasonTLSInvalid, ReasonTimeoutDial, ReasonTimeoutTLS,
-		ReasonTimeoutHeaders, ReasonTimeoutBody, ReasonTimeoutTotal, ReasonDeniedAddress, ReasonPayloadCorrupt,
+		ReasonTimeoutHeaders, ReasonHeadersIncomplete, ReasonTimeoutBody, ReasonTimeoutTotal, ReasonDeniedAddress, ReasonPayloadCorrupt,
 		ReasonTokenRefused, ReasonTokenUnavailable, ReasonUnknown,
 		ReasonMaxAttempts, ReasonGiveUpTime, ReasonRetryAfterPastGiveUp, ReasonAmbiguousLimit, ReasonHeldExpired,
 		ReasonDeferredExpired, ReasonInternal, ReasonEndpointDeleted, ReasonTerminated, ReasonRetention, ReasonPayloadRemoved,

@@ -81,7 +81,8 @@ func ClassOf(o *retry.Outcome) OutcomeClass {
 	switch o.Reason { //nolint:exhaustive // all others are ClassOther
 	case retry.ReasonTimeoutDial, retry.ReasonTimeoutTLS, retry.ReasonTimeoutHeaders, retry.ReasonTimeoutBody, retry.ReasonTimeoutTotal:
 		return ClassTimeout
-	case retry.ReasonConnectRefused, retry.ReasonConnectionReset, retry.ReasonUnexpectedEOF, retry.ReasonProtocolError:
+	case retry.ReasonConnectRefused, retry.ReasonConnectionReset, retry.ReasonUnexpectedEOF, retry.ReasonProtocolError,
+		retry.ReasonHeadersIncomplete:
 		return ClassConnection
 	case retry.ReasonDNSNotFound, retry.ReasonDNSTemporary:
 		return ClassDNS

@@ -33,7 +33,7 @@ func TestEveryStatusAndFaultHasAClass(t *testing.T) {
 	classes := map[retry.Failure]OutcomeClass{
 		retry.FailureDNSNotFound: ClassDNS, retry.FailureDNSTemporary: ClassDNS, retry.FailureTLS: ClassTLS,
 		retry.FailureConnectRefused: ClassConnection, retry.FailureConnectionReset: ClassConnection, retry.FailureUnexpectedEOF: ClassConnection,
-		retry.FailureProtocol:    ClassConnection,
+		retry.FailureProtocol: ClassConnection, retry.FailureHeadersIncomplete: ClassConnection,
 		retry.FailureTimeoutDial: ClassTimeout, retry.FailureTimeoutTLS: ClassTimeout, retry.FailureTimeoutHeaders: ClassTimeout,
 		retry.FailureTimeoutBody: ClassTimeout, retry.FailureTimeoutTotal: ClassTimeout,
 		retry.FailureDenied: ClassOther, retry.FailureTokenRefused: ClassOther, retry.FailureTokenUnavailable: ClassOther, retry.FailureUnknown: ClassOther,
