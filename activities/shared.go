@@ -43,6 +43,8 @@ type DeliveryState struct {
 	LastOutcome *webhook.LastOutcome `json:"last_outcome,omitempty"` // of the last attempt that this or an earlier workflow made
 	Faults      int                  `json:"faults,omitempty"`       // internal faults in a row
 	LastError   string               `json:"last_error,omitempty"`   // the last of them
+	// Unowned is how often in a row the attempt was deferred because its worker did not reach the owner of the endpoint's lane.
+	Unowned int `json:"unowned,omitempty"`
 
 	// Trace says where the spans of the delivery's workflows belong.
 	Trace webhook.Trace `json:"trace,omitempty"`

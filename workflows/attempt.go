@@ -25,6 +25,11 @@ const (
 	firstTaskLength  = 3
 	heartbeatTimeout = 4 * activities.HeartbeatEvery
 	longestPause     = time.Minute // between tries to store a step
+	// passAfter is how many deferrals in a row for want of an owner are borne. A local activity runs in the worker that has the workflow in
+	// memory, which may be cut off from the owner for long. After that the attempt is an ordinary activity, for any worker, the owner
+	// among them.
+	passAfter   = 5
+	passTimeout = 30 * time.Second // of an attempt that any worker may make: it is deferred again if none is free
 )
 
 // makeAttempt makes one attempt: as a local activity, and when the receiver is
@@ -44,7 +49,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 		summary += ", after an internal fault"
 	}
 	var result activities.AttemptResult
-	err := workflow.ExecuteLocalActivity(localOptions(ctx, summary), acts.Attempt, request).Get(ctx, &result)
+	err := executeAttempt(ctx, in.passes(), summary, acts.Attempt, request).Get(ctx, &result)
 	elsewhere := in.Running && !result.ClaimedUntil.IsZero() // begun eagerly or by the shared workflow, in another process
 	if err != nil || !result.Running && !elsewhere {
 		return result, err
@@ -65,6 +70,20 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 func traceInRun(ctx workflow.Context, s *DeliveryState) webhook.Trace {
 	return s.Trace.InRun(workflow.GetInfo(ctx).WorkflowExecution.RunID, s.DeliveryID)
 }
+
+// executeAttempt executes an activity that makes attempts: in this worker, or in any if they are passed on.
+func executeAttempt(ctx workflow.Context, pass bool, summary string, activity, input any) workflow.Future {
+	if !pass {
+		return workflow.ExecuteLocalActivity(localOptions(ctx, summary), activity, input)
+	}
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		ScheduleToCloseTimeout: passTimeout, StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary: summary + ", by any worker: the one before did not reach the owner of the endpoint's limits",
+	}), activity, input)
+}
+
+// passes reports whether the next attempt is passed to any worker.
+func (s *DeliveryState) passes() bool { return s.Unowned >= passAfter }
 
 func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{

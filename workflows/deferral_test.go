@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
@@ -72,7 +74,7 @@ func (d *deferring) Acquire(ctx context.Context, r admission.Request) admission.
 // A member stays however often it is deferred: a workflow for each would cost the most when capacity is short.
 func TestFanoutStaysHoweverOftenItIsDeferred(t *testing.T) {
 	t.Parallel()
-	const times, width = 10, 3
+	const times = 10
 	b := setupAdmission(t, 100, admission.Config{})
 	starts := b.acceptSome(t, width)
 	b.change = func(l *life, c *activities.Config) {
@@ -87,6 +89,66 @@ func TestFanoutStaysHoweverOftenItIsDeferred(t *testing.T) {
 	for _, start := range starts {
 		l.stayed(start, webhook.StateDelivered, 1)
 	}
+}
+
+// cutOff is the admission of a worker that does not reach the owner of the endpoint's lane. Another worker does, to which an ordinary
+// activity goes.
+type cutOff struct {
+	*admission.Controller
+
+	asked atomic.Int32
+}
+
+func (c *cutOff) Acquire(ctx context.Context, r admission.Request) admission.Decision {
+	if c.asked.Add(1) <= passedAfter*int32(width) {
+		return admission.Decision{Wait: 2 * time.Second, Until: time.Now().Add(2 * time.Second), Reason: webhook.ReasonNoOwner}
+	}
+	return c.Controller.Acquire(ctx, r)
+}
+
+const (
+	passedAfter = 5
+	width       = 3
+)
+
+// A worker that does not reach the owner of the endpoint's lane for long passes the attempts to any worker.
+func TestAttemptsArePassedToAnotherWorker(t *testing.T) {
+	t.Parallel()
+	b := setupAdmission(t, 100, admission.Config{})
+	starts := b.acceptSome(t, width)
+	b.change = func(l *life, c *activities.Config) { c.Admission = &cutOff{Controller: l.controller} }
+	l := b.share(t, time.Hour, starts...)
+	var ordinary []string
+	l.run(func(env environment) {
+		env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+			ordinary = append(ordinary, info.ActivityType.Name)
+		})
+	})
+	require.NotEmpty(t, ordinary)
+	require.Equal(t, []string{"Attempts"}, slices.Compact(ordinary))
+	for _, start := range starts {
+		l.stayed(start, webhook.StateDelivered, 1)
+	}
+}
+
+// So does the workflow of a single delivery.
+func TestAttemptIsPassedToAnotherWorker(t *testing.T) {
+	t.Parallel()
+	b := setupAdmission(t, 100, admission.Config{})
+	b.change = func(l *life, c *activities.Config) {
+		off := &cutOff{Controller: l.controller}
+		off.asked.Store(passedAfter * (width - 1))
+		c.Admission = off
+	}
+	l := b.deliver(t)
+	var ordinary []string
+	l.run(func(env environment) {
+		env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+			ordinary = append(ordinary, info.ActivityType.Name)
+		})
+	})
+	require.Equal(t, []string{"Attempt"}, ordinary)
+	require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
 }
 
 // apart requires that no two attempts were made closer to each other.

@@ -28,6 +28,11 @@ type DeliveryState activities.DeliveryState
 func (s *DeliveryState) apply(r *activities.AttemptResult) {
 	attempted := r.Attempts > s.Attempts
 	s.Progress, s.Command, s.Running, s.Faults, s.LastError = r.Progress, r.Command, false, 0, ""
+	if s.Deferred() && s.Reason == webhook.ReasonNoOwner {
+		s.Unowned++
+	} else {
+		s.Unowned = 0
+	}
 	if r.LastOutcome != nil {
 		s.LastOutcome = r.LastOutcome
 	}

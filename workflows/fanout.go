@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -105,7 +106,7 @@ func (f *fanout) run(ctx workflow.Context) error {
 		case f.refused.audit(ctx, f.tenant, f.id):
 			f.describe(ctx)
 		case len(due) > 0:
-			f.attempt(ctx, due)
+			f.attempt(ctx, samePlace(due))
 		case len(leaving) > 0:
 			f.handOver(ctx, leaving)
 		case len(f.members) == 0:
@@ -156,6 +157,12 @@ func (f *fanout) leavingAndDue(ctx workflow.Context) (leaving, due []*Member) {
 	return leaving, due
 }
 
+// samePlace returns those of the due members whose attempts are made where the first one's is: in this worker, or in any. The others come
+// next.
+func samePlace(due []*Member) []*Member {
+	return slices.DeleteFunc(slices.Clone(due), func(m *Member) bool { return m.passes() != due[0].passes() })
+}
+
 // attempt makes the next attempt of those that are due.
 func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
@@ -170,7 +177,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	}
 	var result activities.AttemptsResult
 	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))
-	err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), acts.Attempts, inputs).Get(disconnected, &result)
+	err := executeAttempt(disconnected, due[0].passes(), summary, acts.Attempts, inputs).Get(disconnected, &result)
 	if err != nil {
 		f.fault(ctx, message(err), due...)
 		return

@@ -3,29 +3,37 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
+	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/fleet"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// fleetPatience is how long Start waits for this process's lanes.
-const fleetPatience = 5 * time.Second
+const (
+	// fleetPatience is how long Start waits for this process's lanes, which is longer than a process that was killed seems to run.
+	fleetPatience = 10 * time.Second
+	// lanePort is the port of EVERPOST_LANE_LISTEN=auto.
+	lanePort   = 8082
+	laneListen = "EVERPOST_LANE_LISTEN"
+)
 
-// makeFleet lets this process share the limits of endpoints with others, if EVERPOST_LANE_LISTEN is set. A process without a worker shares none,
+// makeFleet lets this process share the limits of endpoints with others, unless EVERPOST_LANE_LISTEN is off. A process without a worker shares none,
 // and forwards to those that do.
 func (a *App) makeFleet(ctx context.Context) (err error) {
 	if !a.options.Worker {
-		a.fleet, err = fleet.New(fleet.Config{Store: a.store.Lanes, ID: rand.Text(), Logger: a.log})
+		a.fleet, err = fleet.New(fleet.Config{Store: a.store.Lanes, ID: rand.Text(), Machine: machine(), Logger: a.log})
 		return err
 	}
-	if a.options.Config.LaneListen == "" {
+	if !a.options.Config.SharesLimits() {
 		return nil
 	}
-	listener, err := listen(a.life, "EVERPOST_LANE_LISTEN", a.options.Config.LaneListen) //nolint:contextcheck // outlives the context of Start
+	listener, err := a.listenForLanes(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,7 +45,7 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 		}
 	}
 	a.fleet, err = fleet.New(fleet.Config{
-		Store: a.store.Lanes, Controller: a.admission, ID: rand.Text(), Listener: listener, Address: address,
+		Store: a.store.Lanes, Controller: a.admission, ID: rand.Text(), Listener: listener, Address: address, Machine: machine(),
 		Health: func(id webhook.EndpointID) webhook.Observation {
 			return observedBy(a.store.Now, a.admission.Health(id))
 		},
@@ -50,6 +58,24 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 		_ = listener.Close()
 	}
 	return err
+}
+
+// listenForLanes listens where EVERPOST_LANE_LISTEN says. "auto" is the address of this machine on the way to PostgreSQL, with the usual
+// port or, if that is taken, any free one: other processes read it in the database.
+func (a *App) listenForLanes(ctx context.Context) (net.Listener, error) {
+	address := a.options.Config.LaneListen
+	if address != config.LaneAuto {
+		return listen(a.life, laneListen, address) //nolint:contextcheck // outlives the context of Start
+	}
+	local, err := a.store.LocalIP(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the address of this machine on the way to PostgreSQL is not known: %w", laneListen, err)
+	}
+	l, err := listen(a.life, laneListen, (&net.TCPAddr{IP: local, Port: lanePort}).String()) //nolint:contextcheck // as above
+	if errors.Is(err, syscall.EADDRINUSE) {
+		l, err = listen(a.life, laneListen, (&net.TCPAddr{IP: local}).String()) //nolint:contextcheck // as above
+	}
+	return l, err
 }
 
 // countedForwards counts what this process forwards.
@@ -80,13 +106,19 @@ func (a *App) startFleet(ctx context.Context) error {
 		}
 		return float64(a.fleet.Processes())
 	})
+	a.metrics.Gauge("everpost_lane_processes_unreachable", "Processes that own lanes and have not been reached for 10 s, although they seem to run.", func() float64 {
+		if a.fleet == nil {
+			return 0
+		}
+		return float64(a.fleet.Unreachable())
+	})
 	if a.fleet == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
 	defer cancel()
 	if err := a.fleet.Start(ctx); err != nil {
-		return fmt.Errorf("EVERPOST_LANE_ADDRESS: this process does not reach itself there: %w", err)
+		return fmt.Errorf("processes that share the limits of endpoints have to reach each other: %w", err)
 	}
 	a.push(phaseLanes, a.fleet.Stop)
 	return nil

@@ -33,9 +33,9 @@ type Config struct {
 	// AdminListen is the address of /healthz, /readyz, /metrics and /debug/pprof, which have no authentication.
 	AdminListen string `default:"127.0.0.1:8081" env:"EVERPOST_ADMIN_LISTEN" help:"Address of health checks, metrics and profiles; not for the public." placeholder:"HOST:PORT" section:"process" see:"operations.md#health"`
 
-	// LaneListen is where processes that send requests reach each other, and LaneAddress how. Without LaneListen each counts the limits
-	// of endpoints for itself.
-	LaneListen  string `env:"EVERPOST_LANE_LISTEN" help:"Address at which other processes forward new deliveries to this one and request permits from it, so that the limits of endpoints apply to all workers together." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"each worker enforces the limits for its own requests"`
+	// LaneListen is where processes that send requests reach each other, and LaneAddress how. With "off" each counts the limits
+	// of endpoints for itself, as standalone does unless there is an address. "auto": see app.
+	LaneListen  string `default:"auto" env:"EVERPOST_LANE_LISTEN" help:"Address at which other processes forward new deliveries to this one and request permits from it, so that the limits of endpoints apply to all workers together. 'auto': the address of this machine on the way to PostgreSQL, port 8082 or a free one; standalone: off. 'off': each worker enforces the limits for its own requests." placeholder:"HOST:PORT|auto|off" role:"worker" section:"process" see:"operations.md#several-workers"`
 	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Address at which other processes reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
 
 	// AdminHosts are the host names that the admin listener answers, in addition to IP addresses and localhost.

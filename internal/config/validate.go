@@ -59,15 +59,24 @@ func (c *Config) Validate() error {
 	return bad.err()
 }
 
+// The values of LaneListen that are no addresses.
+const (
+	LaneAuto = "auto"
+	LaneOff  = "off"
+)
+
+// SharesLimits reports whether a process with a worker shares the limits of endpoints with others.
+func (c *Config) SharesLimits() bool { return c.LaneListen != "" && c.LaneListen != LaneOff }
+
 func (c *Config) validateLanes(bad *refusals) {
-	if c.LaneListen != "" {
+	if c.SharesLimits() && c.LaneListen != LaneAuto {
 		bad.addListen("EVERPOST_LANE_LISTEN", c.LaneListen)
 	}
 	if c.LaneAddress == "" {
 		return
 	}
-	if c.LaneListen == "" {
-		bad.addf("EVERPOST_LANE_ADDRESS", "needs EVERPOST_LANE_LISTEN")
+	if !c.SharesLimits() {
+		bad.addf("EVERPOST_LANE_ADDRESS", "has no effect with EVERPOST_LANE_LISTEN=off")
 	}
 	host, port, err := net.SplitHostPort(c.LaneAddress)
 	if n, wrong := strconv.ParseUint(port, 10, 16); err != nil || host == "" || wrong != nil || n == 0 {

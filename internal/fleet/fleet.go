@@ -54,6 +54,8 @@ type Store interface {
 	Renew(ctx context.Context, self webhook.Process, release []int) (webhook.Fleet, error)
 	// Register notes that a process runs which owns no lanes.
 	Register(ctx context.Context, self webhook.Process) (webhook.Fleet, error)
+	// Owners returns the processes that may own lanes and were seen lately.
+	Owners(ctx context.Context) ([]webhook.Process, error)
 	// Leave removes this process. Its leases end at once.
 	Leave(ctx context.Context, id string) error
 	// Evict removes another process that has ended, unless it was seen lately.
@@ -67,6 +69,7 @@ type Config struct {
 	ID         string                // of this process; unique among all that ever ran
 	Listener   net.Listener          // for the other processes; the fleet closes it
 	Address    string                // where they reach it; "" if it owns no lanes
+	Machine    string                // see webhook.Process
 	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
 	Health func(webhook.EndpointID) webhook.Observation
 	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait, and when another one has held
@@ -128,7 +131,7 @@ func New(c Config) (*Fleet, error) {
 	f := &Fleet{
 		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, onTaken: c.OnTaken,
 		onForwarded: c.OnForwarded, log: c.Logger,
-		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint},
+		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint, Machine: c.Machine},
 		renewNow: make(chan struct{}, 1),
 		peers:    map[string]*peer{}, obtained: map[uint64]obtainedPermit{}, granted: map[grantID]*grantedPermit{}, released: map[int]releasedLane{},
 		forecasts: cache.NewMap[webhook.EndpointID, forecast](knownForecasts),
@@ -141,14 +144,18 @@ func New(c Config) (*Fleet, error) {
 func (f *Fleet) ownsLanes() bool { return f.listener != nil }
 
 // Start listens to the other processes and takes this process's share of the lanes. It waits until ctx ends for the first
-// renewal, and goes on trying after that. The error is that this process cannot be reached at its address.
+// renewal, and goes on trying after that. The error is that this process cannot be reached at its address, by itself or by another process
+// that runs.
 func (f *Fleet) Start(ctx context.Context) error {
 	if f.ownsLanes() {
+		if err := f.awaitReachable(ctx); err != nil {
+			return err
+		}
 		f.work.Go(f.accept)
 		conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
 		if err != nil {
 			f.Stop(ctx)
-			return err
+			return fmt.Errorf("EVERPOST_LANE_ADDRESS: this one does not reach itself there: %w", err)
 		}
 		_ = conn.Close()
 	}

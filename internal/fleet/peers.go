@@ -54,6 +54,9 @@ type peer struct {
 	closed   bool
 	stops    bool // it starts nothing that is forwarded to it any more
 
+	unreachedSince time.Time // zero while it is reached
+	warnedAt       time.Time // when the log said so
+
 	forwards     []waitingForward // wait to be forwarded
 	forwardBytes int              // of their payloads
 	forwarding   bool             // runForwards runs
@@ -240,6 +243,11 @@ func (f *Fleet) check(p *peer) {
 	ctx, cancel := context.WithTimeout(f.life, checkTimeout)
 	defer cancel()
 	err := p.call(ctx, methodPing, struct{}{}, new(struct{}))
+	if err == nil || answered(err) {
+		p.noteReached(f.life, nil)
+	} else if f.life.Err() == nil {
+		p.noteReached(f.life, err)
+	}
 	switch {
 	case err == nil, answered(err):
 		f.collectAgain(p)

@@ -95,6 +95,17 @@ func (s *table) Register(ctx context.Context, self webhook.Process) (webhook.Fle
 	return s.Renew(ctx, self, nil)
 }
 
+func (s *table) Owners(context.Context) (all []webhook.Process, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, p := range s.processes {
+		if p.Address != "" && time.Since(s.seen[id]) < tableLease {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
 func (s *table) Evict(ctx context.Context, id string) (bool, error) {
 	s.mu.Lock()
 	late := s.seenLate

@@ -1,6 +1,10 @@
 package webhook
 
-import "time"
+import (
+	"net"
+	"net/netip"
+	"time"
+)
 
 // Lanes is the number of lanes, which is that of the rows in the database.
 const Lanes = 64
@@ -14,6 +18,18 @@ type Process struct {
 	Address     string   // where the others reach it, "10.1.2.3:8082"; "" for one that owns no lanes
 	Certificate [32]byte // the SHA-256 hash of its certificate
 	Leaving     bool     // it stops, and takes no lanes
+	// Machine identifies the network that its loopback addresses belong to: processes with the same reach each other there.
+	Machine string
+}
+
+// IsLocal reports whether the address is one that only processes of the same machine reach.
+func (p *Process) IsLocal() bool {
+	host, _, err := net.SplitHostPort(p.Address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost"
 }
 
 // Lane says which process owns a lane. The owner admits the requests to its endpoints, for all processes.

@@ -104,7 +104,7 @@ func doctor(t *testing.T, env settings) (checks, finished) {
 			require.NotEmpty(t, c.Remedy, "%s: a remedy is named", c.Check)
 		}
 	}
-	require.Len(t, found, 12)
+	require.Len(t, found, 13)
 	return found, f
 }
 
@@ -145,7 +145,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	require.Zero(t, f.Code, f.Stdout)
 	require.Equal(t, "warning", found["roles"].Verdict, "the test's login is a superuser")
 	require.Equal(t, "skipped", found["disk"].Verdict)
-	for _, name := range []string{"settings", "database", "schema", "capacity", "clock", "keys", "temporal", "workers", "backlog", "egress"} {
+	for _, name := range []string{"settings", "database", "schema", "capacity", "clock", "keys", "temporal", "workers", "lanes", "backlog", "egress"} {
 		require.Equal(t, "ok", found[name].Verdict, "%s: %s", name, found[name].Detail)
 	}
 

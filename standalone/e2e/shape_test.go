@@ -85,9 +85,6 @@ func (in *instance) becomeFleet(ctx context.Context, shape string) (err error) {
 		if command != "worker" {
 			of = listening
 		}
-		if command != "api" {
-			of = of.With(settings{"EVERPOST_LANE_LISTEN": "127.0.0.1:0"})
-		}
 		p, err := processtest.Launch(cluster, of, in.log, command)
 		if err != nil {
 			return err

@@ -102,12 +102,12 @@ func newSplit(t *testing.T, temporal, namespace string, both bool) *split {
 		}
 		return members
 	}
-	listening, sharing := settings{"EVERPOST_LISTEN": "127.0.0.1:0"}, settings{"EVERPOST_LANE_LISTEN": "127.0.0.1:0"}
+	listening := settings{"EVERPOST_LISTEN": "127.0.0.1:0"}
 	if both {
-		s.all = of("serve", s.env.With(listening).With(sharing))
+		s.all = of("serve", s.env.With(listening))
 		s.apis, s.workers = s.all, s.all
 	} else {
-		s.apis, s.workers = of("api", s.env.With(listening)), of("worker", s.env.With(sharing))
+		s.apis, s.workers = of("api", s.env.With(listening)), of("worker", s.env)
 		s.all = slices.Concat(s.apis, s.workers)
 	}
 	for _, m := range s.all {

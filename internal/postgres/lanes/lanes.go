@@ -77,9 +77,10 @@ func (s *Lanes) Register(ctx context.Context, self webhook.Process) (fleet webho
 // note notes that a process runs, and removes those that have ended without saying so.
 func note(batch *pgx.Batch, self webhook.Process) {
 	batch.Queue(`
-		insert into processes (id, address, certificate, leaving, seen_until) values ($1, $2, $3, $4, now() + $5::bigint * interval '1 millisecond')
+		insert into processes (id, address, certificate, leaving, machine, seen_until)
+		values ($1, $2, $3, $4, $6, now() + $5::bigint * interval '1 millisecond')
 		on conflict (id) do update set leaving = excluded.leaving, seen_until = excluded.seen_until`,
-		self.ID, self.Address, self.Certificate[:], self.Leaving, leaseTime.Milliseconds())
+		self.ID, self.Address, self.Certificate[:], self.Leaving, leaseTime.Milliseconds(), self.Machine)
 	batch.Queue(`
 		delete from processes where id in (
 			select id from processes where seen_until < now() - $1::bigint * interval '1 millisecond' order by id for update skip locked)`,
@@ -123,17 +124,34 @@ func read(ctx context.Context, tx pgx.Tx, fleet *webhook.Fleet) error {
 		})
 		return err
 	})
-	batch.Queue(`select id, address, certificate, leaving from processes order by id`).Query(func(rows pgx.Rows) error {
-		var p webhook.Process
-		var certificate []byte
-		_, err := pgx.ForEachRow(rows, []any{&p.ID, &p.Address, &certificate, &p.Leaving}, func() error {
-			copy(p.Certificate[:], certificate)
-			fleet.Processes = append(fleet.Processes, p)
-			return nil
-		})
+	batch.Queue(`select ` + columns + ` from processes order by id`).Query(func(rows pgx.Rows) (err error) {
+		fleet.Processes, err = pgx.CollectRows(rows, scan)
 		return err
 	})
 	return tx.SendBatch(ctx, batch).Close()
+}
+
+const columns = "id, address, certificate, leaving, machine"
+
+func scan(row pgx.CollectableRow) (p webhook.Process, err error) {
+	var certificate []byte
+	err = row.Scan(&p.ID, &p.Address, &certificate, &p.Leaving, &p.Machine)
+	copy(p.Certificate[:], certificate)
+	return p, err
+}
+
+// Owners returns the processes that may own lanes and were seen lately.
+func (s *Lanes) Owners(ctx context.Context) ([]webhook.Process, error) {
+	var all []webhook.Process
+	err := s.core.AsWorker().InTx(ctx, "read the processes that own lanes", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `select `+columns+` from processes where address <> '' and seen_until > now() order by id`)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	return all, err
 }
 
 // Leave removes a process that ends. Its leases end at once.

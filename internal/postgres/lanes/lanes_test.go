@@ -187,3 +187,23 @@ func TestLanesHaveOneOwner(t *testing.T) {
 		require.Len(t, by, 1, "lane %d", l)
 	}
 }
+
+// The processes that a new one has to reach are those that own lanes and were seen lately.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	owner := process("owner")
+	owner.Machine = "a machine"
+	renew(t, b.Stores, owner)
+	gone := process("gone")
+	renew(t, b.Stores, gone)
+	_, err := b.Pool().Exec(t.Context(), `update processes set seen_until = now() - interval '1 second' where id = 'gone'`)
+	require.NoError(t, err)
+	api := process("api")
+	api.Address = ""
+	_, err = b.Stores.Lanes.Register(t.Context(), api)
+	require.NoError(t, err)
+	owners, err := b.Stores.Lanes.Owners(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []webhook.Process{owner}, owners)
+}
