@@ -30,7 +30,8 @@ func TestDeliveryShape(t *testing.T) {
 		`attempt 1 is about to be made, or under way.","run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
 		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+
 		`"explanation":{"code":"starting","cause":null,"next":"Attempt 1 is made as soon as a worker takes `+
-		`it.","remedy":null,"operator":null,"actions":[],"workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
+		`it.","remedy":null,"operator":null,"actions":[],`+
+		`"workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Attempts, d.DueAt, d.LastError = webhook.StateRetrying, 2, testNow().Add(time.Second), "the vault did not answer"
 	d.LastOutcome = &webhook.LastOutcome{
@@ -53,7 +54,8 @@ func TestDeliveryShape(t *testing.T) {
 		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","cause":"The receiver at example.com refused the `+
 		`connection.",`+
-		`"next":"Nothing more is sent unless a person sends it again; kept as a dead letter.","remedy":"Check that the receiver at example.com runs, and that its load `+
+		`"next":"Nothing more is sent unless a person sends it again; kept as a dead letter.",`+
+		`"remedy":"Check that the receiver at example.com runs, and that its load `+
 		`balancer and firewall let requests through. It can be sent again, alone or with all dead letters of the endpoint.","operator":null,`+
 		`"actions":[{"act":"send_again","id":"`+delivery+`","method":"POST","path":"/v1/tenants/acme/deliveries/`+delivery+`/replay","body":null},`+
 		`{"act":"send_dead_letters_again","id":null,"method":"POST","path":"/v1/tenants/acme/replays","body":{"endpoint_id":"`+d.EndpointID.String()+

@@ -30,7 +30,9 @@ func TestEndpointHealth(t *testing.T) {
 		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "timeout": "15s", "latency_ms": nil, "success_rate": nil,
 		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
 		"scheduled": 0.0, "held": 0.0, "more": false, "next_attempt_at": nil, "oldest_waiting_at": nil,
-		"explanation": map[string]any{"code": "endpoint_idle", "cause": nil, "next": nil, "remedy": nil, "operator": nil, "actions": []any{}, "workflow": nil, "until": nil},
+		"explanation": map[string]any{
+			"code": "endpoint_idle", "cause": nil, "next": nil, "remedy": nil, "operator": nil, "actions": []any{}, "workflow": nil, "until": nil,
+		},
 	}
 	require.Equal(t, nothing, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
 	b.stale = true

@@ -66,10 +66,11 @@ func details(s explain.Situation) string {
 	d, e := &s.Delivery, explain.Delivery(s)
 	text := headline(d.State, d.Ref) + "\n\n" + plain(e.Summary) + "\n\n"
 	text += line("cause", e.Cause) + line("next", e.Next) + line("remedy", e.Remedy)
-	for _, action := range e.Actions {
-		text += line("command", strings.Join(action.Command(), " "))
+	commands := make([]string, len(e.Actions))
+	for i, action := range e.Actions {
+		commands[i] = line("command", strings.Join(action.Command(), " "))
 	}
-	text += line("operator", e.Operator)
+	text += strings.Join(commands, "") + line("operator", e.Operator)
 	text += line("delivery", d.DeliveryID.String())
 	attempts := strconv.Itoa(d.Attempts)
 	if d.Run > 1 {

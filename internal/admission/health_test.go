@@ -545,7 +545,7 @@ func TestHealthNamesTheLastFailure(t *testing.T) {
 	h := end(delivered(time.Millisecond))
 	first := h.LastSuccess
 	require.False(t, first.IsZero())
-	require.Zero(t, h.LastFailure)
+	require.Empty(t, h.LastFailure)
 	clock.advance(time.Minute)
 	refusal := refused(time.Millisecond)
 	refusal.Reason, refusal.Answered = "connect_refused", false

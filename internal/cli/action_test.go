@@ -92,7 +92,7 @@ func TestEveryPrintedCommandCanBePasted(t *testing.T) {
 // words are the arguments that a shell makes of a command line of everpost.
 func words(t *testing.T, line string) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", `everpost() { for word; do printf '%s\0' "$word"; done; }; `+line).Output() //nolint:gosec // ours
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", `everpost() { for word; do printf '%s\0' "$word"; done; }; `+line).Output()
 	require.NoError(t, err, line)
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }

@@ -59,7 +59,8 @@ func commandLine(words []string) string {
 }
 
 func needsQuotes(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_@%+=:,./-", r))
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+	return !strings.ContainsRune(plain, r)
 }
 
 // rows returns the table; rows of optional values are left out when there is none. An action is named by its act, and

@@ -84,14 +84,18 @@ func (s *Situation) deadLetter() Explanation {
 			why = fmt.Sprintf("attempt %d %s, which is final", d.Attempts, f.what)
 		}
 	}
-	acts := []Act{SendAgain}
-	if e.Code == Exhausted || e.Code == Expired || e.Code == Refused {
-		acts = append(acts, SendDeadLettersAgain)
-	}
 	var again string
-	again, e.Actions = s.again(acts...)
+	again, e.Actions = s.again(actsOnDeadLetter(e.Code)...)
 	e.Remedy, e.Operator = joined(sentence(f.remedy), again), joined(operator, e.Operator)
 	return s.givenUp(e, why)
+}
+
+// actsOnDeadLetter are the ways to send a dead letter again: also with all others of the endpoint if its receiver was the cause.
+func actsOnDeadLetter(code Code) []Act {
+	if code == Exhausted || code == Expired || code == Refused {
+		return []Act{SendAgain, SendDeadLettersAgain}
+	}
+	return []Act{SendAgain}
 }
 
 // acceptedLate explains a dead letter that was given up during its last attempt, which the receiver then accepted.

@@ -80,8 +80,8 @@ const (
 func Codes() []Code {
 	return []Code{
 		Starting, EngineAway, Scheduled, InProgress, RetryResponse, RetryAfter, RetryNotFound, RetryTimeout, RetryConnection, RetryDNS,
-		RetryTLS, RetryToken, RetryUnknown, WaitsInFlight, WaitsHost, WaitsRate, WaitsRecovery, WaitsFailing, WaitsCircuit, WaitsReceiver, WaitsCapacity, WaitsOwner,
-		HeldPaused, HeldDisabled, HeldBacklog, Releasing, InternalFault, Cancelling,
+		RetryTLS, RetryToken, RetryUnknown, WaitsInFlight, WaitsHost, WaitsRate, WaitsRecovery, WaitsFailing, WaitsCircuit, WaitsReceiver,
+		WaitsCapacity, WaitsOwner, HeldPaused, HeldDisabled, HeldBacklog, Releasing, InternalFault, Cancelling,
 		Delivered, Refused, Exhausted, Expired, FailedInside, Terminated, Cancelled, Discarded, NoMatch,
 		EndpointOK, EndpointIdle, EndpointFails, EndpointBusy, EndpointSlow, EndpointRate, EndpointRests, EndpointOpen, EndpointProbe,
 		EndpointRises, EndpointPause, EndpointOff,

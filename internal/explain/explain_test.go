@@ -354,7 +354,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"resumed, the release is paused", held(webhook.ReasonPaused, func(s *Situation) { s.PausedReplay = webhook.ReplayID{15: 1} }), Releasing,
-			"Waits because the replay that releases it is paused; sent when the replay is resumed, or given up at 26 Nov 12:00 UTC.", "too many of their attempts fail",
+			"Waits because the replay that releases it is paused; sent when the replay is resumed, or given up at 26 Nov 12:00 UTC.",
+			"too many of their attempts fail",
 		},
 		{
 			"resumed", held(webhook.ReasonPaused), Releasing,

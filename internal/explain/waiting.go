@@ -251,7 +251,8 @@ func (s *Situation) retrying() Explanation {
 		e.Operator = checkWorker
 	}
 	if o := s.Observed; o != nil && o.Circuit != webhook.CircuitClosed && o.Circuit != "" && !s.stopped() {
-		e.Cause = joined(e.Cause, sentence("the circuit of the endpoint has been open"+since(o, s.Now)+reasonOf(o)+", and no attempt is made before it has closed"))
+		e.Cause = joined(e.Cause, sentence("the circuit of the endpoint has been open"+since(o, s.Now)+reasonOf(o)+
+			", and no attempt is made before it has closed"))
 		e.Actions = []Action{s.toEndpoint(CloseCircuit)}
 	}
 	return e

@@ -23,7 +23,7 @@ func limitedLog(now *time.Time) (*slog.Logger, *bytes.Buffer) {
 			return a
 		},
 	})))
-	logger.Handler().(*limited).kinds.now = func() time.Time { return *now } //nolint:forcetypeassert // it is one
+	logger.Handler().(*limited).kinds.now = func() time.Time { return *now }
 	return logger, &out
 }
 
@@ -70,15 +70,15 @@ func TestLimitOfManyKinds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	logger, out := limitedLog(&now)
 	for i := range 10 * maxKinds {
-		logger.Warn("of " + strings.Repeat("x", i))
+		logger.Warn("of " + strings.Repeat("x", i)) //nolint:sloglint // as others do
 	}
 	require.LessOrEqual(t, strings.Count(out.String(), "\n"), maxKinds+1)
 	out.Reset()
 	for i := range 100 {
-		logger.Info(fmt.Sprintf("http: error from 192.0.2.1:%d", i))
+		logger.Info(fmt.Sprintf("http: error from 192.0.2.1:%d", i)) //nolint:sloglint // as others do
 	}
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), "numbers make no kind")
-	k := logger.Handler().(*limited).kinds //nolint:forcetypeassert // it is one
+	k := logger.Handler().(*limited).kinds
 	require.LessOrEqual(t, len(k.seen), maxKinds+2, "and one for each level")
 	now = now.Add(2 * limitEvery)
 	logger.Error("another")
