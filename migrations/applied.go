@@ -21,13 +21,13 @@ import (
 // them, in another transaction.
 const tableName = "everpost_schema_version"
 
-// Mismatch is the error for a database that this build must not use.
-type Mismatch struct {
+// MismatchError is the error for a database that this build must not use.
+type MismatchError struct {
 	What   string // is wrong
 	Remedy string
 }
 
-func (m *Mismatch) Error() string { return m.What + ": " + m.Remedy }
+func (m *MismatchError) Error() string { return m.What + ": " + m.Remedy }
 
 // source is a migration file.
 type source struct {
@@ -68,7 +68,7 @@ func pending(ctx context.Context, files fs.FS, db *sql.DB) ([]string, error) {
 		return nil, err
 	}
 	if exists && !summed {
-		return nil, &Mismatch{
+		return nil, &MismatchError{
 			"the database was made by a build of before 00001_schema.sql, and no build brings it up to date",
 			"nothing had been released; use an empty database (standalone: another --data-dir)",
 		}
@@ -117,13 +117,13 @@ func notApplied(ctx context.Context, known map[int64]source, db *sql.DB) (_ map[
 		}
 		ours, found := known[version]
 		if !found {
-			return nil, &Mismatch{
+			return nil, &MismatchError{
 				"the database has the migration " + name + ", which this build does not contain",
 				"a newer build has migrated it; run that build or a later one",
 			}
 		}
 		if !bytes.Equal(sum, ours.sha256[:]) {
-			return nil, &Mismatch{
+			return nil, &MismatchError{
 				"the migration " + name + " that was applied to the database differs from " + ours.name + " of this build",
 				"run the build that applied it, or a later release; a migration that was edited has to get back its contents",
 			}
@@ -155,7 +155,10 @@ func (versionTable) CreateVersionTable(ctx context.Context, db database.DBTxConn
 			sha256     bytea       not null check (octet_length(sha256) = 32),
 			applied_at timestamptz not null default now()
 		)`)
-	return err
+	if err != nil {
+		return fmt.Errorf("make %s: %w", tableName, err)
+	}
+	return nil
 }
 
 func (t versionTable) Insert(ctx context.Context, db database.DBTxConn, r database.InsertRequest) error {
@@ -168,7 +171,10 @@ func (t versionTable) Insert(ctx context.Context, db database.DBTxConn, r databa
 	}
 	_, err := db.ExecContext(ctx, `insert into `+tableName+` (version_id, file, sha256) values ($1, $2, $3)`,
 		file.version, file.name, file.sha256[:])
-	return err
+	if err != nil {
+		return fmt.Errorf("record %s: %w", file.name, err)
+	}
+	return nil
 }
 
 func (versionTable) Delete(context.Context, database.DBTxConn, int64) error {
@@ -181,27 +187,36 @@ func (versionTable) GetMigration(ctx context.Context, db database.DBTxConn, vers
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, database.ErrVersionNotFound
 	}
-	return &database.GetMigrationResult{Timestamp: at, IsApplied: true}, err
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", tableName, err)
+	}
+	return &database.GetMigrationResult{Timestamp: at, IsApplied: true}, nil
 }
 
 func (versionTable) GetLatestVersion(ctx context.Context, db database.DBTxConn) (version int64, err error) {
 	err = db.QueryRowContext(ctx, `select coalesce(max(version_id), 0) from `+tableName).Scan(&version)
-	return version, err
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", tableName, err)
+	}
+	return version, nil
 }
 
 func (versionTable) ListMigrations(ctx context.Context, db database.DBTxConn) (_ []*database.ListMigrationsResult, err error) {
 	rows, err := db.QueryContext(ctx, `select version_id from `+tableName+` union all select 0 order by 1 desc`)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read %s: %w", tableName, err)
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	var all []*database.ListMigrationsResult
 	for rows.Next() {
 		applied := &database.ListMigrationsResult{IsApplied: true}
 		if err := rows.Scan(&applied.Version); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read %s: %w", tableName, err)
 		}
 		all = append(all, applied)
 	}
-	return all, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", tableName, err)
+	}
+	return all, nil
 }

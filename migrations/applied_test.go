@@ -54,7 +54,7 @@ func refused(t *testing.T, db *sql.DB, files fs.FS, words ...string) {
 	before := tables(t, db)
 	_, err := migrations.PendingOf(t.Context(), files, db)
 	for _, err := range []error{err, migrations.UpFrom(t.Context(), files, db, discard())} {
-		var mismatch *migrations.Mismatch
+		var mismatch *migrations.MismatchError
 		require.ErrorAs(t, err, &mismatch)
 		require.NotEmpty(t, mismatch.Remedy)
 		for _, w := range words {

@@ -45,12 +45,12 @@ const (
 // It needs two connections of db at a time. Migrations take longer than ordinary
 // statements, so db should have no statement timeout; a lock timeout is useful.
 //
-// It returns a *Mismatch as Pending does, ctx's error, or the database's error with the
+// It returns a *MismatchError as Pending does, ctx's error, or the database's error with the
 // name of the migration that failed; the migrations before that one stay applied.
 func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) error { return up(ctx, FS, db, logger) }
 
 // Pending returns the names of the files that Up would apply, in order. It returns a
-// *Mismatch for a database to which other files were applied than this build contains.
+// *MismatchError for a database to which other files were applied than this build contains.
 func Pending(ctx context.Context, db *sql.DB) ([]string, error) { return pending(ctx, FS, db) }
 
 func up(ctx context.Context, files fs.FS, db *sql.DB, logger *slog.Logger) error {

@@ -58,10 +58,13 @@ func fill(t *testing.T, db *sql.DB) {
 		insert into tenants (id, name) values ('acme', 'Acme');
 		insert into deleted_tenants (id) values ('gone');
 		insert into api_keys (id, tenant_id, scope, sha256, created_at) values (@id, 'acme', 2, sha256('key'), now());
-		insert into console_links (sha256, id, tenant_id, key_id, key_sha256, access, expires_at) values (sha256('link'), @id, 'acme', @id, sha256('key'), 1, now());
-		insert into console_sessions (sha256, tenant_id, key_id, key_sha256, access, expires_at) values (sha256('session'), 'acme', @id, sha256('key'), 1, now());
+		insert into console_links (sha256, id, tenant_id, key_id, key_sha256, access, expires_at)
+			values (sha256('link'), @id, 'acme', @id, sha256('key'), 1, now());
+		insert into console_sessions (sha256, tenant_id, key_id, key_sha256, access, expires_at)
+			values (sha256('session'), 'acme', @id, sha256('key'), 1, now());
 		insert into audit_log (id, actor, request_id, tenant_id, action, subject) values (@id, 'it', '', 'acme', 'endpoint.create', '');
-		insert into endpoints (id, tenant_id, url, event_types, timeout_ns, max_in_flight, rate_limit, circuit_breaker, auto_disable, auto_replay, signature, version)
+		insert into endpoints (id, tenant_id, url, event_types, timeout_ns, max_in_flight, rate_limit, circuit_breaker, auto_disable,
+				auto_replay, signature, version)
 			values (@id, 'acme', 'https://example.com', '{*}', 1, 1, 1, '{}', '{}', false, 'v1', 1);
 		insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext) values (@id, 1, 'kek', '', '', '');
 		insert into endpoint_health (endpoint_id, worker, seen_at, seen) values (@id, 'it', now(), '{}');
@@ -76,7 +79,7 @@ func fill(t *testing.T, db *sql.DB) {
 				delay_source, nominal_ns, truncated, request_headers, response_headers, response_body)
 			select id, 1, 1, now(), 1, 1, '', 200, 0, '', 0, '', 0, false, '{}', '{}', '' from deliveries;
 		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
-			values (@id, @id, @id, 'acme', 'it', 1, now(), now(), now());
+			select @id, @id, @id, 'acme', 'it', 1, created_at, give_up_at, created_at from deliveries limit 1;
 		insert into idempotency_keys (tenant_id, kind, key, body_sha256, event_id, created_at) values ('acme', 1, 'it', '', @id, now());
 		insert into replays (id, tenant_id, source, created_at, asked, rate, ramp, cursor) values (@id, 'acme', 1, now(), 1, 1, true, @id);
 		insert into replay_releases (replay_id, delivery_id, run, number, released_at, check_at) values (@id, @id, 1, 1, now(), now());
@@ -108,19 +111,27 @@ func schemaOf(t *testing.T, db *sql.DB, address string) []string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `
 		with its as (select oid from pg_namespace where nspname = current_schema()),
-		relations as (select * from pg_class where relnamespace = (select oid from its))
-		select format('%s %s %s %s %s %s %s', relkind, relname, relpersistence, relrowsecurity, reloptions, pg_get_expr(relpartbound, oid), relacl) from relations
+		relations as (select oid, relkind, relname, relpersistence, relrowsecurity, reloptions, relpartbound, relacl
+			from pg_class where relnamespace = (select oid from its))
+		select format('%s %s %s %s %s %s %s', relkind, relname, relpersistence, relrowsecurity, reloptions, pg_get_expr(relpartbound, oid), relacl)
+			from relations
 		union all select format('column %s.%s %s %s %s %s %s %s %s', relname, attname, format_type(atttypid, atttypmod), attnotnull, attstorage, attcollation,
 				attstattarget, attacl, pg_get_expr(adbin, adrelid))
 			from relations r join pg_attribute a on a.attrelid = r.oid left join pg_attrdef d on d.adrelid = attrelid and d.adnum = attnum
 			where attnum > 0 and not attisdropped and relkind in ('r', 'p', 'v')
-		union all select format('constraint %s %s %s', relname, conname, pg_get_constraintdef(c.oid)) from pg_constraint c join relations r on r.oid = conrelid
-		union all select format('index %s %s', pg_get_indexdef(indexrelid), indisvalid) from pg_index join relations on oid = indrelid
-		union all select format('policy %s %s %s %s %s %s', tablename, policyname, roles, cmd, qual, with_check) from pg_policies where schemaname = current_schema()
+		union all select format('constraint %s %s %s', relname, conname, pg_get_constraintdef(c.oid))
+			from pg_constraint c join relations r on r.oid = conrelid
+		union all select format('index %s %s', pg_get_indexdef(indexrelid), indisvalid)
+			from pg_index join relations on oid = indrelid
+		union all select format('policy %s %s %s %s %s %s', tablename, policyname, roles, cmd, qual, with_check)
+			from pg_policies where schemaname = current_schema()
 		union all select format('view %s %s', relname, pg_get_viewdef(oid)) from relations where relkind = 'v'
-		union all select format('function %s %s', pg_get_functiondef(oid), proacl) from pg_proc where pronamespace = (select oid from its)
-		union all select format('trigger %s %s', relname, pg_get_triggerdef(t.oid)) from pg_trigger t join relations r on r.oid = tgrelid where not tgisinternal
-		union all select format('statistics %s', pg_get_statisticsobjdef(oid)) from pg_statistic_ext where stxnamespace = (select oid from its)
+		union all select format('function %s %s', pg_get_functiondef(oid), proacl)
+			from pg_proc where pronamespace = (select oid from its)
+		union all select format('trigger %s %s', relname, pg_get_triggerdef(t.oid))
+			from pg_trigger t join relations r on r.oid = tgrelid where not tgisinternal
+		union all select format('statistics %s', pg_get_statisticsobjdef(oid))
+			from pg_statistic_ext where stxnamespace = (select oid from its)
 		order by 1`)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rows.Close()) }()

@@ -26,7 +26,8 @@ func capacityFinding(f postgres.Facts, connections int, retention time.Duration)
 	processes := max(1, f.Processes)
 	if needed := processes * connections; needed > f.Connections {
 		return warning(fmt.Sprintf("%d processes may open %d connections each, and PostgreSQL allows %d", processes, connections, f.Connections),
-			fmt.Sprintf("set EVERPOST_DB_CONNECTIONS to %d or less, or raise max_connections: docs/operations.md#connections-to-postgresql", f.Connections/processes))
+			fmt.Sprintf("set EVERPOST_DB_CONNECTIONS to %d or less, or raise max_connections: docs/operations.md#connections-to-postgresql",
+				f.Connections/processes))
 	}
 	days := int64((retention+day-1)/day) + daysAhead
 	needed := listsAtOnce * days * f.LocksPerDay

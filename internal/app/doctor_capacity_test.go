@@ -22,11 +22,23 @@ func TestCapacity(t *testing.T) {
 		verdict     console.Verdict
 		says        []string
 	}{
-		"standalone, a year":           {standalone, 37, 365 * day, console.VerdictOK, []string{"room for 102400 locks, 92988 needed"}},
-		"PostgreSQL's defaults":        {byDefault, 37, 20 * day, console.VerdictOK, []string{"97 connections allowed, 2 processes with up to 37 each"}},
-		"a month on its defaults":      {byDefault, 37, 30 * day, console.VerdictWarning, []string{"room for 6400 locks", "over 34 days need 8568", "max_locks_per_transaction to 86"}},
-		"more connections than it has": {byDefault, 60, day, console.VerdictWarning, []string{"2 processes may open 60", "allows 97", "EVERPOST_DB_CONNECTIONS to 48"}},
-		"nobody runs":                  {postgres.Facts{Connections: 20, Locks: 6400, LocksPerTransaction: 64}, 37, day, console.VerdictWarning, []string{"1 processes may open 37"}},
+		"standalone, a year": {standalone, 37, 365 * day, console.VerdictOK, []string{"room for 102400 locks, 92988 needed"}},
+		"PostgreSQL's defaults": {
+			byDefault, 37, 20 * day, console.VerdictOK,
+			[]string{"97 connections allowed, 2 processes with up to 37 each"},
+		},
+		"a month on its defaults": {
+			byDefault, 37, 30 * day, console.VerdictWarning,
+			[]string{"room for 6400 locks", "over 34 days need 8568", "max_locks_per_transaction to 86"},
+		},
+		"more connections than it has": {
+			byDefault, 60, day, console.VerdictWarning,
+			[]string{"2 processes may open 60", "allows 97", "EVERPOST_DB_CONNECTIONS to 48"},
+		},
+		"nobody runs": {
+			postgres.Facts{Connections: 20, Locks: 6400, LocksPerTransaction: 64}, 37, day, console.VerdictWarning,
+			[]string{"1 processes may open 37"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

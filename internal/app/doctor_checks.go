@@ -82,7 +82,7 @@ func (c *diagnosis) schema(ctx context.Context) Finding {
 	if err == nil {
 		err = c.store.Migrated(ctx)
 	}
-	if mismatch, found := errors.AsType[*postgres.Mismatch](err); found {
+	if mismatch, found := errors.AsType[*postgres.MismatchError](err); found {
 		return problem(mismatch.What, mismatch.Remedy)
 	}
 	if err != nil {

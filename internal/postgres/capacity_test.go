@@ -37,7 +37,7 @@ func TestADatabaseThatIsNotUTF8IsRefused(t *testing.T) {
 	query.Del("search_path")
 	u.RawQuery = query.Encode()
 
-	var mismatch *postgres.Mismatch
+	var mismatch *postgres.MismatchError
 	require.ErrorAs(t, postgres.Migrate(t.Context(), u.String(), slog.New(slog.DiscardHandler)), &mismatch)
 	require.Contains(t, mismatch.What, "LATIN1")
 	require.ErrorAs(t, storetest.OpenStore(t, u.String()).CheckEncoding(t.Context()), &mismatch)
@@ -76,7 +76,8 @@ func TestLocksOfAListOverAllDays(t *testing.T) {
 	tx, err := s.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), `select count(*) from deliveries d join events e on e.id = d.event_id join attempts a on a.delivery_id = d.id where d.tenant_id = 'acme'`)
+	_, err = tx.Exec(t.Context(), `
+		select count(*) from deliveries d join events e on e.id = d.event_id join attempts a on a.delivery_id = d.id where d.tenant_id = 'acme'`)
 	require.NoError(t, err)
 	var locks int64
 	require.NoError(t, tx.QueryRow(t.Context(), `

@@ -25,7 +25,7 @@ func writes(t *testing.T, s *storetest.Stores, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Events.Accept(t.Context(), storetest.NewEvent("order.paid"))
+	_, err = s.Accept(t.Context(), storetest.NewEvent("order.paid"))
 	if err != nil {
 		return err
 	}

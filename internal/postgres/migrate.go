@@ -21,11 +21,11 @@ const (
 	migrateConns       = 3 // one holds the lock, one migrates
 )
 
-// Mismatch is the error for a database whose migrations are not those of this build.
-type Mismatch = migrations.Mismatch
+// MismatchError is the error for a database whose migrations are not those of this build.
+type MismatchError = migrations.MismatchError
 
 // Migrated returns nil when the database has the tables that this release needs, and otherwise
-// a *Mismatch, which says what to do, or the database's error.
+// a *MismatchError, which says what to do, or the database's error.
 func (s *Core) Migrated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -33,7 +33,7 @@ func (s *Core) Migrated(ctx context.Context) error {
 	defer func() { _ = versions.Close() }()
 	const remedy = "run 'everpost migrate'"
 	missing, err := migrations.Pending(ctx, versions)
-	mismatch, mismatched := errors.AsType[*Mismatch](err)
+	mismatch, mismatched := errors.AsType[*MismatchError](err)
 	pg, answered := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case mismatched:
@@ -41,18 +41,18 @@ func (s *Core) Migrated(ctx context.Context) error {
 	case errors.Is(err, errNoRole):
 		return err
 	case answered && pg.Code == "42501":
-		return &Mismatch{What: "this login may not see which migrations the database has", Remedy: remedy}
+		return &MismatchError{What: "this login may not see which migrations the database has", Remedy: remedy}
 	case err != nil:
 		return Translate("look at the database's version", err)
 	case len(missing) == 1:
-		return &Mismatch{What: "the database lacks the migration " + missing[0], Remedy: remedy}
+		return &MismatchError{What: "the database lacks the migration " + missing[0], Remedy: remedy}
 	case len(missing) > 1:
-		return &Mismatch{What: fmt.Sprintf("the database lacks %d migrations, the first is %s", len(missing), missing[0]), Remedy: remedy}
+		return &MismatchError{What: fmt.Sprintf("the database lacks %d migrations, the first is %s", len(missing), missing[0]), Remedy: remedy}
 	}
 	return nil
 }
 
-// CheckEncoding returns a *Mismatch unless the database is encoded in UTF-8: in another encoding some texts could not be
+// CheckEncoding returns a *MismatchError unless the database is encoded in UTF-8: in another encoding some texts could not be
 // stored, and would be refused only when they come.
 func (s *Core) CheckEncoding(ctx context.Context) error { return checkEncoding(ctx, s.login) }
 
@@ -63,7 +63,10 @@ func checkEncoding(ctx context.Context, pool *pgxpool.Pool) error {
 		return Translate("read the database's encoding", err)
 	}
 	if encoding != "UTF8" {
-		return &Mismatch{What: "the database's encoding is " + encoding + " and has to be UTF8", Remedy: "create it anew: create database … encoding 'UTF8' template template0"}
+		return &MismatchError{
+			What:   "the database's encoding is " + encoding + " and has to be UTF8",
+			Remedy: "create it anew: create database … encoding 'UTF8' template template0",
+		}
 	}
 	return nil
 }

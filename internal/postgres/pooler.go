@@ -19,7 +19,8 @@ const (
 
 // ErrPooled is the error for a database that is reached through a pooler in transaction or statement mode. Roles,
 // locks and notifications belong to a session, so that statements would run with the rights of others.
-var ErrPooled = errors.New("EVERPOST_DATABASE_URL leads to a pooler in transaction mode, which gives each transaction another session: use session mode or a direct connection")
+var ErrPooled = errors.New("EVERPOST_DATABASE_URL leads to a pooler in transaction mode, which gives each transaction another session: " +
+	"use session mode or a direct connection")
 
 // CheckSessions returns ErrPooled unless a connection is a session of PostgreSQL of its own. It opens up to five
 // connections besides those of the pools.
@@ -39,16 +40,22 @@ func checkSessions(ctx context.Context, config *pgx.ConnConfig) error {
 	}
 	defer closeConn(ctx, conn)
 	// Poolers lose prepared statements: nothing is prepared here.
-	key := rand.Int64() //nolint:gosec // a key that others do not use
+	key := rand.Int64() // that others do not use
 	var session uint32
 	err = conn.QueryRow(ctx, `select pg_backend_pid() from pg_try_advisory_lock($1)`, pgx.QueryExecModeSimpleProtocol, key).Scan(&session)
 	if err != nil {
 		return Translate(op, err)
 	}
+	var held []*pgx.Conn
+	defer func() {
+		for _, besides := range held {
+			closeConn(ctx, besides)
+		}
+	}()
 	for range poolerBesides {
 		besides, its, err := holdTransaction(ctx, config)
 		if besides != nil {
-			defer closeConn(ctx, besides)
+			held = append(held, besides)
 		}
 		if err != nil {
 			return Translate(op, err)

@@ -46,7 +46,10 @@ func NewPair(t testing.TB) *Pair {
 	start := func(name string) (address string, server *exec.Cmd) {
 		t.Helper()
 		port := freePort(t)
-		args := []string{"-D", filepath.Join(dir, name), "-p", port, "-h", "127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"}
+		args := []string{
+			"-D", filepath.Join(dir, name), "-p", port, "-h", "127.0.0.1",
+			"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB",
+		}
 		server = exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(bin, "postgres"), args...) //nolint:gosec // a program of PostgreSQL
 		server.Dir = dir
 		runAsServer(t, server, socketDir, dir)

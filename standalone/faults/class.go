@@ -139,6 +139,7 @@ func classes() []class {
 		{"postgres-lock-deliveries", every, never, lockTable("deliveries")},
 		{"postgres-lock-outbox", every, never, lockTable("outbox")},
 		{"postgres-read-only", every, never, readOnly},
+		{"postgres-standby", every, never, becomeStandby},
 		{"postgres-disk-full", every, never, limitPostgres("fsize", mostWritten)},
 		{"postgres-disk-slow", every, never, slowDisk},
 		{powerCut, several, underWay, cutPower},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -203,5 +204,33 @@ func readOnly(ctx context.Context, s *scene) error {
 		waited := s.wait(ctx)
 		return errors.Join(waited, execute(context.WithoutCancel(ctx), conn, "set default_transaction_read_only = off",
 			"alter system reset default_transaction_read_only", "select pg_reload_conf()"))
+	})
+}
+
+// becomeStandby makes PostgreSQL a hot standby, which answers and only reads, and then the primary again. Its sessions stay.
+func becomeStandby(ctx context.Context, s *scene) error {
+	var dir string
+	err := s.inDatabase(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `show data_directory`).Scan(&dir)
+	})
+	if err != nil {
+		return fmt.Errorf("find the data of PostgreSQL: %w", err)
+	}
+	mark := filepath.Join(dir, "standby.signal")
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		return fmt.Errorf("make PostgreSQL a standby: %w", err)
+	}
+	// It belongs to the account of the server, which removes it.
+	if info, err := os.Stat(dir); err == nil {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			_ = os.Chown(mark, int(owner.Uid), int(owner.Gid))
+		}
+	}
+	if err := signalPostgres(syscall.SIGINT)(ctx, s); err != nil {
+		return errors.Join(err, os.Remove(mark))
+	}
+	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
+		waited := s.wait(ctx)
+		return errors.Join(waited, execute(context.WithoutCancel(ctx), conn, "select pg_promote()"))
 	})
 }
