@@ -177,8 +177,14 @@ func TestRetryPolicies(t *testing.T) {
 	const preview = "/v1/retry-policies/preview"
 	a = b.ok(t, http.StatusOK, "ingest", "POST", preview, `{"retry_policy":{"strategy":"fixed","base":"30s","jitter":"none","max_attempts":2}}`)
 	require.Equal(t, []any{
-		map[string]any{"number": 1., "earliest": "0s", "nominal": "0s", "latest": "0s", "latest_after_429": "0s", "latest_after_retry_after": "0s", "expected": true},
-		map[string]any{"number": 2., "earliest": "30s", "nominal": "30s", "latest": "30s", "latest_after_429": "1m", "latest_after_retry_after": "12h", "expected": true},
+		map[string]any{
+			"number": 1., "earliest": "0s", "nominal": "0s", "latest": "0s",
+			"latest_after_429": "0s", "latest_after_retry_after": "0s", "expected": true,
+		},
+		map[string]any{
+			"number": 2., "earliest": "30s", "nominal": "30s", "latest": "30s",
+			"latest_after_429": "1m", "latest_after_retry_after": "12h", "expected": true,
+		},
 	}, a.json["attempts"])
 	b.refused(t, "ingest", "POST", preview, `{}`, "retry_policy", "is required")
 	b.ok(t, http.StatusBadRequest, "ingest", "POST", preview, `{"retry_policy":{"base":"-1s"}}`)

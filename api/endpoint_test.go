@@ -23,7 +23,8 @@ func TestEndpointShape(t *testing.T) {
 		`"state_reason":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw","trace_context":false,` +
 		`"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
 		`"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
-		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h","max_retry_after":"12h"},"retry_policy_source":"installation",` +
+		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h",` +
+		`"max_retry_after":"12h"},"retry_policy_source":"installation",` +
 		`"circuit_breaker":{"enabled":true,"window":"60s","min_requests":20,"failure_ratio":0.5,"cooldown":"30s"},` +
 		`"auto_disable":{"exhausted_24h":10,"permanent_streak":100},"auto_replay":false,` +
 		`"headers":{},"auth":null,"client_certificate":null,"description":"","metadata":{},` +

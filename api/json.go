@@ -22,7 +22,8 @@ const (
 // jsonDecoder decodes one JSON text (RFC 8259) in a single pass. It is stricter than encoding/json:
 // it refuses duplicate names at any level, trailing data, invalid UTF-8, NUL, and nesting beyond
 // maxDepth. Within a payload it refuses only what is not JSON, and the nesting: a payload is bytes to
-// Everpost, so that duplicate names and an escaped NUL are the receiver's affair. It collects field errors with dotted paths. A value of the wrong type or an unknown
+// Everpost, so that duplicate names and an escaped NUL are the receiver's affair. It collects field
+// errors with dotted paths. A value of the wrong type or an unknown
 // field is noted and skipped, so that one response lists all errors; text that is not JSON ends
 // the decoding.
 //

@@ -185,8 +185,10 @@ func TestPreviewOfOverrides(t *testing.T) {
 	policy, attempts := b.preview(t, `{"preset":"default","give_up_after":"1h","retry_statuses":[409],"factor":1.7}`)
 	require.Equal(t, "default", policy.Preset)
 	require.Equal(t, []int{409}, policy.RetryStatuses)
-	require.Equal(t, previewView{Number: 1, Earliest: "0s", Nominal: "0s", Latest: "0s", LatestAfter429: "0s", LatestAfterRetryAfter: "0s", Expected: true}, attempts[0])
-	require.Equal(t, previewView{Number: 2, Earliest: "5s", Nominal: "10s", Latest: "10s", LatestAfter429: "20s", LatestAfterRetryAfter: "1h", Expected: true}, attempts[1])
+	require.Equal(t, previewView{Number: 1, Earliest: "0s", Nominal: "0s", Latest: "0s", LatestAfter429: "0s",
+		LatestAfterRetryAfter: "0s", Expected: true}, attempts[0])
+	require.Equal(t, previewView{Number: 2, Earliest: "5s", Nominal: "10s", Latest: "10s", LatestAfter429: "20s",
+		LatestAfterRetryAfter: "1h", Expected: true}, attempts[1])
 	require.Equal(t, previewView{Number: 4, Earliest: "27.95s", Nominal: "55.9s", Latest: "55.9s", LatestAfter429: "1m51.8s",
 		LatestAfterRetryAfter: "1h", Expected: true}, attempts[3])
 	require.Equal(t, "1h", attempts[len(attempts)-1].Latest, "the give-up time bounds them all")

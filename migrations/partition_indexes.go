@@ -81,7 +81,7 @@ func (m missingIndex) build(ctx context.Context, db *sql.DB) error {
 	if err == nil {
 		_, err = db.ExecContext(ctx, `alter index `+quote(m.index)+` attach partition `+quote(name))
 	}
-	return err
+	return err //nolint:wrapcheck // the caller names the index
 }
 
 // built is the partition's index of this definition that belongs to no index of its parent; "" for none.
@@ -93,5 +93,5 @@ func (m missingIndex) built(ctx context.Context, db *sql.DB, how string) (name s
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", false, nil
 	}
-	return name, valid, err
+	return name, valid, err //nolint:wrapcheck // as attach
 }

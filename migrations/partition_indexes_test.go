@@ -29,7 +29,8 @@ func TestIndexesOfPartitionedTables(t *testing.T) {
 	valid := func() (n int) {
 		t.Helper()
 		require.NoError(t, db.QueryRowContext(t.Context(), `
-			select count(*) from pg_index where indrelid in (select 'deliveries'::regclass union all select inhrelid from pg_inherits where inhparent = 'deliveries'::regclass)
+			select count(*) from pg_index where indrelid in (
+				select 'deliveries'::regclass union all select inhrelid from pg_inherits where inhparent = 'deliveries'::regclass)
 			and indisvalid and pg_get_indexdef(indexrelid) like '%(reason) WHERE (state = 2)'`).Scan(&n))
 		return n
 	}

@@ -102,13 +102,13 @@ func TestRateHoldsWhereRequestsBegin(t *testing.T) {
 		var begun []time.Duration
 		var all sync.WaitGroup
 		for range 80 {
-			time.Sleep(time.Second / rate)
+			<-time.After(time.Second / rate)
 			d := c.Acquire(t.Context(), another(req))
 			if d.Permit == nil {
 				continue
 			}
 			all.Go(func() {
-				time.Sleep(time.Until(stall))
+				<-time.After(time.Until(stall))
 				if d.Permit.Begin(t.Context()) {
 					mu.Lock()
 					defer mu.Unlock()

@@ -44,7 +44,7 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.fleet, err = fleet.New(fleet.Config{
+	a.fleet, err = fleet.New(fleet.Config{ //nolint:contextcheck // what a message of another process starts outlives it
 		Store: a.store.Lanes, Controller: a.admission, ID: rand.Text(), Listener: listener, Address: address, Machine: machine(),
 		Health: func(id webhook.EndpointID) webhook.Observation {
 			return observedBy(a.store.Now, a.admission.Health(id))
@@ -106,7 +106,8 @@ func (a *App) startFleet(ctx context.Context) error {
 		}
 		return float64(a.fleet.Processes())
 	})
-	a.metrics.Gauge("everpost_lane_processes_unreachable", "Processes that own lanes and have not been reached for 10 s, although they seem to run.", func() float64 {
+	const unreachable = "Processes that own lanes and have not been reached for 10 s, although they seem to run."
+	a.metrics.Gauge("everpost_lane_processes_unreachable", unreachable, func() float64 {
 		if a.fleet == nil {
 			return 0
 		}

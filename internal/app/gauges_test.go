@@ -82,23 +82,23 @@ func TestScrapeCountsOnce(t *testing.T) {
 		require.EqualValues(t, 4, record.asked.Load())
 
 		record.err = nil
-		time.Sleep(retryCountAge)
+		<-time.After(retryCountAge)
 		values, ages = gather()
 		require.Equal(t, all, values)
 		require.Equal(t, map[string]float64{"outbox": 0, "held": 0, "replays": 0, "retries": 0}, ages)
 		require.EqualValues(t, 8, record.asked.Load())
 
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		gather()
 		require.EqualValues(t, 11, record.asked.Load(), "what reads many rows is not counted again at once")
 
 		record.err = errors.New("away")
-		time.Sleep(retryCountAge)
+		<-time.After(retryCountAge)
 		values, ages = gather()
 		require.Equal(t, all, values)
 		require.Equal(t, map[string]float64{"outbox": 30, "held": 30, "replays": 30, "retries": 31}, ages)
 		require.EqualValues(t, 15, record.asked.Load())
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		gather()
 		require.EqualValues(t, 18, record.asked.Load(), "nor is that tried again at once")
 	})

@@ -65,14 +65,13 @@ func TestBadPayloads(t *testing.T) {
 		{"\"\xff\"", "payload: is not valid UTF-8"},
 		{"@" + file, "payload: is larger than 262144 bytes"},
 		{"@" + file + ".none", "payload: open " + file + ".none: no such file or directory"},
-		{`{"a":{"b":1,"b":2}}`, "payload.a.b: is given more than once"},
 	} {
 		line := b.fails("send", "order.paid", c.payload)
 		require.Contains(t, line, "everpost: "+c.want)
 		require.NotContains(t, line, canary)
 	}
-	require.Equal(t, `everpost: type: must be a letter or digit, then letters, digits and . : / - _, at most 128 characters; got "my order"; `+
-		"payload.a: is given more than once", b.fails("send", "my order", `{"a":1,"a":2}`))
+	require.Equal(t, `everpost: type: must be a letter or digit, then letters, digits and . : / - _, at most 128 characters; got "my order"`,
+		b.fails("send", "my order", `{"a":1,"a":2}`))
 	require.Contains(t, b.fails("send", "", `{}`), "everpost: type: ")
 	require.Equal(t, map[string]any{"data": []any{}, "next_cursor": nil}, b.json("events", "list"), "nothing was stored")
 }

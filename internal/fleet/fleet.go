@@ -49,7 +49,7 @@ const (
 )
 
 // Store has the leases.
-type Store interface {
+type Store interface { //nolint:interfacebloat // five steps in the life of a process
 	// Renew notes that a process runs, releases some of its lanes, renews its other leases, and takes lanes without an owner.
 	Renew(ctx context.Context, self webhook.Process, release []int) (webhook.Fleet, error)
 	// Register notes that a process runs which owns no lanes.

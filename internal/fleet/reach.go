@@ -63,7 +63,7 @@ func (p *peer) noteReached(ctx context.Context, err error) {
 	}
 	p.mu.Unlock()
 	if warn {
-		p.fleet.log.WarnContext(ctx, "a process that runs cannot be reached from this one: deliveries to its endpoints wait here (no_owner) until another process takes them",
+		p.fleet.log.WarnContext(ctx, "a process cannot be reached from this one: deliveries to its endpoints wait here (no_owner) until any worker takes them",
 			"address", p.process.Address, "process", p.process.ID, "for", since.Round(time.Second), "error", err)
 	}
 }

@@ -20,7 +20,8 @@ func TestProcessesThatCannotReachEachOther(t *testing.T) {
 		err         string
 	}{
 		"two machines, reached at loopback": {
-			webhook.Process{Address: "127.0.0.1:8082", Machine: "a"}, webhook.Process{Address: "127.0.0.1:8082", Machine: "b"}, "EVERPOST_LANE_LISTEN to an address",
+			webhook.Process{Address: "127.0.0.1:8082", Machine: "a"}, webhook.Process{Address: "127.0.0.1:8082", Machine: "b"},
+			"EVERPOST_LANE_LISTEN to an address",
 		},
 		"only this one is at loopback": {
 			webhook.Process{Address: "[::1]:8082", Machine: "a"}, webhook.Process{Address: "10.0.0.2:8082", Machine: "b"}, "EVERPOST_LANE_LISTEN to an address",
@@ -64,7 +65,7 @@ func TestUnreachableProcess(t *testing.T) {
 		failed := errors.New("i/o timeout")
 		for range 130 {
 			p.noteReached(t.Context(), failed)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		require.Equal(t, 1, f.Unreachable())
 		require.Len(t, log.all(), 2)

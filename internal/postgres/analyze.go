@@ -26,7 +26,8 @@ func analyze(ctx context.Context, pool *pgxpool.Pool, every time.Duration) error
 	var failed []error
 	for _, t := range append(PartitionedTables(), StatisticsTables()...) {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, `set local statement_timeout = `+Milliseconds(analyzeTimeout)+`; set local lock_timeout = `+Milliseconds(PartitionLockTimeout))
+			_, err := tx.Exec(ctx, `set local statement_timeout = `+Milliseconds(analyzeTimeout)+
+				`; set local lock_timeout = `+Milliseconds(PartitionLockTimeout))
 			if err != nil {
 				return err
 			}

@@ -51,8 +51,8 @@ func TestMarshalOnlyWhatIsUsed(t *testing.T) {
 	text, err := json.Marshal(parsed(t, `{"preset":"steps-90m","max_attempts":3,"retry_statuses":[410],"permanent_statuses":[500]}`))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"preset":"steps-90m","strategy":"schedule","schedule":["30s","2m","10m","1h"],"jitter":"proportional",
-		"jitter_ratio":0.2,"max_attempts":3,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h","max_retry_after":"12h","retry_statuses":[410],
-		"permanent_statuses":[500]}`, string(text))
+		"jitter_ratio":0.2,"max_attempts":3,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h",
+		"max_retry_after":"12h","retry_statuses":[410],"permanent_statuses":[500]}`, string(text))
 
 	text, err = json.Marshal(parsed(t, `{"preset":"full-jitter","min_delay":"0s"}`))
 	require.NoError(t, err)
@@ -224,7 +224,8 @@ func TestValidateOfLiterals(t *testing.T) {
 	for _, one := range refused {
 		fields[one.Field] = true
 	}
-	for _, field := range []string{"strategy", "jitter", "min_delay", "max_attempts", "ambiguous_delays", "give_up_after", "max_retry_after", "retry_statuses"} {
+	for _, field := range []string{"strategy", "jitter", "min_delay", "max_attempts", "ambiguous_delays", "give_up_after", "max_retry_after",
+		"retry_statuses"} {
 		require.True(t, fields[field], field)
 	}
 

@@ -275,7 +275,7 @@ func TestForwardedToAnEndpointThatIsNotInMemory(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, steps)
 		require.NotEmpty(t, refusedBy(d, accepted(2)), "it counts as queued while it waits")
-		time.Sleep(readingTime)
+		<-time.After(readingTime)
 		synctest.Wait()
 		require.Equal(t, "eager", steps[len(steps)-1], "the wait is bounded")
 		require.LessOrEqual(t, time.Since(began), readingTime)

@@ -16,8 +16,8 @@ const (
 )
 
 // Limit returns a logger that writes a line of each kind, which is a level and a message whatever numbers are in it, once a minute. The
-// next line of that kind says in "unwritten" how many were left out since. It is for messages of programs that log each failure of many: when the machine starves,
-// Temporal's would hide our own.
+// next line of that kind says in "unwritten" how many were left out since. It is for messages of programs that log each failure of
+// many: when the machine starves, Temporal's would hide our own.
 //
 // What was left out last is written, as the newest line with its count, when any line comes after its minute.
 func Limit(logger *slog.Logger) *slog.Logger {

@@ -38,7 +38,7 @@ func (s *Deliveries) AttemptsOf(ctx context.Context, tenantID string, ids []webh
 ) {
 	left := slices.DeleteFunc(RawIDs(ids), func(id [16]byte) bool { return bytes.Compare(id[:], after.DeliveryID[:]) < 0 })
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID).ByIndex(), "read attempts of deliveries", scanAttempt, `
-		select a.* from unnest($1::uuid[]) u (id)
+		select `+attemptColumns+` from unnest($1::uuid[]) u (id)
 		cross join lateral (select id from deliveries d where d.id = u.id and d.tenant_id = $2 limit 1) d
 		cross join lateral (
 			select `+attemptColumns+` from attempts a

@@ -44,7 +44,8 @@ func (s *Deliveries) GroupDeadLetters(ctx context.Context, tenantID string, f we
 			continue
 		}
 		groups.Groups = append(groups.Groups, webhook.DeadLetterGroup{
-			EndpointID: *r.EndpointID, Reason: *r.Reason, Status: *r.Status, Count: *r.Count, Oldest: r.Oldest.UTC(), Newest: r.Newest.UTC(), Example: *r.Example,
+			EndpointID: *r.EndpointID, Reason: *r.Reason, Status: *r.Status, Count: *r.Count, Oldest: r.Oldest.UTC(), Newest: r.Newest.UTC(),
+			Example: *r.Example,
 		})
 		groups.Counted, groups.More = min(*r.Counted, webhook.MaxCounted), r.More || *r.Counted > webhook.MaxCounted
 	}

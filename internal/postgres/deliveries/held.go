@@ -46,7 +46,8 @@ func (s *Held) HeldEndpoints(ctx context.Context, after webhook.HeldPlace, limit
 		select p.endpoint_id, p.reason, p.n, coalesce(`+isReleased+` and (
 			p.reason = $4 or p.reason = $5
 			or p.reason in ($6, $7) and (p.lowest <= b.low or exists (
-				select from deliveries d where d.endpoint_id = p.endpoint_id and d.state = `+postgres.Held+` and d.reason = p.reason and d.id >= b.high))), false)
+				select from deliveries d
+				where d.endpoint_id = p.endpoint_id and d.state = `+postgres.Held+` and d.reason = p.reason and d.id >= b.high))), false)
 		from pair p left join endpoints e on e.id = p.endpoint_id
 		left join lateral (select `+releaseBounds+` from replays r where `+openReleaseOf+`) b on p.reason in ($6, $7)
 		order by p.endpoint_id, p.reason`, after.EndpointID, after.Reason, limit,
@@ -108,7 +109,8 @@ func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, lim
 //
 // It reads all columns: a second look at the rows, by their ids, would read the primary keys of all partitions.
 func heldCandidates(match string) string {
-	return `select ` + Columns + ` from deliveries d where d.endpoint_id = $1 and ` + match + ` and ` + IsHeld + ` order by d.id limit $2 for update of d skip locked`
+	return `select ` + Columns + ` from deliveries d where d.endpoint_id = $1 and ` + match + ` and ` + IsHeld + `
+		order by d.id limit $2 for update of d skip locked`
 }
 
 // release releases the deliveries that a query finds and locks.

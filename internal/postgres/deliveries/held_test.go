@@ -220,7 +220,7 @@ func TestHeldEndpointsPageByPage(t *testing.T) {
 	for range 3 {
 		e := b.AddEndpoint(t, "order.*")
 		b.Exec(t, `insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, give_up_at)
-			select gen_random_uuid(), gen_random_uuid(), $1, 'acme', 'order.paid', now(), 1, 1, 2, 'backlog', now() + interval '1 day'`, e.ID)
+			select gen_random_uuid(), md5(random()::text)::uuid, $1, 'acme', 'order.paid', now(), 1, 1, 2, 'backlog', now() + interval '1 day'`, e.ID)
 		want[e.ID] = true
 	}
 	for _, limit := range []int{1, 2, 3, 100} {

@@ -43,12 +43,14 @@ func listDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page, f
 	read := `select ` + Columns + ` from deliveries d where ` + recorded + ` order by d.id desc` + limit
 	if isDead(f) {
 		// Few of many rows, each on a page of its own: the index has what the filters need, so only those that pass are read.
-		read = `select ` + Columns + ` from (select d.id from deliveries d where ` + recorded + ` order by d.id desc` + limit + `) i
+		read = `select ` + Columns + ` from (` + //nolint:unqueryvet // the columns are named before
+			`select d.id from deliveries d where ` + recorded + ` order by d.id desc` + limit + `) i
 			cross join lateral (select * from deliveries d where d.id = i.id limit 1) d`
 	}
 	pending := ""
 	if wantsPending(f) {
-		waiting := `select * from outbox o where o.tenant_id = $1` + conditions("o.delivery_id", "o") + pendingFilters(&q, f) + ` order by o.delivery_id desc`
+		waiting := `select o.* from outbox o where o.tenant_id = $1` + //nolint:unqueryvet // what the list needs of them is named below
+			conditions("o.delivery_id", "o") + pendingFilters(&q, f) + ` order by o.delivery_id desc`
 		if !searchesOutbox(f) { // else from bounds it
 			waiting += limit
 		}

@@ -158,7 +158,7 @@ func (s *Events) RemovedPayloads(ctx context.Context, tenantID string, ids []web
 
 func removals(ctx context.Context, db postgres.Querier, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.PayloadRemoval, error) {
 	rows, err := db.Query(ctx, `
-		select e.* from unnest($1::uuid[]) u (id) cross join lateral (
+		select e.id, e.payload_removed_at, e.payload_removed_reason from unnest($1::uuid[]) u (id) cross join lateral (
 			select id, payload_removed_at, payload_removed_reason from events
 			where id = u.id and tenant_id = $2 and payload_removed_at is not null limit 1) e`, deliveries.RawIDs(ids), tenantID)
 	if err != nil {

@@ -201,9 +201,9 @@ func TestOwners(t *testing.T) {
 	require.NoError(t, err)
 	api := process("api")
 	api.Address = ""
-	_, err = b.Stores.Lanes.Register(t.Context(), api)
+	_, err = b.Lanes.Register(t.Context(), api)
 	require.NoError(t, err)
-	owners, err := b.Stores.Lanes.Owners(t.Context())
+	owners, err := b.Lanes.Owners(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []webhook.Process{owner}, owners)
 }

@@ -128,7 +128,7 @@ const fillAttempts = `
 // fillOutbox adds what has just been accepted.
 const fillOutbox = `
 	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
-	select gen_random_uuid(), gen_random_uuid(), id, tenant, 'order.1', 1, now(), now() + interval '3 days', now() + interval '1 minute'
+	select gen_random_uuid(), md5(random()::text)::uuid, id, tenant, 'order.1', 1, now(), now() + interval '3 days', now() + interval '1 minute'
 	from receivers, generate_series(1, 5)`
 
 // fillStatistics adds an hour of each day.

@@ -32,14 +32,14 @@ type Executed struct {
 }
 
 type planNode struct {
-	Type     string     `json:"Node Type"`
-	Relation string     `json:"Relation Name"`
-	Index    string     `json:"Index Name"`
-	Cond     string     `json:"Index Cond"`
-	Hit      int        `json:"Shared Hit Blocks"`
-	Read     int        `json:"Shared Read Blocks"`
-	Loops    float64    `json:"Actual Loops"`
-	Plans    []planNode `json:"Plans"`
+	Type     string     `json:"Node Type"`          //nolint:tagliatelle // PostgreSQL's name
+	Relation string     `json:"Relation Name"`      //nolint:tagliatelle // PostgreSQL's name
+	Index    string     `json:"Index Name"`         //nolint:tagliatelle // PostgreSQL's name
+	Cond     string     `json:"Index Cond"`         //nolint:tagliatelle // PostgreSQL's name
+	Hit      int        `json:"Shared Hit Blocks"`  //nolint:tagliatelle // PostgreSQL's name
+	Read     int        `json:"Shared Read Blocks"` //nolint:tagliatelle // PostgreSQL's name
+	Loops    float64    `json:"Actual Loops"`       //nolint:tagliatelle // PostgreSQL's name
+	Plans    []planNode `json:"Plans"`              //nolint:tagliatelle // PostgreSQL's name
 }
 
 // blocks counts those of a node with what is below it. What a common table expression changes may run after the node
@@ -86,8 +86,8 @@ func (r *Recorder) notice(n *pgconn.Notice) {
 		return
 	}
 	var told struct {
-		Text string   `json:"Query Text"`
-		Plan planNode `json:"Plan"`
+		Text string   `json:"Query Text"` //nolint:tagliatelle // PostgreSQL's name
+		Plan planNode `json:"Plan"`       //nolint:tagliatelle // PostgreSQL's name
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *Recorder) Take(t *testing.T) []Executed {
 	return seen
 }
 
-var dayPartition = regexp.MustCompile(`^(events|deliveries|attempts)_[0-9]{8}$`) //nolint:gochecknoglobals // a constant that Go cannot write as one
+var dayPartition = regexp.MustCompile(`^(events|deliveries|attempts)_\d{8}$`)
 
 // KeyScans is of how many partitions of one table the statement has read the primary key, and how many rows it may
 // have read of them without a condition.

@@ -109,7 +109,8 @@ func (q *Quotas) countPending(ctx context.Context, tenantID string) *PendingCoun
 	found := &PendingCount{}
 	limits, err := q.limits.Get(ctx, tenantID)
 	if err == nil && limits.PendingDeliveries > 0 {
-		err = q.core.OfTenant(tenantID).ByIndex().WithConn(ctx, "count pending deliveries of "+tenantID, func(ctx context.Context, conn postgres.Querier) error {
+		tenant := q.core.OfTenant(tenantID).ByIndex()
+		err = tenant.WithConn(ctx, "count pending deliveries of "+tenantID, func(ctx context.Context, conn postgres.Querier) error {
 			return conn.QueryRow(ctx, `
 				select (select count(*) from (select from outbox where tenant_id = $1 limit $2) waiting) +
 					(select count(*) from (
