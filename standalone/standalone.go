@@ -298,8 +298,8 @@ func (i *instance) startProduct(ctx context.Context) error {
 		return err
 	}
 	i.push(func(context.Context) { i.demo.stop() })
-	if i.command.Config.LaneListen == config.LaneAuto {
-		i.command.Config.LaneListen = config.LaneOff // there is one process
+	if i.command.LaneListen == config.LaneAuto {
+		i.command.LaneListen = config.LaneOff // there is one process
 	}
 	i.app, err = app.New(ctx, app.Options{
 		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,

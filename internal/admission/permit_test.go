@@ -19,7 +19,8 @@ func TestResultOfEveryReason(t *testing.T) {
 	const success, failure, nothing = "success", "failure", "nothing"
 	want := map[retry.Reason]string{
 		"dns_not_found": failure, "dns_temporary": nothing, "connect_refused": failure, "connection_reset": failure,
-		"unexpected_eof": failure, "protocol_error": failure, "headers_incomplete": failure, "tls_invalid": failure, "timeout_dial": failure, "timeout_tls": failure,
+		"unexpected_eof": failure, "protocol_error": failure, "headers_incomplete": failure,
+		"tls_invalid": failure, "timeout_dial": failure, "timeout_tls": failure,
 		"timeout_headers": failure, "timeout_body": failure, "timeout_total": failure, "denied_address": nothing, "unknown": nothing,
 		"token_refused": nothing, "token_unavailable": nothing,
 	}

@@ -44,15 +44,17 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.fleet, err = fleet.New(fleet.Config{ //nolint:contextcheck // what a message of another process starts outlives it
+	a.fleet, err = fleet.New(fleet.Config{
 		Store: a.store.Lanes, Controller: a.admission, ID: rand.Text(), Listener: listener, Address: address, Machine: machine(),
 		Health: func(id webhook.EndpointID) webhook.Observation {
 			return observedBy(a.store.Now, a.admission.Health(id))
 		},
-		OnHeld:      func(id webhook.EndpointID) { a.starter.NoteHeld(id) },
-		OnTaken:     func() { a.starter.LanesTaken() },
-		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { return a.starter.Forwarded(event) },
-		Logger:      a.log,
+		OnHeld:  func(id webhook.EndpointID) { a.starter.NoteHeld(id) },
+		OnTaken: func() { a.starter.LanesTaken() },
+		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { //nolint:contextcheck // it outlives the message
+			return a.starter.Forwarded(event)
+		},
+		Logger: a.log,
 	})
 	if err != nil {
 		_ = listener.Close()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -42,14 +43,15 @@ func buildPrevious(t *testing.T, into string) string {
 		return out
 	}
 	if out, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
-		why := fmt.Sprintf("the history of this repository does not reach back to %s, the previous release: fetch it (actions/checkout: fetch-depth: 0): %s", commit, out)
+		why := fmt.Sprintf("the history of this repository does not reach back to %s, the previous release: fetch it (actions/checkout: fetch-depth: 0): %s",
+			commit, out)
 		if os.Getenv("CI") == "" {
 			t.Skip(why)
 		}
 		require.Fail(t, why)
 	}
 	archive, source, out := filepath.Join(into, "previous.tar"), filepath.Join(into, "previous"), filepath.Join(into, "everpost-previous")
-	require.NoError(t, os.Mkdir(source, 0o755)) //nolint:gosec // source code
+	require.NoError(t, os.Mkdir(source, 0o755))
 	root := strings.TrimSpace(string(run("git", "rev-parse", "--show-toplevel")))
 	run("git", "-C", root, "archive", "--output="+archive, commit)
 	run("tar", "-xf", archive, "-C", source)
@@ -101,9 +103,7 @@ func (u *upgraded) only(kind string, further fieldsOf, script ...receivertest.St
 	u.t.Helper()
 	u.r.Script("/"+kind, script...)
 	fields := fieldsOf{"event_types": []string{kind}}
-	for name, value := range further {
-		fields[name] = value
-	}
+	maps.Copy(fields, further)
 	return u.endpoint(u.r, "/"+kind, fields)
 }
 
@@ -153,7 +153,8 @@ func (u *upgraded) fill() {
 
 	u.only("asked", fieldsOf{"retry_policy": patiently()}, status(http.StatusServiceUnavailable))
 	one("asked", "retrying")
-	u.only("retrying", fieldsOf{"retry_policy": fieldsOf{"strategy": "fixed", "base": "15s", "jitter": "none", "max_attempts": 3}}, status(http.StatusServiceUnavailable))
+	slowly := fieldsOf{"strategy": "fixed", "base": "15s", "jitter": "none", "max_attempts": 3}
+	u.only("retrying", fieldsOf{"retry_policy": slowly}, status(http.StatusServiceUnavailable))
 	one("retrying", "retrying")
 	u.only("scheduled", nil)
 	one("scheduled", "", "deliver_at", strconv.Quote(at(time.Now().Add(15*time.Second))))
