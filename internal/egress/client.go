@@ -72,7 +72,8 @@ type Config struct {
 	// RootCAs verify receivers. Defaults to the system's.
 	RootCAs *x509.CertPool
 
-	// Resolver looks names up. Defaults to net.DefaultResolver.
+	// Resolver looks names up, always as absolute ones. Defaults to the system's hosts file
+	// and name servers.
 	Resolver *net.Resolver
 
 	// Logger receives what tenants must not see: the denied address that a name resolves
@@ -161,7 +162,7 @@ type Request struct {
 	// keeps none.
 	MaxIdle int
 
-	// TenantID is compared with Exemption.TenantID.
+	// TenantID is compared with Exemption.TenantID, and bounds the look-ups that are kept.
 	TenantID string
 }
 
@@ -197,6 +198,8 @@ type Client struct {
 	pool      *pool
 	tokens    *tokens
 	denials   *denialLog
+	names     *names
+	failed    *failedAddrs
 
 	minNotFoundTime time.Duration // tests override it
 
@@ -213,6 +216,8 @@ func New(config Config) *Client {
 		pool:      newPool(config.MaxIdle, config.IdleTimeout),
 		tokens:    newTokens(),
 		denials:   newDenialLog(),
+		names:     newNames(config.Resolver),
+		failed:    newFailedAddrs(),
 
 		minNotFoundTime: minNotFoundTime,
 
@@ -254,7 +259,7 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 	if err != nil {
 		return failed(ctx, phaseStart, err)
 	}
-	t.endpoint = r.EndpointID
+	t.endpoint, t.tenant = r.EndpointID, r.TenantID
 	for again := false; ; again = true {
 		authorization, err := c.authorization(ctx, deadline, r)
 		if err != nil {

@@ -112,7 +112,7 @@ func TestDeniedCIDRs(t *testing.T) {
 		requireDenied(t, g.CheckAddr(addr), byOperator, text)
 		_, err := g.target("http://"+addr.String()+"/", addr)
 		requireDenied(t, err, byOperator, "%s is exempt", text)
-		requireDenied(t, g.control(addr, func() {})(t.Context(), "tcp4", addr.String(), nil), byOperator, "%s is exempt", text)
+		requireDenied(t, g.control(addr)(t.Context(), "tcp4", addr.String(), nil), byOperator, "%s is exempt", text)
 	}
 	for _, text := range []string{"93.184.216.14", "127.0.0.2", "fd00::2"} {
 		require.NoError(t, g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(text), 80)), text)

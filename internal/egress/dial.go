@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
-	"syscall"
+	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -89,7 +89,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 // apart.
 func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
 	start := time.Now()
-	tcp, err := c.dialOrTunnel(ctx, t)
+	tcp, err := c.lookUpAndDial(ctx, t)
 	if !t.named || err == nil {
 		return tcp, err
 	}
@@ -109,25 +109,71 @@ func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
 }
 
 // minNotFoundTime is the least time until a name is reported as not found. It is longer
-// than a few queries to a nearby name server, one for each search domain of the system.
+// than a query to a nearby name server, and than familyGrace.
 const minNotFoundTime = 100 * time.Millisecond
 
-// dialOrTunnel opens a connection to the target, directly or through the proxy.
-func (c *Client) dialOrTunnel(ctx context.Context, t target) (*net.TCPConn, error) {
-	if c.config.Proxy != nil && !t.exempt.IsValid() {
-		return c.tunnel(ctx, t)
-	}
-	var allowed atomic.Bool
-	dialer := net.Dialer{
-		Resolver:       c.config.Resolver,
-		KeepAlive:      -1, // no connection lives idle long enough to need probes
-		ControlContext: c.config.Guard.control(t.exempt, func() { allowed.Store(true) }),
-	}
-	plain, err := dialer.DialContext(ctx, "tcp", t.address)
+// lookUpAndDial opens a connection to one of the target's addresses, directly or through the
+// proxy.
+func (c *Client) lookUpAndDial(ctx context.Context, t target) (*net.TCPConn, error) {
+	addrs, err := c.addresses(ctx, t)
 	if err != nil {
-		return nil, dialError(ctx, err, allowed.Load())
+		return nil, err
 	}
-	return asTCPConn(plain)
+	if c.proxied(t) {
+		return race(ctx, addrs, c.failed, c.tunnel)
+	}
+	control := c.config.Guard.control(t.exempt)
+	return race(ctx, addrs, c.failed, func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+		dialer := net.Dialer{
+			KeepAlive:      -1, // no connection lives idle long enough to need probes
+			ControlContext: control,
+		}
+		plain, err := dialer.DialContext(ctx, "tcp", addr.String())
+		if err != nil {
+			return nil, fmt.Errorf("dial: %w", err)
+		}
+		return asTCPConn(plain)
+	})
+}
+
+// proxied reports whether the target is reached through the proxy.
+func (c *Client) proxied(t target) bool { return c.config.Proxy != nil && !t.exempt.IsValid() }
+
+// maxAddresses bounds the addresses of a name that are tried.
+const maxAddresses = 8
+
+// addresses returns the target's addresses that the guard allows, in the order in which they
+// are tried. When none is allowed, the error is a *DeniedError, as it is for a dial.
+func (c *Client) addresses(ctx context.Context, t target) ([]netip.AddrPort, error) {
+	port, err := portOf(t.url)
+	if err != nil {
+		return nil, err
+	}
+	if literal, err := netip.ParseAddr(t.host); err == nil {
+		return []netip.AddrPort{netip.AddrPortFrom(literal, port)}, nil // the guard has checked it
+	}
+	found, err := c.names.lookup(ctx, t.tenant, t.host)
+	if err != nil {
+		return nil, fmt.Errorf("look up: %w", err)
+	}
+	var allowed []netip.AddrPort
+	var refusal error
+	for _, ip := range found {
+		addr := netip.AddrPortFrom(ip, port)
+		if err := c.config.Guard.CheckAddr(addr); err != nil {
+			refusal = err
+			continue
+		}
+		allowed = append(allowed, addr)
+	}
+	if len(allowed) == 0 {
+		return nil, refusal
+	}
+	if c.proxied(t) { // IPv4 first, because the proxy may have no IPv6
+		slices.SortStableFunc(allowed, func(a, b netip.AddrPort) int { return a.Addr().BitLen() - b.Addr().BitLen() })
+	}
+	c.failed.sortLast(allowed, time.Now())
+	return allowed[:min(len(allowed), maxAddresses)], nil
 }
 
 // asTCPConn returns the connection as a *net.TCPConn.
@@ -138,22 +184,4 @@ func asTCPConn(plain net.Conn) (*net.TCPConn, error) {
 		return nil, fmt.Errorf("dial: %T is not a TCP connection", plain)
 	}
 	return tcp, nil
-}
-
-// dialError prevents that a name with several addresses counts as denied, which is final,
-// when only some of them are denied and the others are unreachable: the dialler reports the
-// first failure.
-func dialError(ctx context.Context, err error, allowed bool) error {
-	var refusal *DeniedError
-	if !errors.As(err, &refusal) {
-		return fmt.Errorf("dial: %w", err)
-	}
-	switch {
-	case !allowed:
-		return refusal
-	case ctx.Err() != nil:
-		return fmt.Errorf("dial: %w", ctx.Err())
-	default:
-		return fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
-	}
 }

@@ -198,7 +198,7 @@ func (g *Guard) deniedReasons(ip netip.Addr) []string {
 // control is the check of one dial, in the form of net.Dialer.ControlContext: it runs when
 // the socket exists and before it connects. exempt is allowed unless the operator denies
 // it; the zero value exempts nothing.
-func (g *Guard) control(exempt netip.AddrPort, onAllowed func()) func(context.Context, string, string, syscall.RawConn) error {
+func (g *Guard) control(exempt netip.AddrPort) func(context.Context, string, string, syscall.RawConn) error {
 	return func(_ context.Context, network, address string, _ syscall.RawConn) error {
 		if network != "tcp4" && network != "tcp6" {
 			return denied("only TCP is allowed")
@@ -211,10 +211,8 @@ func (g *Guard) control(exempt netip.AddrPort, onAllowed func()) func(context.Co
 			if reasons := g.deniedReasons(addr.Addr()); reasons != nil {
 				return &DeniedError{Reasons: reasons, addr: addr}
 			}
-		} else if err := g.CheckAddr(addr); err != nil {
-			return err
+			return nil
 		}
-		onAllowed()
-		return nil
+		return g.CheckAddr(addr)
 	}
 }

@@ -179,11 +179,9 @@ func TestDialCheck(t *testing.T) {
 		{"tcp4", "127.0.0.1:80", exempt, notPublic},
 		{"tcp4", "127.0.0.2:9", exempt, notPublic},
 	} {
-		passed := false
-		check := NewGuard(GuardConfig{AnyPort: true}).control(c.exempt, func() { passed = true })
+		check := NewGuard(GuardConfig{AnyPort: true}).control(c.exempt)
 		err := check(context.Background(), c.network, c.address, nil)
 		requireDenied(t, err, c.reason, "%s %s", c.network, c.address)
-		require.Equal(t, err == nil, passed)
 	}
 }
 

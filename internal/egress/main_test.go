@@ -2,7 +2,6 @@ package egress
 
 import (
 	"bufio"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"golang.org/x/net/dns/dnsmessage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,7 +38,8 @@ func setup(t testing.TB, config Config) *Client {
 		config.Guard = local()
 	}
 	c := New(config)
-	c.minNotFoundTime = 0 // there are hundreds of names
+	c.minNotFoundTime = 0                            // there are hundreds of names
+	c.names.keepAnswers, c.names.keepFailures = 0, 0 // name servers change their answers
 	t.Cleanup(c.Close)
 	return c
 }
@@ -166,92 +165,4 @@ func (a *authority) config(t testing.TB, host string, notAfter time.Time) *tls.C
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	require.NoError(t, err)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-}
-
-// resolver queries a name server in the test. answer gets each question and returns the
-// addresses or a code; nil addresses with success mean no response. number counts the
-// questions for IPv4 from 1; it is 0 for IPv6.
-func resolver(t testing.TB, answer func(name string, number int) ([]netip.Addr, dnsmessage.RCode)) *net.Resolver {
-	t.Helper()
-	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	require.NoError(t, err)
-	var serving sync.WaitGroup
-	serving.Go(func() { serveDNS(socket, answer) })
-	// A lookup outlives its deadline by the resolver's own timeout: end it here.
-	var mu sync.Mutex
-	var asking []net.Conn
-	over := false
-	t.Cleanup(func() {
-		socket.Close()
-		serving.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		for _, conn := range asking {
-			if conn != nil {
-				conn.Close()
-			}
-		}
-	})
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return nil, net.ErrClosed
-		}
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "udp4", socket.LocalAddr().String())
-		asking = append(asking, conn)
-		return conn, err
-	}}
-}
-
-func serveDNS(socket *net.UDPConn, answer func(string, int) ([]netip.Addr, dnsmessage.RCode)) {
-	buf := make([]byte, 1500)
-	for number := 1; ; {
-		n, from, err := socket.ReadFromUDPAddrPort(buf)
-		if err != nil {
-			return
-		}
-		var msg dnsmessage.Message
-		if msg.Unpack(buf[:n]) != nil || len(msg.Questions) != 1 {
-			continue
-		}
-		question := msg.Questions[0]
-		reply := dnsmessage.Message{
-			Header:    dnsmessage.Header{ID: msg.ID, Response: true, RecursionAvailable: true, RecursionDesired: true},
-			Questions: msg.Questions,
-		}
-		if question.Type == dnsmessage.TypeA {
-			addrs, code := answer(question.Name.String(), number)
-			number++
-			if addrs == nil && code == dnsmessage.RCodeSuccess {
-				continue
-			}
-			reply.RCode, reply.Answers = code, records(question, addrs)
-		} else {
-			addrs, code := answer(question.Name.String(), 0)
-			reply.RCode, reply.Answers = code, records(question, addrs)
-		}
-		if packed, err := reply.Pack(); err == nil {
-			_, _ = socket.WriteToUDPAddrPort(packed, from)
-		}
-	}
-}
-
-// records returns the addresses of the question's type.
-func records(question dnsmessage.Question, addrs []netip.Addr) []dnsmessage.Resource {
-	var all []dnsmessage.Resource
-	for _, addr := range addrs {
-		var body dnsmessage.ResourceBody = &dnsmessage.AAAAResource{AAAA: addr.As16()}
-		if addr.Is4() {
-			body = &dnsmessage.AResource{A: addr.As4()}
-		}
-		if addr.Is4() == (question.Type == dnsmessage.TypeA) {
-			all = append(all, dnsmessage.Resource{
-				Header: dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: dnsmessage.ClassINET}, Body: body,
-			})
-		}
-	}
-	return all
 }

@@ -19,26 +19,21 @@ import (
 // inNamespace is set in the environment of the test that runs in the network namespace.
 const inNamespace = "EVERPOST_TEST_NAMESPACE"
 
-// TestCorpusAtTheSocket tests the guard in a network namespace whose loopback device owns
-// all addresses, on ports 443 and 80, with the default guard. Every denied address is tried
-// as a literal and by name, then every allowed one; the listener reports which of them were
-// connected to.
-//
-// It runs itself again in the namespace. That requires ip(8) and a Linux that permits this
-// user to create one.
-func TestCorpusAtTheSocket(t *testing.T) {
-	t.Parallel()
+// runInNamespace runs the test again, by itself, in a network and mount namespace of its own,
+// and returns false. It returns true in the namespace. It requires ip(8) and a Linux that
+// permits this user to create a namespace; root always may.
+func runInNamespace(t *testing.T) bool {
+	t.Helper()
 	if os.Getenv(inNamespace) != "" {
-		corpusAtTheSocket(t)
-		return
+		return true
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("needs ip(8)")
 	}
-	self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCorpusAtTheSocket$", "-test.v", "-test.timeout=2m")
+	self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	self.Env = append(os.Environ(), inNamespace+"=1")
 	self.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
@@ -51,16 +46,24 @@ func TestCorpusAtTheSocket(t *testing.T) {
 	if strings.Contains(said.String(), "--- SKIP") {
 		t.Skip(said.String())
 	}
-	require.Contains(t, said.String(), "--- PASS: TestCorpusAtTheSocket")
+	require.Contains(t, said.String(), "--- PASS: "+t.Name())
+	return false
+}
+
+// TestCorpusAtTheSocket tests the guard in a network namespace whose loopback device owns
+// all addresses, on ports 443 and 80, with the default guard. Every denied address is tried
+// as a literal and by name, then every allowed one; the listener reports which of them were
+// connected to.
+func TestCorpusAtTheSocket(t *testing.T) {
+	t.Parallel()
+	if runInNamespace(t) {
+		corpusAtTheSocket(t)
+	}
 }
 
 func corpusAtTheSocket(t *testing.T) {
 	t.Helper()
-	for _, command := range []string{"link set lo up", "-4 route add local 0.0.0.0/0 dev lo", "-6 route add local ::/0 dev lo"} {
-		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(command)...).CombinedOutput(); err != nil {
-			t.Skipf("ip %s: %v: %s", command, err, out)
-		}
-	}
+	ip(t, "link set lo up", "-4 route add local 0.0.0.0/0 dev lo", "-6 route add local ::/0 dev lo")
 	secure, plain := listenAll(t, 443, nil), listenAll(t, 80, nil)
 	denied, allowed := deniedAddresses(), allowedAddresses()
 	all := append(append([]netip.Addr{}, denied...), allowed...)
@@ -114,14 +117,21 @@ func corpusAtTheSocket(t *testing.T) {
 	withoutIPv6(t, strict)
 }
 
+// ip configures the network of the namespace.
+func ip(t *testing.T, commands ...string) {
+	t.Helper()
+	for _, command := range commands {
+		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(command)...).CombinedOutput(); err != nil {
+			t.Skipf("ip %s: %v: %s", command, err, out)
+		}
+	}
+}
+
 // withoutIPv6: a receiver that has only IPv6 counts as unreachable on a machine without
 // IPv6. It is not an own failure, which would be retried without a limit.
 func withoutIPv6(t *testing.T, guard *Guard) {
 	t.Helper()
-	for _, command := range []string{"-6 route del local ::/0 dev lo", "-6 addr flush dev lo", "-6 route add default dev lo"} {
-		out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(command)...).CombinedOutput()
-		require.NoError(t, err, "%s: %s", command, out)
-	}
+	ip(t, "-6 route del local ::/0 dev lo", "-6 addr flush dev lo", "-6 route add default dev lo")
 	addr := netip.MustParseAddr("2606:4700:4700::1111")
 	_, err := net.DialTCP("tcp6", nil, net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, 443)))
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)

@@ -94,7 +94,7 @@ func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request,
 		config.EndpointParams = url.Values{"audience": {auth.Audience}}
 	}
 	asking := &http.Client{
-		Transport:     &tokenTransport{client: c, deadline: deadline},
+		Transport:     &tokenTransport{client: c, deadline: deadline, tenant: r.TenantID},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	now := time.Now()
@@ -182,6 +182,7 @@ func shortHeader(header http.Header, name string) string {
 type tokenTransport struct {
 	client   *Client
 	deadline time.Time
+	tenant   string
 }
 
 // RoundTrip implements http.RoundTripper for the small POST that a token request is.
@@ -191,7 +192,7 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read token request: %w", err)
 	}
-	request := Request{URL: req.URL.String(), Body: body, Header: [][2]string{{"Accept", "application/json"}}}
+	request := Request{TenantID: t.tenant, URL: req.URL.String(), Body: body, Header: [][2]string{{"Accept", "application/json"}}}
 	for name, values := range req.Header {
 		for _, value := range values {
 			request.Header = append(request.Header, [2]string{name, value})

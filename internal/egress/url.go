@@ -22,6 +22,7 @@ type target struct {
 	named     bool           // the host is a name that must be resolved
 
 	endpoint    string           // id of the URL's endpoint; "" for a token server's URL
+	tenant      string           // whose look-ups of names are used
 	certificate *tls.Certificate // client certificate; nil for none
 }
 
