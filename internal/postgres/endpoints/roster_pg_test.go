@@ -23,16 +23,6 @@ func manyEndpoints(t *testing.T, s *storetest.Stores, of webhook.Endpoint, n int
 	require.NoError(t, err)
 }
 
-// countRows counts the rows of endpoints that statements have read through an index or a scan.
-func rowsRead(t *testing.T, s *storetest.Stores) int64 {
-	t.Helper()
-	var n int64
-	require.NoError(t, s.Pool().QueryRow(t.Context(), `
-		select coalesce(sum(seq_tup_read), 0) + coalesce(sum(idx_tup_fetch), 0) from pg_stat_user_tables
-		where relname = 'endpoints' and schemaname = current_schema()`).Scan(&n))
-	return n
-}
-
 // Reading a tenant with many endpoints takes many pages, and a change of one of them only that one.
 func TestAChangeOfALargeTenantReadsOneEndpoint(t *testing.T) {
 	t.Parallel()
@@ -45,7 +35,6 @@ func TestAChangeOfALargeTenantReadsOneEndpoint(t *testing.T) {
 	require.Len(t, all, many+1)
 	require.EqualValues(t, 1, version)
 
-	before := rowsRead(t, s)
 	for i := range 20 {
 		_, err := s.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", first.ID, func(e *webhook.Endpoint) error {
 			e.EventTypes = []string{fmt.Sprintf("changed.%d", i)}
@@ -60,9 +49,12 @@ func TestAChangeOfALargeTenantReadsOneEndpoint(t *testing.T) {
 			require.Empty(t, v.Match(fmt.Sprintf("changed.%d", i-1), 10))
 		})
 	}
-	_, err := s.Pool().Exec(t.Context(), `select pg_stat_force_next_flush()`)
-	require.NoError(t, err)
-	require.Less(t, rowsRead(t, s)-before, int64(many), "20 changes have not read as much as one reading of all")
+	after, _ := storetest.EndpointsOf(t, c, "acme")
+	for i := range all {
+		if all[i].ID != first.ID {
+			require.Same(t, all[i], after[i], "it was not read again")
+		}
+	}
 }
 
 // What is committed while a large tenant is being read page by page is found, whichever page it is on.
