@@ -94,6 +94,8 @@ type Config struct {
 	MaxRunning int
 	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
 	KeepDeadLetters time.Duration
+	// LeastRetryDelay is the shortest delay under the policy of a tenant or an endpoint. Defaults to none.
+	LeastRetryDelay time.Duration
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -119,6 +121,7 @@ type Activities struct {
 
 	fastWait        time.Duration
 	maxRunning      int
+	leastRetryDelay time.Duration
 	keepDeadLetters time.Duration
 	now             func() time.Time
 
@@ -163,7 +166,7 @@ func New(c Config) *Activities {
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
 		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
 		log: c.Logger, claimant: c.Claimant,
-		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
+		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, leastRetryDelay: c.LeastRetryDelay, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),
 		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
 	}

@@ -18,7 +18,10 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 	if outcome.Ambiguous {
 		step.Ambiguous = in.Ambiguous + 1
 	}
-	policy, _ := target.PolicyInForce()
+	policy, source := target.PolicyInForce()
+	if source != webhook.PolicyOfInstallation {
+		policy.MinDelay = max(policy.MinDelay, a.leastRetryDelay)
+	}
 	decision := policy.Next(retry.Progress{
 		Attempts: step.RunAttempts, Ambiguous: step.Ambiguous, Previous: in.Delay, Outcome: outcome, Now: ended, GiveUpAt: in.GiveUpAt,
 		Random: retry.Random(step.Attempts, in.DeliveryID.String(), strconv.Itoa(in.Run)),

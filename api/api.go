@@ -4,8 +4,10 @@
 package api
 
 import (
+	"context"
 	"crypto/sha256"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/everpost/everpost/internal/cache"
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
@@ -145,8 +148,11 @@ type Server struct {
 	page    func() ([]byte, error) // the documentation page
 	buckets buckets
 	bodies  bodyBudget
-	pace    bodyPace
-	exports exports
+	answers *fair.Semaphore // in steps of answerStep
+
+	encoders *fair.Semaphore // of lists
+	pace     bodyPace
+	exports  exports
 
 	byPath   map[string]route // by method and path of Echo
 	inFlight atomic.Int64     // requests
@@ -157,7 +163,7 @@ type Server struct {
 
 // New returns a Server with all routes. The caller closes it.
 func New(c Config) *Server {
-	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(), byPath: map[string]route{}}
+	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(), answers: newAnswerBudget(), encoders: newEncoders(), byPath: map[string]route{}}
 	s.conditions, s.presetHash = s.newConditions(), presetHash(s.config.OperatorKey)
 	s.openAPI = openAPIDocument(s.config.Version)
 	s.page = docsOf(s.openAPI)
@@ -177,13 +183,16 @@ func (s *Server) Close() { s.conditions.Close() }
 // Handler returns the API as an http.Handler.
 func (s *Server) Handler() http.Handler { return s.echo }
 
+// AnswerBytes returns the memory held by answers that are being made or written, in bytes.
+func (s *Server) AnswerBytes() int { return s.answers.InUse() * answerStep }
+
 // BodyBytes returns the memory held by the bodies of current requests, in bytes.
 func (s *Server) BodyBytes() int { return s.bodies.held() }
 
 // HTTPServer returns the server for the API, with every timeout and limit set. A client has
 // 30 s to send its body of up to 320 KiB, or 8 MiB for a batch. A response takes up to 1 s of
 // waiting for the starter's queue plus the handler's own work; an endpoint test sets a
-// longer limit of its own.
+// longer limit of its own, and a response is written for as long as the client keeps to the pace (answer.go).
 func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -192,6 +201,12 @@ func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 		WriteTimeout:      60 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.SetWriteBuffer(answerBuffer) // an error: the connection has ended
+			}
+			return ctx
+		},
+		ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
 	}
 }

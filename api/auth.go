@@ -16,7 +16,8 @@ import (
 func (s *Server) serve(r route) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if r.scope == scopeNone {
-			in := call{Context: c, route: r, server: s}
+			in := call{Context: c, route: r, server: s, answer: &answerRoom{budget: s.answers}}
+			defer in.answer.release()
 			if err := in.refuseParameters(); err != nil {
 				return s.answer(c, r, err)
 			}
@@ -34,14 +35,16 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		}
 		key := from.Key
 		traceAuthenticated(c)
-		if err := s.admit(c.Request().Context(), key, inside); err != nil {
+		if err := s.admit(c.Request().Context(), r, key, inside); err != nil {
 			return s.answer(c, r, err)
 		}
 		in := call{
 			Context: c, route: r, key: key, from: from, tenant: c.Param("tenant"),
 			server: s, reservation: &bodyReservation{budget: &s.bodies, tenant: key.TenantID},
+			answer: &answerRoom{budget: s.answers, tenant: key.TenantID},
 		}
 		defer in.reservation.release()
+		defer in.answer.release()
 		if err := in.authorise(); err != nil {
 			return s.answer(c, r, err)
 		}

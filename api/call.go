@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"mime"
 	"net/http"
@@ -28,6 +26,7 @@ type call struct {
 
 	server      *Server
 	reservation *bodyReservation // for the body; released after the response
+	answer      *answerRoom      // for the response; released after it
 }
 
 // actor is the caller for the audit log.
@@ -140,22 +139,14 @@ func requestID(c echo.Context) string {
 	return c.Response().Header().Get(echo.HeaderXRequestID)
 }
 
-// json writes a JSON response.
-func (c call) json(status int, v any) error {
-	return writeJSON(c, status, contentJSON, v)
-}
-
 // writeJSON encodes v before it writes the status, so that an encoding failure still becomes an
-// error response. It does not escape <, > and &: nosniff and the media type keep browsers from
-// interpreting the response as HTML.
+// error response.
 func writeJSON(c echo.Context, status int, media string, v any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	text, err := encodeJSON(v)
+	if err != nil {
 		return fmt.Errorf("encode answer of %s: %w", c.Path(), err)
 	}
-	if err := c.Blob(status, media, b.Bytes()); err != nil {
+	if err := c.Blob(status, media, text); err != nil {
 		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
 	}
 	return nil

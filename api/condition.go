@@ -97,7 +97,7 @@ func (s *Server) readConditions(ctx context.Context, tenantID string) (read cach
 	read.Value = make([]conditionView, 0, len(endpoints))
 	for _, e := range slices.Backward(endpoints) {
 		seen, known := observed[e.ID]
-		explained := explain.Condition(&webhook.Health{Endpoint: e, Observed: seen, Known: known, Stale: stale}, now)
+		explained := explain.Condition(&webhook.Health{Endpoint: *e, Observed: seen, Known: known, Stale: stale}, now)
 		read.Value = append(read.Value, conditionView{
 			EndpointID: e.ID, URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: e.State,
 			Code: explained.Code, Unhealthy: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),

@@ -178,6 +178,7 @@ func (s *Server) listAttempts(c call) error {
 		return err
 	}
 	q := c.query("attempts of " + id.String())
+	q.batch = 25 // of up to 40 KiB
 	if err := q.problem(); err != nil {
 		return err
 	}

@@ -138,6 +138,7 @@ func (s *Server) getEndpoint(c call) error {
 
 func (s *Server) listEndpoints(c call) error {
 	q := c.query("endpoints")
+	q.batch = 25 // of up to 130 KiB, most of it headers
 	if err := q.problem(); err != nil {
 		return err
 	}

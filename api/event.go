@@ -38,7 +38,8 @@ type acceptedView struct {
 
 	Matched     int              `json:"matched"`
 	Deliveries  []deliveryStub   `json:"deliveries"`
-	Explanation *explanationView `json:"explanation,omitempty"` // of an event that matched nothing
+	Truncated   bool             `json:"deliveries_truncated,omitempty"` // there are more: the list of deliveries has them
+	Explanation *explanationView `json:"explanation,omitempty"`          // of an event that matched nothing
 }
 
 type deliveryStub struct {
@@ -250,15 +251,19 @@ func (s *Server) getEvent(c call) error {
 	if err != nil {
 		return err
 	}
+	if err := c.answer.reserve(maxPageBytes); err != nil {
+		return err
+	}
 	event, deliveries, err := s.config.Events.Event(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
+	shown := deliveries[:min(len(deliveries), webhook.MaxShownDeliveries)]
 	// Matched includes deliveries that retention has removed.
-	view := acceptedView{eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(deliveries))}
+	view := acceptedView{eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(shown)), Truncated: len(shown) < len(deliveries)}
 	x := s.explainer(c)
-	x.expect(deliveries)
-	for _, d := range deliveries {
+	x.expect(shown)
+	for _, d := range shown {
 		view.Deliveries = append(view.Deliveries, deliveryStub{d.DeliveryID, d.EndpointID, d.State, x.summary(d)})
 	}
 	if explained := x.event(event); explained != nil {
@@ -273,15 +278,19 @@ func (s *Server) getEventPayload(c call) error {
 	if err != nil {
 		return err
 	}
+	if err := c.answer.reserve(maxPageBytes); err != nil {
+		return err
+	}
 	payload, err := s.config.Events.Payload(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
-	return c.Blob(http.StatusOK, contentJSON, payload)
+	return c.send(http.StatusOK, contentJSON, payload)
 }
 
 func (s *Server) listEvents(c call) error {
 	q := c.query("events", "type", "external_id", "since", "until")
+	q.batch = 100 // of up to some thousand endpoint_ids
 	f := webhook.EventFilter{
 		Type:       q.text("type", webhook.ValidFilter, notAFilter),
 		ExternalID: q.text("external_id", func(v string) bool { return printable(v, webhook.MaxExternalID) }, notPrintable(webhook.MaxExternalID)),

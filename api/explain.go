@@ -16,7 +16,7 @@ import (
 type Situations interface {
 	// TenantEndpoints returns all endpoints of a tenant from a cache, without headers and credentials, in
 	// the order of their ids. They are shared and must not be changed.
-	TenantEndpoints(ctx context.Context, tenantID string) ([]webhook.Endpoint, error)
+	TenantEndpoints(ctx context.Context, tenantID string) ([]*webhook.Endpoint, error)
 	// DeletedEndpoints returns the endpoints that were deleted last, at most limit.
 	DeletedEndpoints(ctx context.Context, tenantID string, limit int) ([]webhook.DeletedEndpoint, error)
 	// Observed returns what the sending processes observe of endpoints, in one read. stale: the process that admits the requests was asked
@@ -84,8 +84,8 @@ type explainer struct {
 	s         *Server
 	c         call
 	now       time.Time
-	known     bool               // endpoints could be read
-	endpoints []webhook.Endpoint // of the tenant, in the order of their ids
+	known     bool                // endpoints could be read
+	endpoints []*webhook.Endpoint // of the tenant, in the order of their ids
 	deleted   []webhook.DeletedEndpoint
 	observed  map[webhook.EndpointID]webhook.Observation
 	stale     bool // see Situations.Observed
@@ -104,11 +104,11 @@ func (s *Server) explainer(c call) *explainer {
 
 // endpoint is one of the tenant's endpoints; nil if it has none of this id.
 func (x *explainer) endpoint(id webhook.EndpointID) *webhook.Endpoint {
-	i, found := slices.BinarySearchFunc(x.endpoints, id, func(e webhook.Endpoint, id webhook.EndpointID) int { return bytes.Compare(e.ID[:], id[:]) })
+	i, found := slices.BinarySearchFunc(x.endpoints, id, func(e *webhook.Endpoint, id webhook.EndpointID) int { return bytes.Compare(e.ID[:], id[:]) })
 	if !found {
 		return nil
 	}
-	return &x.endpoints[i]
+	return x.endpoints[i]
 }
 
 // noted logs an error. It reports whether there is none.

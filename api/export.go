@@ -18,11 +18,13 @@ import (
 const (
 	contentNDJSON = "application/x-ndjson"
 
-	maxExports     = 4                // at a time in a process, and one of a tenant
-	exportPage     = 100              // rows of one read
-	exportPayloads = 1 << 20          // bytes of the payloads of one read, unless a single one is larger
-	exportBuffer   = 64 << 10         // bytes that are sent together
-	exportStall    = 30 * time.Second // how long the client may take to accept them
+	maxExports     = 4        // at a time in a process, and one of a tenant; one of them only for an operator
+	exportPage     = 100      // rows of one read
+	exportLarge    = 25       // rows of one read of endpoints and of attempts, which may have 40 KiB and more
+	exportPayloads = 1 << 20  // bytes of the payloads of one read, unless a single one is larger
+	exportBuffer   = 64 << 10 // bytes that are sent together
+
+	exportRetryAfter = 30 * time.Second
 
 	// A read that the store refuses for the moment is repeated so often: an export outlasts a short
 	// outage, and the tenant's own lists, which have a limit at a time.
@@ -66,19 +68,23 @@ type exports struct {
 	running map[string]bool
 }
 
-// begin returns CodeRateLimited if the tenant has an export, or the process too many.
-func (e *exports) begin(tenant string) (end func(), err error) {
+// begin returns CodeRateLimited if the tenant has an export, or the process too many for a caller with this scope.
+func (e *exports) begin(tenant string, scope webhook.Scope) (end func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	most := maxExports
+	if scope != webhook.ScopeOperator {
+		most--
+	}
 	why := ""
 	switch {
 	case e.running[tenant]:
 		why = "an export of this tenant is under way"
-	case len(e.running) >= maxExports:
-		why = fmt.Sprintf("%d exports are under way", maxExports)
+	case len(e.running) >= most:
+		why = fmt.Sprintf("%d exports are under way", len(e.running))
 	}
 	if why != "" {
-		return nil, &webhook.Error{Code: webhook.CodeRateLimited, RetryAfter: exportStall, Message: why}
+		return nil, &webhook.Error{Code: webhook.CodeRateLimited, RetryAfter: exportRetryAfter, Message: why}
 	}
 	if e.running == nil {
 		e.running = map[string]bool{}
@@ -94,14 +100,17 @@ func (e *exports) begin(tenant string) (end func(), err error) {
 // exportTenant streams everything that is stored of a tenant, an object per line. After an error in the
 // middle it aborts the connection, and the last line is missing.
 func (s *Server) exportTenant(c call) error {
-	end, err := s.exports.begin(c.tenant)
+	end, err := s.exports.begin(c.tenant, c.key.Scope)
 	if err != nil {
 		return err
 	}
 	defer end()
+	if err := c.answer.reserve(maxPageBytes); err != nil { // what it has read, and writes
+		return err
+	}
+	to := newPacedWriter(c.Response())
 	x := &export{
-		call: c, ctx: c.Request().Context(), until: s.config.Now(), counts: map[string]int{},
-		out: bufio.NewWriterSize(c.Response(), exportBuffer), deadline: http.NewResponseController(c.Response()),
+		call: c, ctx: c.Request().Context(), until: s.config.Now(), counts: map[string]int{}, out: bufio.NewWriterSize(to, exportBuffer), to: to,
 	}
 	t, err := s.config.Exports.BeginExport(x.ctx, c.actor(), c.tenant)
 	if err != nil {
@@ -121,11 +130,11 @@ func (s *Server) exportTenant(c call) error {
 type export struct {
 	call
 
-	ctx      context.Context //nolint:containedctx // the request's
-	until    time.Time
-	out      *bufio.Writer
-	deadline *http.ResponseController
-	counts   map[string]int
+	ctx    context.Context //nolint:containedctx // the request's
+	until  time.Time
+	out    *bufio.Writer
+	to     *pacedWriter
+	counts map[string]int
 }
 
 func (x *export) all(t webhook.Tenant) error {
@@ -147,19 +156,19 @@ func (x *export) all(t webhook.Tenant) error {
 }
 
 func (x *export) endpoints() error {
-	return pages(x, func(p webhook.Page) ([]webhook.Endpoint, error) {
+	return pages(x, exportLarge, func(p webhook.Page) ([]webhook.Endpoint, error) {
 		return x.server.config.Endpoints.ListEndpoints(x.ctx, x.tenant, p)
 	}, func(e webhook.Endpoint) [16]byte { return e.ID }, linesOf(x, "endpoint", showEndpoint))
 }
 
 func (x *export) keys() error {
-	return pages(x, func(p webhook.Page) ([]webhook.Key, error) {
+	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Key, error) {
 		return x.server.config.Keys.ListKeys(x.ctx, x.tenant, p)
 	}, func(k webhook.Key) [16]byte { return k.ID }, linesOf(x, "key", showKey))
 }
 
 func (x *export) events() error {
-	return pages(x, func(p webhook.Page) ([]webhook.Event, error) {
+	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Event, error) {
 		found, _, err := x.server.config.Events.ListEvents(x.ctx, x.tenant, webhook.EventFilter{Until: x.until}, p)
 		return found, err
 	}, func(e webhook.Event) [16]byte { return e.ID }, x.withPayloads)
@@ -211,7 +220,7 @@ func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error
 }
 
 func (x *export) deliveries() error {
-	return pages(x, func(p webhook.Page) ([]webhook.Delivery, error) {
+	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Delivery, error) {
 		found, _, err := x.server.config.Deliveries.ListDeliveries(x.ctx, x.tenant, webhook.DeliveryFilter{Until: x.until}, p)
 		return found, err
 	}, func(d webhook.Delivery) [16]byte { return d.DeliveryID }, func(page []webhook.Delivery) error {
@@ -231,7 +240,7 @@ func (x *export) attempts(of []webhook.Delivery) error {
 	var page []webhook.DeliveryAttempt
 	for after := (webhook.DeliveryAttempt{}); ; after = page[len(page)-1] {
 		err := x.retried(func() (err error) {
-			page, err = x.server.config.Exports.AttemptsOf(x.ctx, x.tenant, ids, exportPage, after)
+			page, err = x.server.config.Exports.AttemptsOf(x.ctx, x.tenant, ids, exportLarge, after)
 			return err
 		})
 		if err != nil {
@@ -242,14 +251,14 @@ func (x *export) attempts(of []webhook.Delivery) error {
 				return err
 			}
 		}
-		if len(page) < exportPage {
+		if len(page) < exportLarge {
 			return nil
 		}
 	}
 }
 
 func (x *export) replays() error {
-	return pages(x, func(p webhook.Page) ([]webhook.Replay, error) {
+	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Replay, error) {
 		return x.server.config.Replays.ListReplays(x.ctx, x.tenant, p)
 	}, func(r webhook.Replay) [16]byte { return r.ID }, linesOf(x, "replay", x.showReplay))
 }
@@ -264,14 +273,14 @@ func (x *export) audit() error {
 		}
 		return view
 	}
-	return pages(x, func(p webhook.Page) ([]webhook.AuditEntry, error) {
+	return pages(x, exportPage, func(p webhook.Page) ([]webhook.AuditEntry, error) {
 		return x.server.config.Audit.ListAudit(x.ctx, webhook.AuditFilter{TenantID: x.tenant}, p)
 	}, func(e webhook.AuditEntry) [16]byte { return e.ID }, linesOf(x, "audit", show))
 }
 
 // pages reads all pages of a list, newest first, and writes them.
-func pages[T any](x *export, read func(webhook.Page) ([]T, error), id func(T) [16]byte, write func([]T) error) error {
-	for p := (webhook.Page{Limit: exportPage}); ; {
+func pages[T any](x *export, rows int, read func(webhook.Page) ([]T, error), id func(T) [16]byte, write func([]T) error) error {
+	for p := (webhook.Page{Limit: rows}); ; {
 		var page []T
 		err := x.retried(func() (err error) {
 			page, err = read(p)
@@ -283,7 +292,7 @@ func pages[T any](x *export, read func(webhook.Page) ([]T, error), id func(T) [1
 		if err := write(page); err != nil {
 			return err
 		}
-		if len(page) < exportPage {
+		if len(page) < rows {
 			return nil
 		}
 		p.After = id(page[len(page)-1])
@@ -336,12 +345,13 @@ func (x *export) line(kind string, data any) error {
 	return err //nolint:wrapcheck // the client went away
 }
 
-// flush sends what is buffered. The client has exportStall to accept it.
+// flush sends what is buffered.
 func (x *export) flush() error {
-	_ = x.deadline.SetWriteDeadline(time.Now().Add(exportStall)) // an error: the request has no connection, as in tests
 	if err := x.out.Flush(); err != nil {
 		return err //nolint:wrapcheck // the client went away
 	}
-	x.Response().Flush()
+	if err := x.to.flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
 	return x.ctx.Err()
 }

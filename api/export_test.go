@@ -209,10 +209,14 @@ func TestExportsAreBounded(t *testing.T) {
 	a := b.ok(t, http.StatusTooManyRequests, "operator", "GET", exportPath, "")
 	require.Contains(t, a.json["detail"], "an export of this tenant is under way")
 
-	for _, id := range []string{"one", "two", "three"} { // as if they were under way in other requests
-		_, err := b.server.exports.begin(id)
+	for _, id := range []string{"one", "two"} { // as if they were under way in other requests
+		_, err := b.server.exports.begin(id, webhook.ScopeAdmin)
 		require.NoError(t, err)
 	}
+	_, err := b.server.exports.begin("three", webhook.ScopeAdmin)
+	require.ErrorContains(t, err, "3 exports are under way", "the last place is an operator's")
+	_, err = b.server.exports.begin("three", webhook.ScopeOperator)
+	require.NoError(t, err)
 	a = b.ok(t, http.StatusTooManyRequests, "operator", "GET", "/v1/tenants/four/export", "")
 	require.Contains(t, a.json["detail"], "4 exports are under way")
 	require.NotEmpty(t, a.Header.Get("Retry-After"))
@@ -231,11 +235,12 @@ func TestExportToAStalledClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	out := &stalled{ResponseRecorder: httptest.NewRecorder()}
-	x := &export{out: bufio.NewWriter(out), deadline: http.NewResponseController(out), counts: map[string]int{}}
+	to := newPacedWriter(out)
+	x := &export{out: bufio.NewWriter(to), to: to, counts: map[string]int{}}
 	require.NoError(t, x.line("tenant", showTenant(b.tenants["acme"])))
 	x.ctx, x.Context = t.Context(), b.server.echo.NewContext(nil, out)
 	require.NoError(t, x.flush())
-	require.WithinDuration(t, time.Now().Add(exportStall), out.deadline, 10*time.Second)
+	require.WithinDuration(t, time.Now().Add(answerGrace), out.deadline, 10*time.Second)
 }
 
 type stalled struct {

@@ -11,12 +11,17 @@ type limitsView struct {
 	Endpoints         *int     `json:"endpoints"`
 	PendingDeliveries *int     `json:"pending_deliveries"`
 	EndpointsPerEvent *int     `json:"endpoints_per_event"`
+	RunningReplays    *int     `json:"running_replays"`
+
+	OtherRequestsPerSecond *float64 `json:"other_requests_per_second"`
+	OtherBurst             *int     `json:"other_burst"`
 }
 
 func showLimits(l webhook.Limits) limitsView {
 	return limitsView{
 		RequestsPerSecond: nullable(l.RequestsPerSecond), Burst: nullable(l.Burst), Endpoints: nullable(l.Endpoints),
 		PendingDeliveries: nullable(l.PendingDeliveries), EndpointsPerEvent: nullable(l.EndpointsPerEvent),
+		RunningReplays: nullable(l.RunningReplays), OtherRequestsPerSecond: nullable(l.OtherRequestsPerSecond), OtherBurst: nullable(l.OtherBurst),
 	}
 }
 
@@ -31,10 +36,13 @@ func readLimits(d *jsonDecoder, l webhook.Limits) webhook.Limits {
 		"endpoints":           {&l.Endpoints, webhook.MaxEndpointQuota},
 		"pending_deliveries":  {&l.PendingDeliveries, webhook.MaxPendingQuota},
 		"endpoints_per_event": {&l.EndpointsPerEvent, webhook.MaxEndpointQuota},
+		"running_replays":     {&l.RunningReplays, webhook.MaxReplayQuota},
+		"other_burst":         {&l.OtherBurst, webhook.MaxBurst},
 	}
+	rates := map[string]*float64{"requests_per_second": &l.RequestsPerSecond, "other_requests_per_second": &l.OtherRequestsPerSecond}
 	d.object(func(name []byte) {
-		if string(name) == "requests_per_second" {
-			set(d, &l.RequestsPerSecond, 0, func(d *jsonDecoder) float64 {
+		if into, known := rates[string(name)]; known {
+			set(d, into, 0, func(d *jsonDecoder) float64 {
 				return d.float(webhook.MinRequestsPerSecond, webhook.MaxRequestsPerSecond)
 			})
 			return

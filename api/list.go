@@ -17,7 +17,7 @@ const (
 	maxLimit     = 250
 )
 
-// page is one page of a list.
+// page is a list that is always one page.
 type page[T any] struct {
 	Data       []T     `json:"data"`
 	NextCursor *string `json:"next_cursor"`
@@ -29,6 +29,7 @@ type query struct {
 	values  url.Values
 	errs    []webhook.FieldError
 	limit   int
+	batch   int    // entries that are read at a time: fewer where they may be large
 	after   string // position; "" for the first page
 	binding string // identity of the list, for its cursors
 }
@@ -64,7 +65,7 @@ func (c call) query(name string, filters ...string) *query {
 
 // parameters parses a query string with the known parameters, and refuses all others.
 func (c call) parameters(known ...string) *query {
-	q := &query{limit: defaultLimit}
+	q := &query{limit: defaultLimit, batch: maxLimit}
 	values, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
 		q.refuse("query", "is not a valid query string")
@@ -184,36 +185,58 @@ func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, 
 
 // listAll is list for a list that may end before it has found everything, and for views that need
 // more than their entry. fetch also returns the position up to which it has searched, if it has to go
-// on from there and the page is not full. prepare gets all entries of the page and returns show.
+// on from there and has found fewer than the limit. prepare gets entries of the page and returns show.
+//
+// The entries are read in batches, and the page ends before the entry with which it would become larger than
+// maxPageBytes.
 func listAll[T, V any](c call, q *query, fetch func(limit int, after string) (found []T, searched string, err error), position func(T) string,
 	prepare func([]T) (show func(T) V),
 ) error {
-	entries, next, err := fetch(min(q.limit+1, maxLimit), q.after)
-	if err != nil {
+	if err := c.answer.reserve(maxPageBytes); err != nil {
 		return err
 	}
-	more := len(entries) > q.limit
-	if q.limit == maxLimit && len(entries) == maxLimit { // the store returns at most maxLimit entries at a time
-		rest, searched, err := fetch(1, position(entries[maxLimit-1]))
+	var page pageWriter
+	after, next, shown := q.after, "", 0
+	for more := true; more; {
+		want := min(q.limit-shown+1, q.batch)
+		entries, searched, err := fetch(want, after)
 		if err != nil {
 			return err
 		}
-		more = len(rest) > 0 || searched != ""
-	}
-	entries = entries[:min(len(entries), q.limit)]
-	if more {
-		next = position(entries[len(entries)-1])
-	}
-
-	p, show := page[V]{Data: make([]V, 0, len(entries))}, prepare(entries)
-	for _, entry := range entries {
-		p.Data = append(p.Data, show(entry))
+		if more = len(entries) == want; !more {
+			next = searched
+		}
+		fits := entries[:min(len(entries), q.limit-shown)]
+		n, err := addEntries(c, &page, fits, prepare(fits))
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			shown, after = shown+n, position(fits[n-1])
+		}
+		if n < len(entries) {
+			more, next = false, after
+		}
 	}
 	if next != "" {
-		cursor := encodeCursor(q.binding, next)
-		p.NextCursor = &cursor
+		next = encodeCursor(q.binding, next)
 	}
-	return c.json(http.StatusOK, p)
+	return c.send(http.StatusOK, contentJSON, page.end(next))
+}
+
+// addEntries adds entries to a page until it is full, and returns how many it has added. A tenant encodes one batch at a
+// time, so that its lists leave processors to others.
+func addEntries[T, V any](c call, page *pageWriter, entries []T, show func(T) V) (n int, err error) {
+	if !c.server.encoders.Acquire(c.Request().Context(), c.key.TenantID, 1, encodeWait) {
+		return 0, &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: answerRetryAfter, Message: "too many answers are being made at the moment"}
+	}
+	defer c.server.encoders.Release(c.key.TenantID, 1)
+	for ; n < len(entries); n++ {
+		if added, err := page.add(show(entries[n])); err != nil || !added {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // requireTenant returns not found if an operator lists the resources of a tenant that does not

@@ -10,18 +10,18 @@ import (
 )
 
 // TenantEndpoints implements Situations.
-func (m *memory) TenantEndpoints(_ context.Context, tenant string) ([]webhook.Endpoint, error) {
+func (m *memory) TenantEndpoints(_ context.Context, tenant string) ([]*webhook.Endpoint, error) {
 	defer m.lock()()
 	if m.unexplained != nil {
 		return nil, m.unexplained
 	}
-	var all []webhook.Endpoint
+	var all []*webhook.Endpoint
 	for _, e := range m.endpoints {
 		if e.TenantID == tenant {
-			all = append(all, e)
+			all = append(all, &e)
 		}
 	}
-	slices.SortFunc(all, func(a, b webhook.Endpoint) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(all, func(a, b *webhook.Endpoint) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	return all, nil
 }
 

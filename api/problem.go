@@ -58,6 +58,8 @@ func classOf(code webhook.Code) class {
 		return class{http.StatusConflict, "quota-exceeded", "A quota of the tenant is used up"}
 	case webhook.CodeTooLarge:
 		return class{http.StatusRequestEntityTooLarge, "too-large", "The request is too large"}
+	case webhook.CodeTooManyDeliveries:
+		return class{http.StatusUnprocessableEntity, "too-many-deliveries", "The event would have too many deliveries"}
 	case webhook.CodeMismatch:
 		return class{http.StatusUnprocessableEntity, "idempotency-mismatch", "The key was used with another body"}
 	case webhook.CodeRateLimited:

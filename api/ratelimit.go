@@ -33,18 +33,33 @@ const (
 	insideBurst = 100
 )
 
-// admit takes a token for a request with a tenant's key, or returns an error with RetryAfter.
+// admit takes a token for a request with a tenant's key, or returns an error with RetryAfter. Requests that do not
+// post events take one of another bucket, too.
 // Operators are not limited, so that they can always intervene. Callers inside the process have a bucket of their
 // own, so that the pages of the console do not count against the limit of the tenant's own requests.
-func (s *Server) admit(ctx context.Context, key webhook.Key, inside bool) error {
+func (s *Server) admit(ctx context.Context, r route, key webhook.Key, inside bool) error {
 	if key.TenantID == "" {
 		return nil
 	}
 	limits, err := s.config.Limits.TenantLimits(ctx, key.TenantID)
-	if err != nil || limits.RequestsPerSecond == 0 {
+	if err != nil {
 		return err
 	}
-	bucket, caller := key.TenantID, "the tenant"
+	if !r.postsEvents() {
+		others := webhook.Limits{RequestsPerSecond: limits.OtherRequestsPerSecond, Burst: limits.OtherBurst}
+		if err := s.takeToken("other\x00"+key.TenantID, " other than posting events", others, inside); err != nil {
+			return err
+		}
+	}
+	return s.takeToken(key.TenantID, "", limits, inside)
+}
+
+// takeToken takes a token of a bucket for certain requests, or returns an error with RetryAfter.
+func (s *Server) takeToken(bucket, of string, limits webhook.Limits, inside bool) error {
+	if limits.RequestsPerSecond == 0 {
+		return nil
+	}
+	caller := "the tenant"
 	if inside {
 		bucket, caller = "inside\x00"+bucket, "the tenant's pages"
 		limits.RequestsPerSecond, limits.Burst = max(limits.RequestsPerSecond, insideRate), max(limits.Burst, insideBurst)
@@ -55,7 +70,7 @@ func (s *Server) admit(ctx context.Context, key webhook.Key, inside bool) error 
 	}
 	return &webhook.Error{
 		Code: webhook.CodeRateLimited, RetryAfter: wait,
-		Message: caller + " may make " + formatFloat(limits.RequestsPerSecond) + " requests per second, " +
+		Message: caller + " may make " + formatFloat(limits.RequestsPerSecond) + " requests per second" + of + ", " +
 			strconv.Itoa(limits.Burst) + " at once",
 	}
 }

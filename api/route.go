@@ -107,6 +107,9 @@ func routes() []route {
 // putTenantID is the only operation on a path that need not exist.
 const putTenantID = "putTenant"
 
+// postsEvents reports whether the operation takes events in.
+func (r route) postsEvents() bool { return r.id == "postEvent" || r.id == "postEventBatch" }
+
 // echoPath is the path in Echo syntax: /v1/tenants/:tenant.
 func (r route) echoPath() string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(r.path)

@@ -18,7 +18,7 @@ func TestTenantShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
 	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},`+
-		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null},`+
+		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null,"running_replays":null,"other_requests_per_second":null,"other_burst":null},`+
 		`"retention":{"payloads":null,"attempts":null,"deliveries":null},"retry_policy":null,`+
 		`"state":"active","deletion":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
@@ -62,7 +62,7 @@ func TestUpdateTenant(t *testing.T) {
 	}
 	limits := func(rate, burst, endpoints, pending string) string {
 		return `{"requests_per_second":` + rate + `,"burst":` + burst + `,"endpoints":` + endpoints +
-			`,"pending_deliveries":` + pending + `,"endpoints_per_event":null}`
+			`,"pending_deliveries":` + pending + `,"endpoints_per_event":null,"running_replays":null,"other_requests_per_second":null,"other_burst":null}`
 	}
 	shows(`{}`, "Acme", `"ops"`, `{"plan":"a","team":"b"}`, limits("2.5", "5", "3", "null"))
 	shows(`{"name":"New"}`, "New", `"ops"`, `{"plan":"a","team":"b"}`, limits("2.5", "5", "3", "null"))

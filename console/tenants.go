@@ -49,6 +49,7 @@ type tenantLimits struct {
 	Endpoints         *int     `json:"endpoints"`
 	PendingDeliveries *int     `json:"pending_deliveries"`
 	EndpointsPerEvent *int     `json:"endpoints_per_event"`
+	RunningReplays    *int     `json:"running_replays"`
 }
 
 // tenantRetention is a tenant's own retention; "" is the installation's.
@@ -140,7 +141,7 @@ func (t *tenantDetails) form() form {
 	}
 	l := t.Limits
 	return newForm("name", t.Name, "contact", t.Contact, "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
-		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent),
+		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent), "running_replays", intText(l.RunningReplays),
 		"payloads", t.Retention.Payloads, "attempts", t.Retention.Attempts, "deliveries", t.Retention.Deliveries, "retry_policy", policy)
 }
 
@@ -188,7 +189,7 @@ func changeTenant(p *page) error {
 
 func tenantBody(typed url.Values) map[string]any {
 	limits := map[string]any{}
-	for _, name := range []string{"requests_per_second", "burst", "endpoints", "pending_deliveries", "endpoints_per_event"} {
+	for _, name := range []string{"requests_per_second", "burst", "endpoints", "pending_deliveries", "endpoints_per_event", "running_replays"} {
 		limits[name] = number(typed.Get(name))
 	}
 	retention := map[string]any{"payloads": nil, "attempts": nil, "deliveries": nil}

@@ -51,6 +51,7 @@ func tenantLimits(c config.Config) webhook.Limits {
 	return webhook.Limits{
 		RequestsPerSecond: c.TenantRequestsPerSecond, Burst: c.TenantBurst, Endpoints: c.TenantEndpoints,
 		PendingDeliveries: c.TenantPendingDeliveries, EndpointsPerEvent: c.TenantEndpointsPerEvent,
+		RunningReplays: c.TenantRunningReplays, OtherRequestsPerSecond: c.TenantOtherRequestsPerSecond, OtherBurst: c.TenantOtherBurst,
 	}
 }
 

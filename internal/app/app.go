@@ -206,10 +206,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 }
 
 // storeConns is the size of the pool that serves tenants and operators, so that all pools of the process have so many
-// connections at most. A worker's pool has half of it; five are those of the group commits (three), of the listener, and
-// of what is done with the login's own rights.
+// connections at most. A worker's pool has half of it; six are those of the group commits (three), of the listener, of
+// readiness, and of what is done with the login's own rights.
 func storeConns(all int) int32 {
-	return int32((all - 5) * 2 / 3) //nolint:gosec,mnd // see above; bounded by the setting
+	return int32((all - 6) * 2 / 3) //nolint:gosec,mnd // see above; bounded by the setting
 }
 
 // Start starts the parts in the reverse order of an event's path, so that the API accepts
@@ -382,6 +382,8 @@ func (a *App) startAPI() {
 	a.server = server
 	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
 		func() float64 { return float64(server.BodyBytes()) })
+	a.metrics.Gauge("everpost_api_answer_bytes", "Bytes that answers of the API hold while they are made and written.",
+		func() float64 { return float64(server.AnswerBytes()) })
 	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
 		func() float64 { return float64(server.InFlight()) })
 	a.push(phaseAPI, func(context.Context) { server.Close() })

@@ -18,9 +18,13 @@ type situations struct {
 	store *stores.DB
 }
 
-func (s situations) TenantEndpoints(ctx context.Context, tenantID string) ([]webhook.Endpoint, error) {
-	all, _, err := s.store.Endpoints.Cache().OfTenant(ctx, tenantID)
-	return all, err
+func (s situations) TenantEndpoints(ctx context.Context, tenantID string) ([]*webhook.Endpoint, error) {
+	of, err := s.store.Endpoints.Cache().OfTenant(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	all, _ := of.All()
+	return all, nil
 }
 
 func (s situations) DeletedEndpoints(ctx context.Context, tenantID string, limit int) ([]webhook.DeletedEndpoint, error) {

@@ -7,7 +7,10 @@ import (
 	"time"
 )
 
-const fillTimeout = 10 * time.Second
+const (
+	fillTimeout  = 10 * time.Second
+	renewTimeout = time.Minute // the first one reads everything
+)
 
 // ErrClosed is the error of a Get that would need a fill after Close.
 var ErrClosed = errors.New("the cache is closed")
@@ -27,15 +30,23 @@ type Cache[K comparable, V any] struct {
 	mu      sync.Mutex
 	values  *Map[K, filled[V]]
 	fills   map[K]*fill[V]
+	made    uint64 // counts calls of Make
 	closed  bool
 	running sync.WaitGroup
 }
 
-// Config describes a Cache. Limit, Life and Fill are required.
+// Config describes a Cache. Limit, Life, and Fill or Make and Renew are required.
 type Config[K comparable, V any] struct {
 	Limit int                  // of the sum of the weights
 	Life  func() time.Duration // of an entry, from the start of its fill
 	Fill  func(context.Context, K) (Filled[V], error)
+
+	// Make and Renew take the place of Fill for a value that is expensive to read as a whole. Make
+	// makes an empty one, and Renew brings it up to date and returns its weight. A value that was
+	// forgotten or is too old is kept, for the next Renew only; ForgetAll drops it. Two Renews of a
+	// value may run at a time: one that was forgotten, and one that began later.
+	Make  func() V
+	Renew func(context.Context, K, V) (weight int, err error)
 
 	// Translate makes the error that a caller receives, of ErrClosed or of its own context.
 	// Defaults to the error itself.
@@ -54,6 +65,8 @@ type filled[V any] struct {
 	value V
 	until time.Time
 	since time.Time // start of the fill
+	made  uint64    // by which Make
+	stale bool      // only kept for Renew
 }
 
 // fill is a fill that is running.
@@ -61,6 +74,7 @@ type fill[V any] struct {
 	done  chan struct{} // closed when value and err are set
 	value V
 	err   error
+	made  uint64
 }
 
 // New returns a cache. The caller closes it.
@@ -137,8 +151,7 @@ func (c *Cache[K, V]) lookUp(ctx context.Context, key K) (value V, _ *fill[V], _
 	}
 	f, ok := c.fills[key]
 	if !ok {
-		f = &fill[V]{done: make(chan struct{})}
-		c.fills[key] = f
+		f = c.begin(key, now)
 		// Not the caller's context: others may wait for the same fill.
 		ctx := context.WithoutCancel(ctx)
 		c.running.Go(func() { c.run(ctx, key, f, now) })
@@ -146,36 +159,83 @@ func (c *Cache[K, V]) lookUp(ctx context.Context, key K) (value V, _ *fill[V], _
 	return value, f, nil
 }
 
+// begin returns a fill that is about to run, with the value that it is to renew. The caller holds the
+// lock.
+func (c *Cache[K, V]) begin(key K, now time.Time) *fill[V] {
+	f := &fill[V]{done: make(chan struct{})}
+	c.fills[key] = f
+	if c.config.Renew == nil {
+		return f
+	}
+	if found, ok := c.values.Peek(key); ok {
+		f.value, f.made = found.value, found.made
+		return f
+	}
+	c.made++
+	f.value, f.made = c.config.Make(), c.made
+	c.values.Put(key, filled[V]{value: f.value, made: f.made, stale: true}, now)
+	return f
+}
+
 // use returns a value that is there, and removes one that is too old. The caller holds
 // the lock.
 func (c *Cache[K, V]) use(key K, now time.Time) (value V, ok bool) {
 	found, ok := c.values.Get(key, now)
-	if !ok {
+	if !ok || found.stale {
 		return value, false
 	}
 	if now.Sub(found.since) >= c.config.Life() || !found.until.IsZero() && !now.Before(found.until) {
-		c.values.Delete(key)
+		c.drop(key)
 		return value, false
 	}
 	return found.value, true
 }
 
+// drop makes a value unusable. The caller holds the lock.
+func (c *Cache[K, V]) drop(key K) {
+	if c.config.Renew == nil {
+		c.values.Delete(key)
+		return
+	}
+	c.values.Edit(key, func(kept *filled[V]) { kept.stale = true })
+}
+
 func (c *Cache[K, V]) run(ctx context.Context, key K, f *fill[V], since time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
+	timeout := fillTimeout
+	if c.config.Renew != nil {
+		timeout = renewTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(c.stop, cancel)() //nolint:contextcheck // the end of the cache belongs to no request
-	found, err := c.config.Fill(ctx, key)
+	found, err := c.read(ctx, key, f.value)
 	f.value, f.err = found.Value, err
 
 	c.mu.Lock()
-	if c.fills[key] == f { // not forgotten meanwhile
+	current := c.fills[key] == f // not forgotten meanwhile
+	if current {
 		delete(c.fills, key)
-		if err == nil {
-			c.values.PutWeighing(key, filled[V]{found.Value, found.Until, since}, max(1, found.Weight), time.Now())
-		}
+	}
+	kept, ok := c.values.Peek(key)
+	again := c.config.Renew != nil && ok && kept.made == f.made // it has grown, whether or not it is current
+	switch {
+	case err != nil:
+	case current:
+		c.values.PutWeighing(key, filled[V]{found.Value, found.Until, since, f.made, false}, max(1, found.Weight), time.Now())
+	case again:
+		c.values.PutWeighing(key, kept, max(1, found.Weight), time.Now())
 	}
 	c.mu.Unlock()
 	close(f.done)
+}
+
+// read fills or renews a value.
+func (c *Cache[K, V]) read(ctx context.Context, key K, value V) (Filled[V], error) {
+	if c.config.Renew == nil {
+		return c.config.Fill(ctx, key)
+	}
+	weight, err := c.config.Renew(ctx, key, value)
+	return Filled[V]{Value: value, Weight: weight}, err
 }
 
 // Forget makes the next Get of the key read it.
@@ -183,7 +243,7 @@ func (c *Cache[K, V]) Forget(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.fills, key)
-	c.values.Delete(key)
+	c.drop(key)
 }
 
 // ForgetIf is Forget for the entries that match, and for every fill that is running: what

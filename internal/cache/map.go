@@ -63,6 +63,13 @@ func (m *Map[K, V]) PutWeighing(key K, value V, weight int, now time.Time) {
 	m.weight += weight
 }
 
+// Edit changes the value of a key in place, if it is there. Its weight stays.
+func (m *Map[K, V]) Edit(key K, edit func(*V)) {
+	if e, ok := m.entries[key]; ok {
+		edit(&e.value)
+	}
+}
+
 func (m *Map[K, V]) evict() {
 	var (
 		oldest K

@@ -113,9 +113,17 @@ type Config struct {
 	// Default limits of a tenant; 0 means no limit.
 	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, in each API process (429 above it); 0 is no limit." placeholder:"N" range:"0.01 to 100000" role:"api" section:"tenants" zero:"no limit"`
 	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is the number for one second." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
-	TenantEndpoints         int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
+	TenantEndpoints         int     `default:"1000" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, about (429 for events above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
-	TenantEndpointsPerEvent int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
+	TenantEndpointsPerEvent int     `default:"1000" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to (422 above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
+	TenantRunningReplays    int     `default:"5" env:"EVERPOST_TENANT_RUNNING_REPLAYS" help:"Replays of a tenant that have not ended; 0 is no limit." placeholder:"N" range:"0 to 1000" role:"api" section:"tenants"`
+
+	// Of requests other than posting events; beside TenantRequestsPerSecond.
+	TenantOtherRequestsPerSecond float64 `default:"50" env:"EVERPOST_TENANT_OTHER_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys that do not post events, in each API process (429 above it); 0 is no limit." placeholder:"N" range:"0.01 to 100000" role:"api" section:"tenants" zero:"no limit"`
+	TenantOtherBurst             int     `default:"200" env:"EVERPOST_TENANT_OTHER_BURST" help:"How many of those requests may come at once; 0 is the number for one second." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
+
+	// TenantLeastRetryDelay is in force under the retry policies of tenants and endpoints, not under the installation's.
+	TenantLeastRetryDelay time.Duration `default:"100ms" env:"EVERPOST_TENANT_LEAST_RETRY_DELAY" help:"Shortest delay before a retry under the policy of a tenant or an endpoint; shorter ones are lengthened to it." placeholder:"DURATION" range:"0s to 1m" role:"worker" section:"tenants" see:"retries.md"`
 
 	// OperatorTenant is the tenant whose endpoints receive the operational events of all tenants. "": none.
 	OperatorTenant string `env:"EVERPOST_OPERATOR_TENANT" help:"Tenant whose endpoints get every tenant's operational events (everpost.…); the same for every process." placeholder:"ID" section:"tenants" see:"operational-events.md"`

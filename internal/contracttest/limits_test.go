@@ -84,14 +84,57 @@ func TestTheEndpointsOfAnEventAreLimited(t *testing.T) {
 	known := `{"type":"order.paid","payload":1,"external_id":"before"}`
 	w.ok(http.StatusAccepted, "ingest", "POST", acme+"/events", known)
 	create()
-	a := w.ok(http.StatusConflict, "ingest", "POST", acme+"/events", `{"type":"order.paid","payload":1}`)
-	_, detail := a.problem(t)
-	require.Equal(t, "the tenant's limit of endpoints per event is 1", detail)
-	w.ok(http.StatusConflict, "ingest", "POST", acme+"/events/batch", `{"events":[{"type":"order.paid","payload":1}]}`)
+	a := w.ok(http.StatusUnprocessableEntity, "ingest", "POST", acme+"/events", `{"type":"order.paid","payload":1}`)
+	kind, detail := a.problem(t)
+	require.Equal(t, "https://everpost.dev/errors/too-many-deliveries", kind)
+	require.Equal(t, "the event goes to more than 1 endpoints, the tenant's limit for one event", detail)
+	a = w.ok(http.StatusUnprocessableEntity, "ingest", "POST", acme+"/events/batch", `{"events":[{"type":"order.paid","payload":1}]}`)
+	_, detail = a.problem(t)
+	require.Equal(t, "events[0]: the event goes to more than 1 endpoints, the tenant's limit for one event", detail)
 	a = w.ok(http.StatusAccepted, "ingest", "POST", acme+"/events", known)
 	require.Equal(t, "true", a.header.Get("Idempotent-Replayed"), "what was accepted before is answered as before")
 	w.ok(http.StatusAccepted, "ingest", "POST", acme+"/events",
 		fmt.Sprintf(`{"type":"order.paid","payload":1,"endpoint_ids":[%q]}`, w.endpoint(own)))
+}
+
+// Requests that do not post events have a rate of their own, which events do not use up.
+func TestOtherRequestsOfATenantAreLimited(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.limit(`{"other_requests_per_second":0.01,"other_burst":2}`)
+	post := func() {
+		w.ok(http.StatusAccepted, "ingest", "POST", acme+"/events", `{"type":"order.paid","payload":1}`)
+	}
+	for range 5 {
+		post()
+	}
+	w.ok(http.StatusOK, "admin", "GET", acme, "")
+	w.ok(http.StatusOK, "ingest", "GET", acme+"/events", "")
+	a := w.ok(http.StatusTooManyRequests, "admin", "GET", acme, "")
+	_, detail := a.problem(t)
+	require.Equal(t, "the tenant may make 0.01 requests per second other than posting events, 2 at once", detail)
+	post()
+	w.ok(http.StatusOK, "operator", "GET", acme, "")
+}
+
+func TestTheReplaysOfATenantAreLimited(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.limit(`{"running_replays":2}`)
+	create := func(status int) answer {
+		return w.ok(status, "admin", "POST", acme+"/replays", `{"source":"dead_letters"}`)
+	}
+	first := create(http.StatusAccepted).field(t, "id")
+	create(http.StatusAccepted)
+	kind, detail := create(http.StatusConflict).problem(t)
+	require.Equal(t, "https://everpost.dev/errors/quota-exceeded", kind)
+	require.Equal(t, "the tenant's limit of running replays is 2", detail)
+	w.ok(http.StatusAccepted, "admin", "POST", acme+"/replays/"+first+"/pause", "")
+	create(http.StatusConflict) // it can be resumed at any time
+	w.limit(`{"running_replays":1}`)
+	w.ok(http.StatusAccepted, "admin", "POST", acme+"/replays/"+first+"/resume", "") // what exists stays
+	w.limit(`null`)
+	create(http.StatusAccepted)
 }
 
 func TestThePendingDeliveriesOfATenantAreLimited(t *testing.T) {

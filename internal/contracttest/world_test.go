@@ -72,6 +72,8 @@ type world struct {
 	keys    map[string]string // operator, admin, ingest, expired, revoked; "none" is ""
 	hook    string            // a receiver's URL
 	made    atomic.Int64
+
+	admin string // address of the admin listener of the process that was started last
 }
 
 func setup(t *testing.T, flags ...string) *world {
@@ -114,6 +116,7 @@ func (w *world) start(flags ...string) string {
 		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--database-url=" + w.address, "--operator-key=" + operatorKey,
 		"--kek=K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "--allow-http", "--allowed-cidrs=127.0.0.0/8", "--extra-ports=any",
 		"--queue-length=100000",
+		"--tenant-other-requests-per-second=0", "--tenant-running-replays=0", // a test makes many with one key
 	}, flags...))
 	require.NoError(w, err)
 	a, err := app.New(w.Context(), app.Options{
@@ -122,6 +125,7 @@ func (w *world) start(flags ...string) string {
 	require.NoError(w, err)
 	require.NoError(w, a.Start(w.Context()))
 	w.Cleanup(a.Stop)
+	w.admin = "http://" + a.AdminAddr()
 	return "http://" + a.APIAddr()
 }
 

@@ -15,13 +15,12 @@ const maxNamed = 3
 
 // Event explains an event that matched no endpoint. endpoints are the tenant's; deleted are those it
 // had, as far as known.
-func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.DeletedEndpoint, now time.Time) Explanation {
+func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook.DeletedEndpoint, now time.Time) Explanation {
 	// Those that would get such an event now, or would have got this one earlier, are named first. A tenant
 	// may have thousands of endpoints, so words are only made for those that are named.
 	var near, others []func() string
 	var wanting *webhook.Endpoint // gets such an event now
-	for i := range endpoints {
-		e := &endpoints[i]
+	for _, e := range endpoints {
 		wants := e.Wants(event.Type)
 		if wants && wanting == nil {
 			wanting = e

@@ -626,7 +626,11 @@ func TestEvent(t *testing.T) {
 		"the tenant has 5 endpoints; " + strings.Repeat(id+" (a.example) subscribes to a; ", 3) + "2 more did not match.": slices.Repeat(
 			[]webhook.Endpoint{named("a.example", -time.Hour, "a")}, 5),
 	} {
-		got := Event(event, endpoints, nil, noon())
+		var of []*webhook.Endpoint
+		for i := range endpoints {
+			of = append(of, &endpoints[i])
+		}
+		got := Event(event, of, nil, noon())
 		require.Equal(t, "No endpoint matched the type order.paid, so nothing is sent; "+want, got.Summary)
 		requireSentences(t, got)
 	}

@@ -56,6 +56,27 @@ func NewCapped(size, perTenant int) *Semaphore {
 	return &Semaphore{size: size, factor: size, perTenant: perTenant, tenants: map[string]*share{}}
 }
 
+// NewBounded returns a semaphore with both bounds: dynamic thresholds with a factor of 1, and at most
+// perTenant permits of a tenant.
+func NewBounded(size, perTenant int) *Semaphore {
+	return &Semaphore{size: size, factor: 1, perTenant: perTenant, tenants: map[string]*share{}}
+}
+
+// TryAcquireAll takes n permits if the tenant may have all of them now, and otherwise none.
+func (s *Semaphore) TryAcquireAll(tenant string, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.shareOf(tenant)
+	last := n - 1 // what the tenant and all hold before the last permit
+	if of.waiters.Len() > 0 || of.held+last >= s.perTenant || of.held+last >= s.factor*(s.size-s.inUse-last) {
+		s.dropIfUnused(of)
+		return false
+	}
+	s.inUse += n
+	of.held += n
+	return true
+}
+
 // TryAcquire takes a permit if the tenant may have one now.
 func (s *Semaphore) TryAcquire(tenant string) bool {
 	s.mu.Lock()

@@ -357,3 +357,26 @@ func BenchmarkSemaphore(b *testing.B) {
 		})
 	}
 }
+
+// TryAcquireAll takes all or nothing, up to the tenant's bound, and what is free of the others' hands.
+func TestTryAcquireAll(t *testing.T) {
+	t.Parallel()
+	s := NewBounded(64, 16)
+	for range 4 {
+		require.True(t, s.TryAcquireAll("a", 4))
+	}
+	require.False(t, s.TryAcquireAll("a", 1), "its bound")
+	require.True(t, s.TryAcquireAll("b", 13))
+	require.False(t, s.TryAcquireAll("b", 4))
+	require.Equal(t, 13, s.Held("b"), "nothing of what does not fit")
+	require.True(t, s.TryAcquireAll("c", 16))
+	require.Equal(t, 45, s.InUse())
+	require.False(t, s.TryAcquireAll("d", 11), "19 are free: with 11 it would hold more than the 8 that are left")
+	require.True(t, s.TryAcquireAll("d", 10))
+	require.True(t, s.TryAcquireAll("e", 4), "there is room for the next")
+	for tenant, n := range map[string]int{"a": 16, "b": 13, "c": 16, "d": 10, "e": 4} {
+		s.Release(tenant, n)
+	}
+	require.Zero(t, s.InUse())
+	require.Zero(t, s.Tenants())
+}

@@ -58,6 +58,7 @@ type Core struct {
 	IntakePool *pgxpool.Pool // of the group commit of events
 	StepPool   *pgxpool.Pool // of the group commits of steps and claims
 	login      *pgxpool.Pool // with the login's own rights; opens no connection by itself
+	probe      *pgxpool.Pool // of Ready: one connection that nothing else uses
 
 	Log      *slog.Logger
 	clock    *clock
@@ -117,6 +118,7 @@ func (s *Core) openPools(ctx context.Context, c Config) error {
 		{&s.IntakePool, takeRole(writerConfig(config, 1), RoleIngest)},
 		{&s.StepPool, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
 		{&s.login, config.Copy()},
+		{&s.probe, probeConfig(config)},
 	} {
 		if *p.pool, err = pgxpool.NewWithConfig(ctx, inRounds(p.config, &rounds{})); err != nil {
 			return fmt.Errorf("open database: %w", err)
@@ -141,7 +143,7 @@ func (s *Core) ClosePools() {
 }
 
 func (s *Core) pools() []*pgxpool.Pool {
-	return []*pgxpool.Pool{s.IntakePool, s.StepPool, s.WorkPool, s.pool, s.login}
+	return []*pgxpool.Pool{s.IntakePool, s.StepPool, s.WorkPool, s.pool, s.login, s.probe}
 }
 
 // resetPools makes every later call begin with a connection that is opened after this moment, also if an
@@ -177,15 +179,16 @@ func (s *Core) ConnectionsUsed() (n int) {
 }
 
 // Ready returns nil when the database answers and takes writes; CodeUnavailable
-// otherwise, also for a standby. It also reads the database's clock: see Now.
+// otherwise, also for a standby. It has a connection of its own, so it does not depend on what callers of the
+// stores do. It also reads the database's clock: see Now.
 func (s *Core) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	var readOnly string
-	if err := s.pool.QueryRow(ctx, `show transaction_read_only`).Scan(&readOnly); err != nil {
+	if err := s.probe.QueryRow(ctx, `show transaction_read_only`).Scan(&readOnly); err != nil {
 		return Translate("check database", err)
 	}
-	if err := s.clock.ask(ctx, s.pool); err != nil {
+	if err := s.clock.ask(ctx, s.probe); err != nil {
 		return Translate("check database", err)
 	}
 	if readOnly != "off" {
@@ -236,6 +239,13 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 		}
 	}
 	return config, nil
+}
+
+// probeConfig is the pool of Ready.
+func probeConfig(of *pgxpool.Config) *pgxpool.Config {
+	config := takeRole(of.Copy(), RoleAPI, RoleWorker)
+	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	return config
 }
 
 // writerConfig is a pool of group commits: one connection for each writer.

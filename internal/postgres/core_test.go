@@ -63,7 +63,7 @@ func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 		"ready":  func() error { return s.Ready(t.Context()) },
 		"read":   func() error { _, err := s.Tenant(t.Context(), "acme"); return err },
 		"write":  func() error { return s.DeleteTenant(t.Context(), storetest.TestActor(), "acme") },
-		"cache":  func() error { _, _, err := s.Endpoints.Cache().OfTenant(t.Context(), "acme"); return err },
+		"cache":  func() error { _, err := s.Endpoints.Cache().OfTenant(t.Context(), "acme"); return err },
 		"key":    func() error { _, err := s.Authenticate(t.Context(), webhook.NewKeyID(), [32]byte{}); return err },
 		"target": func() error { _, err := s.Target(t.Context(), webhook.NewEndpointID()); return err },
 	} {
@@ -161,7 +161,7 @@ func TestAfterCloseEverythingIsUnavailable(t *testing.T) {
 	s.Close()
 	_, err := s.Tenant(t.Context(), "acme")
 	storetest.RequireCode(t, webhook.CodeUnavailable, err)
-	_, _, err = s.Endpoints.Cache().OfTenant(t.Context(), "acme")
+	_, err = s.Endpoints.Cache().OfTenant(t.Context(), "acme")
 	storetest.RequireCode(t, webhook.CodeUnavailable, err)
 }
 
@@ -182,4 +182,19 @@ func TestMigratedSaysWhatToDo(t *testing.T) {
 	require.NoError(t, s.Migrated(t.Context()))
 	empty := storetest.OpenStore(t, postgrestest.NewEmpty(t))
 	require.ErrorContains(t, empty.Migrated(t.Context()), "run 'everpost migrate'")
+}
+
+// Callers that use all connections do not make the process look unready.
+func TestReadyHasAConnectionOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s, _ := storetest.SetupStore(t)
+	pool := s.TenantPool()
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+	}
+	_, err := s.Tenant(t.Context(), "acme")
+	storetest.RequireCode(t, webhook.CodeUnavailable, err)
+	require.NoError(t, s.Ready(t.Context()))
 }

@@ -138,6 +138,11 @@ func NewCache[K comparable, V any](s *Core, limit int, fill func(context.Context
 	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Fill: fill, Translate: TranslateCache})
 }
 
+// NewRenewingCache is NewCache for values that are brought up to date: see cache.Config.
+func NewRenewingCache[K comparable, V any](s *Core, limit int, empty func() V, renew func(context.Context, K, V) (weight int, err error)) *cache.Cache[K, V] {
+	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Make: empty, Renew: renew, Translate: TranslateCache})
+}
+
 // TranslateCache is Translate for the errors of a cache.
 func TranslateCache(err error) error {
 	if errors.Is(err, cache.ErrClosed) {

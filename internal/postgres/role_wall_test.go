@@ -56,7 +56,7 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 			return found, err
 		},
 		"EndpointsOf": func(ctx context.Context, s *storetest.Stores) (any, error) {
-			endpoints, _, err := s.EndpointsOf(ctx, "acme")
+			endpoints, _, err := storetest.ReadEndpoints(ctx, s.Cache(), "acme")
 			return endpoints, err
 		},
 		"Event": func(ctx context.Context, s *storetest.Stores) (any, error) {

@@ -11,18 +11,19 @@ type Code uint8
 
 // The codes.
 const (
-	CodeInternal        Code = iota // an internal error; callers get no details
-	CodeInvalid                     // a field is invalid (400)
-	CodeUnauthenticated             // no key, or an unusable one (401)
-	CodeForbidden                   // the key's scope does not suffice (403)
-	CodeNotFound                    // does not exist, or belongs to another tenant (404)
-	CodeConflict                    // not possible in the current state (409)
-	CodeRemoved                     // existed and was removed permanently (410)
-	CodeQuota                       // a quota of the tenant is exhausted (409)
-	CodeTooLarge                    // over a size limit (413)
-	CodeMismatch                    // an idempotency key was reused with another body (422)
-	CodeRateLimited                 // too many requests of the tenant (429)
-	CodeUnavailable                 // PostgreSQL is unavailable or Everpost is overloaded (503)
+	CodeInternal          Code = iota // an internal error; callers get no details
+	CodeInvalid                       // a field is invalid (400)
+	CodeUnauthenticated               // no key, or an unusable one (401)
+	CodeForbidden                     // the key's scope does not suffice (403)
+	CodeNotFound                      // does not exist, or belongs to another tenant (404)
+	CodeConflict                      // not possible in the current state (409)
+	CodeRemoved                       // existed and was removed permanently (410)
+	CodeQuota                         // a quota of the tenant is exhausted (409)
+	CodeTooLarge                      // over a size limit (413)
+	CodeTooManyDeliveries             // of one event (422)
+	CodeMismatch                      // an idempotency key was reused with another body (422)
+	CodeRateLimited                   // too many requests of the tenant (429)
+	CodeUnavailable                   // PostgreSQL is unavailable or Everpost is overloaded (503)
 )
 
 // String is the code's name in errors and logs.
@@ -46,6 +47,8 @@ func (c Code) String() string {
 		return "quota"
 	case CodeTooLarge:
 		return "too_large"
+	case CodeTooManyDeliveries:
+		return "too_many_deliveries"
 	case CodeMismatch:
 		return "mismatch"
 	case CodeRateLimited:

@@ -135,6 +135,9 @@ func (r Ref) WorkflowID() string {
 	return OwnWorkflowPrefix + r.EventID.String() + "/" + r.EndpointID.String()
 }
 
+// MaxShownDeliveries bounds the deliveries that are read and shown with an event; the list of deliveries has all.
+const MaxShownDeliveries = 1000
+
 // typeSeparators are the characters that separate the parts of an event type. A wildcard
 // follows one of them.
 const typeSeparators = ".:/-_"
@@ -192,4 +195,19 @@ func FilterMatches(filter, eventType string) bool {
 		return strings.HasPrefix(eventType, prefix)
 	}
 	return filter == eventType
+}
+
+// MatchingFilters returns every filter that FilterMatches an event type. There are few of them, so whatever is
+// indexed by its filters is found by an event type without looking at all of it.
+func MatchingFilters(eventType string) []string {
+	filters := []string{eventType}
+	for i := range len(eventType) {
+		if strings.IndexByte(typeSeparators, eventType[i]) >= 0 {
+			filters = append(filters, eventType[:i+1]+"*")
+		}
+	}
+	if !IsOperational(eventType) {
+		filters = append(filters, "*")
+	}
+	return filters
 }

@@ -1,10 +1,12 @@
 package webhook_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -118,4 +120,28 @@ func TestCommandsAreTakenWhereTheyMakeSense(t *testing.T) {
 		}, state)
 	}
 	require.Len(t, webhook.States(), 7)
+}
+
+// An index by filters finds exactly the filters that match.
+func TestMatchingFilters(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"order.paid", "order.*", "*"}, webhook.MatchingFilters("order.paid"))
+	require.Equal(t, []string{"everpost.endpoint.paused", "everpost.*", "everpost.endpoint.*"}, webhook.MatchingFilters("everpost.endpoint.paused"))
+	part := rapid.StringMatching(`[ab][.:/_-]?`)
+	rapid.Check(t, func(t *rapid.T) {
+		text := func(name string) string { return strings.Join(rapid.SliceOfN(part, 1, 4).Draw(t, name), "") }
+		eventType, filter := rapid.SampledFrom([]string{"", webhook.OperationalPrefix}).Draw(t, "prefix")+text("type"), text("filter")
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		case 0:
+			filter = "*"
+		case 1:
+			filter += "*"
+		case 2:
+			filter = webhook.OperationalPrefix + filter
+		}
+		if !webhook.ValidFilter(filter) {
+			t.Skip("is not a filter")
+		}
+		require.Equal(t, webhook.FilterMatches(filter, eventType), slices.Contains(webhook.MatchingFilters(eventType), filter), "%s %s", filter, eventType)
+	})
 }

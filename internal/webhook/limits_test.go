@@ -16,9 +16,19 @@ func TestLimitsOrDefaults(t *testing.T) {
 		"its own rate, not their burst":    {Limits{RequestsPerSecond: 2}, Limits{RequestsPerSecond: 5, Burst: 50}, Limits{RequestsPerSecond: 2, Burst: 2}},
 		"its own burst, at their rate":     {Limits{Burst: 7}, Limits{RequestsPerSecond: 5, Burst: 50}, Limits{RequestsPerSecond: 5, Burst: 7}},
 		"a burst without a rate is no use": {Limits{Burst: 7}, Limits{}, Limits{Burst: 7}},
+		"requests other than events": {
+			Limits{}, Limits{OtherRequestsPerSecond: 50, OtherBurst: 200}, Limits{OtherRequestsPerSecond: 50, OtherBurst: 200},
+		},
+		"its own rate of all is instead of their rate of others": {
+			Limits{RequestsPerSecond: 100}, Limits{OtherRequestsPerSecond: 50, OtherBurst: 200}, Limits{RequestsPerSecond: 100, Burst: 100, OtherBurst: 200},
+		},
+		"its own rate of others": {
+			Limits{RequestsPerSecond: 100, OtherRequestsPerSecond: 7}, Limits{OtherRequestsPerSecond: 50, OtherBurst: 200},
+			Limits{RequestsPerSecond: 100, Burst: 100, OtherRequestsPerSecond: 7, OtherBurst: 7},
+		},
 		"quotas one by one": {
-			Limits{Endpoints: 3}, Limits{Endpoints: 9, PendingDeliveries: 10, EndpointsPerEvent: 11},
-			Limits{Endpoints: 3, PendingDeliveries: 10, EndpointsPerEvent: 11},
+			Limits{Endpoints: 3}, Limits{Endpoints: 9, PendingDeliveries: 10, EndpointsPerEvent: 11, RunningReplays: 12},
+			Limits{Endpoints: 3, PendingDeliveries: 10, EndpointsPerEvent: 11, RunningReplays: 12},
 		},
 	} {
 		require.Equal(t, c.want, c.own.Or(c.byDefault), name)

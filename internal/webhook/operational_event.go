@@ -14,6 +14,9 @@ import (
 // Clients may not post such events, and only a filter that begins with it matches them.
 const OperationalPrefix = "everpost."
 
+// MaxOperational bounds the endpoints of a tenant that get an operational event: the oldest.
+const MaxOperational = 1000
+
 // The types of operational events.
 const (
 	EventEndpointDisabled  = OperationalPrefix + "endpoint.disabled"

@@ -15,13 +15,21 @@ import (
 )
 
 // Attempts reads a delivery's attempts, newest first, from below afterNumber
-// (0: from the newest). A delivery without one has an empty list.
+// (0: from the newest). A delivery without one has an empty list. CodeRateLimited and CodeUnavailable: see
+// postgres.ReadList, which a read of more than one is.
 func (s *Deliveries) Attempts(ctx context.Context, tenantID string, id webhook.DeliveryID, limit, afterNumber int) ([]webhook.Attempt, error) {
 	if _, err := s.Delivery(ctx, tenantID, id); err != nil {
 		return nil, err
 	}
-	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read attempts", scanAttempt, `
-		select `+attemptColumns+` from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`, id, afterNumber, limit)
+	const op, sql = "read attempts", `
+		select ` + attemptColumns + ` from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`
+	var found []webhook.DeliveryAttempt
+	var err error
+	if as := s.core.OfTenant(tenantID); limit == 1 {
+		found, err = postgres.QueryAll(ctx, as, op, scanAttempt, sql, id, afterNumber, limit)
+	} else {
+		found, err = postgres.ReadList(ctx, s.core, as, op, scanAttempt, sql, id, afterNumber, limit)
+	}
 	all := make([]webhook.Attempt, 0, len(found))
 	for _, a := range found {
 		all = append(all, a.Attempt)

@@ -4,7 +4,6 @@ package deliveries
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -133,10 +132,10 @@ func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webh
 			and not exists (select from deliveries d where d.id = o.delivery_id)`, RawIDs(ids), tenantID)
 }
 
-// OfEvent reads all deliveries of an event, newest first. It is not counted as a list, because it reads
+// OfEvent reads deliveries of an event, newest first, and at most one more than are shown with it. It is not counted as a list, because it reads
 // by key.
 func (s *Deliveries) OfEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
-	sql, args := listDeliveries(tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32}, [16]byte{})
+	sql, args := listDeliveries(tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: webhook.MaxShownDeliveries + 1}, [16]byte{})
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read the deliveries of an event", Scan, sql, args...)
 }
 

@@ -67,7 +67,7 @@ func TestEndpointCredentials(t *testing.T) {
 		require.Equal(t, changed.Auth, read.Auth)
 		require.True(t, read.Certificate.IsZero())
 	}
-	of, _, err := s.EndpointsOf(t.Context(), "acme")
+	of, _, err := storetest.ReadEndpoints(t.Context(), s.Cache(), "acme")
 	require.NoError(t, err)
 	for i := range of {
 		require.Equal(t, webhook.AuthNone, of[i].Auth.Kind, "matching needs no credentials")

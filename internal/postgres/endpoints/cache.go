@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/everpost/everpost/internal/cache"
@@ -12,7 +11,7 @@ import (
 
 const (
 	maxCachedTargets   = 20_000
-	maxCachedEndpoints = 50_000 // over all tenants; a tenant without any counts as one
+	maxCachedEndpoints = 50_000 // KiB, about, over all tenants; a tenant without any counts as one
 )
 
 // Cache keeps endpoints in memory: by id with their secrets, for sending, and by tenant, for matching. A
@@ -21,27 +20,7 @@ const (
 // Callers must not change what it returns, because it is shared.
 type Cache struct {
 	targets *cache.Cache[webhook.EndpointID, *webhook.Target]
-	tenants *cache.Cache[string, tenantEndpoints]
-}
-
-// tenantEndpoints has all endpoints of a tenant at one version.
-type tenantEndpoints struct {
-	endpoints   []webhook.Endpoint
-	version     int64
-	operational []string // the event types of all endpoints that match operational events
-}
-
-// operationalFilters returns the event types of endpoints that match operational events.
-func operationalFilters(endpoints []webhook.Endpoint) []string {
-	var filters []string
-	for i := range endpoints {
-		for _, filter := range endpoints[i].EventTypes {
-			if webhook.IsOperational(filter) && !slices.Contains(filters, filter) {
-				filters = append(filters, filter)
-			}
-		}
-	}
-	return filters
+	tenants *cache.Cache[string, *Roster]
 }
 
 // NewCache returns a Cache. Call Close when it is not used any more.
@@ -54,10 +33,10 @@ func NewCache(s Reader) *Cache {
 			}
 			return cache.Filled[*webhook.Target]{Value: &target, Until: until}, err
 		}),
-		tenants: postgres.NewCache(s.core, maxCachedEndpoints, func(ctx context.Context, tenantID string) (cache.Filled[tenantEndpoints], error) {
-			endpoints, version, err := s.EndpointsOf(ctx, tenantID)
-			of := tenantEndpoints{endpoints, version, operationalFilters(endpoints)}
-			return cache.Filled[tenantEndpoints]{Value: of, Weight: len(endpoints)}, err
+		// A tenant may be larger than the share that it is counted with: its quota of endpoints is the bound.
+		tenants: postgres.NewRenewingCache(s.core, maxCachedEndpoints, newRoster, func(ctx context.Context, tenantID string, of *Roster) (int, error) {
+			weight, err := of.renew(ctx, s, tenantID)
+			return min(weight, maxCachedEndpoints/2), err //nolint:mnd // half, so that there is room for others
 		}),
 	}
 	s.core.Subscribe(c)
@@ -99,19 +78,22 @@ func (c *Cache) Expect(ctx context.Context, id webhook.EndpointID) {
 	c.targets.Expect(ctx, id)
 }
 
-// OfTenant is Endpoints.EndpointsOf, cached.
-func (c *Cache) OfTenant(ctx context.Context, tenantID string) ([]webhook.Endpoint, int64, error) {
-	t, err := c.tenants.Get(ctx, tenantID)
-	return t.endpoints, t.version, err
+// OfTenant returns the endpoints of a tenant, as they are or later. CodeNotFound: there is no such tenant.
+func (c *Cache) OfTenant(ctx context.Context, tenantID string) (*Roster, error) {
+	return c.tenants.Get(ctx, tenantID)
 }
 
 // AsksFor reports whether an endpoint of the tenant subscribes to an operational event.
-func (c *Cache) AsksFor(ctx context.Context, tenantID, eventType string) (bool, error) {
-	t, err := c.tenants.Get(ctx, tenantID)
-	return slices.ContainsFunc(t.operational, func(filter string) bool { return webhook.FilterMatches(filter, eventType) }), err
+func (c *Cache) AsksFor(ctx context.Context, tenantID, eventType string) (asks bool, err error) {
+	of, err := c.tenants.Get(ctx, tenantID)
+	if err != nil {
+		return false, err
+	}
+	of.Read(func(v View) { asks = len(v.Match(eventType, 1)) > 0 })
+	return asks, nil
 }
 
-// ForgetTenant makes the next OfTenant read the tenant's endpoints again.
+// ForgetTenant makes the next OfTenant read what has changed of the tenant's endpoints.
 func (c *Cache) ForgetTenant(tenantID string) { c.tenants.Forget(tenantID) }
 
 // forgetTargetsOf makes the next Target of each endpoint of the tenant read it again.

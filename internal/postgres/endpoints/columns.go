@@ -75,6 +75,9 @@ var (
 	// endpointSelect is what scanEndpoint reads, of the table e.
 	endpointSelect = "e." + strings.Join(columnNames(), ", e.") + ", " + tenants.PolicyOfEndpoint + ", e.created_at, e.updated_at"
 
+	// endpointUnsealed is endpointSelect with null in place of what is sealed.
+	endpointUnsealed = strings.Join(unsealed(), ", ") + ", " + tenants.PolicyOfEndpoint + ", e.created_at, e.updated_at"
+
 	endpointInsert = "insert into endpoints as e (" + strings.Join(columnNames(), ", ") + ") values (" + strings.Join(parameters(), ", ") +
 		") returning created_at, updated_at, " + tenants.PolicyOfEndpoint
 
@@ -87,6 +90,18 @@ func columnNames() (names []string) {
 		names = append(names, c.name)
 	}
 	return names
+}
+
+func unsealed() (list []string) {
+	for _, name := range columnNames() {
+		if strings.HasPrefix(name, "headers_") || strings.HasPrefix(name, "auth_") {
+			name = "null"
+		} else {
+			name = "e." + name
+		}
+		list = append(list, name)
+	}
+	return list
 }
 
 func parameters() (list []string) {

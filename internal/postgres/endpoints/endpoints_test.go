@@ -35,7 +35,7 @@ func TestAnEndpointIsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.Target{Endpoint: in, Secrets: []string{storetest.CanarySecret}}, target)
 
-	of, at, err := s.EndpointsOf(t.Context(), "acme")
+	of, at, err := storetest.ReadEndpoints(t.Context(), s.Cache(), "acme")
 	require.NoError(t, err)
 	in.Headers = nil
 	require.Equal(t, []webhook.Endpoint{in}, of)
@@ -135,7 +135,7 @@ func TestEndpointsOfOthersAreNotThere(t *testing.T) {
 
 	_, err = s.CreateEndpoint(t.Context(), storetest.TestActor(), storetest.TestEndpoint("nobody"), "whsec_x")
 	storetest.RequireCode(t, webhook.CodeNotFound, err)
-	_, _, err = s.EndpointsOf(t.Context(), "nobody")
+	_, _, err = storetest.ReadEndpoints(t.Context(), s.Cache(), "nobody")
 	storetest.RequireCode(t, webhook.CodeNotFound, err)
 	_, err = s.CreateEndpoint(t.Context(), storetest.TestActor(), e, "whsec_x")
 	storetest.RequireCode(t, webhook.CodeConflict, err)
@@ -251,7 +251,7 @@ func TestADeletedEndpointIsGoneWithItsSecrets(t *testing.T) {
 	storetest.RequireCode(t, webhook.CodeNotFound, err)
 	_, err = s.Target(t.Context(), e.ID)
 	storetest.RequireCode(t, webhook.CodeNotFound, err)
-	of, at, err := s.EndpointsOf(t.Context(), "acme")
+	of, at, err := storetest.ReadEndpoints(t.Context(), s.Cache(), "acme")
 	require.NoError(t, err)
 	require.Empty(t, of)
 	require.EqualValues(t, 2, at)

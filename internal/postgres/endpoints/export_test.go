@@ -15,3 +15,6 @@ func (s *Endpoints) InsertSecret(ctx context.Context, tx pgx.Tx, tenantID string
 }
 
 const OpenAtATime = openAtATime
+
+// RosterPage is the number of endpoints in one read of a roster.
+const RosterPage = rosterPage

@@ -4,8 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,19 +51,12 @@ func (s Reader) endpointRow(ctx context.Context, tenantID string, id webhook.End
 // ListEndpoints lists the endpoints of a tenant, newest first. One whose headers and credentials cannot be
 // decrypted is listed without them.
 func (s Reader) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
-	var found []endpointRow
 	op := "list endpoints of " + tenantID
-	err := s.core.OfTenant(tenantID).WithConn(ctx, op, func(ctx context.Context, conn postgres.Querier) error {
-		rows, err := conn.Query(ctx, `
-			select `+endpointSelect+` from endpoints e
-			where tenant_id = $1 and deleted_at is null and `+postgres.PageCondition+`
-			order by id desc limit $3`, tenantID, p.After, p.Limit)
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) })
-		return err
-	})
+	scan := func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) }
+	found, err := postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), op, scan, `
+		select `+endpointSelect+` from endpoints e
+		where tenant_id = $1 and deleted_at is null and `+postgres.PageCondition+`
+		order by id desc limit $3`, tenantID, p.After, p.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -98,31 +93,97 @@ func (s Reader) openSome(ctx context.Context, rows []endpointRow) []webhook.Endp
 // openAtATime bounds how many endpoints of a list are decrypted at a time.
 const openAtATime = 8
 
-// EndpointsOf reads all endpoints of a tenant that are not deleted, in any state, in the order of their ids and
-// without their headers, and their version, in one snapshot. CodeNotFound: there is no such tenant.
-func (s Reader) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
-	err = s.core.OfTenant(tenantID).InSnapshot(ctx, "read endpoints of "+tenantID, func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
+// readRoster reads all endpoints of a tenant that are not deleted, in any state, page by page and without their
+// headers and credentials. Between the pages it holds no connection. CodeNotFound: there is no such tenant.
+func (s Reader) readRoster(ctx context.Context, tenantID string) (*roster, error) {
+	read := &roster{byFilter: map[string][]*webhook.Endpoint{}}
+	head, rows, err := s.endpointsAfter(ctx, tenantID, webhook.EndpointID{})
+	if err != nil {
+		return nil, err
+	}
+	read.head = head
+	read.apply(rows)
+	if len(rows) < rosterPage {
+		return read, nil
+	}
+	return read, s.readOn(ctx, tenantID, read)
+}
+
+// readOn reads the pages after the first, a few tenants' at a time, so that they leave connections to others.
+func (s Reader) readOn(ctx context.Context, tenantID string, read *roster) error {
+	select {
+	case s.large <- struct{}{}:
+	case <-ctx.Done():
+		return postgres.Translate("read endpoints of "+tenantID, ctx.Err())
+	}
+	defer func() { <-s.large }()
+	for more := true; more; {
+		_, rows, err := s.endpointsAfter(ctx, tenantID, read.all[len(read.all)-1].ID)
+		if err != nil {
+			return err
+		}
+		read.apply(rows)
+		more = len(rows) == rosterPage
+	}
+	// The pages are of several moments: what was changed since the first is read again.
+	for after := read.head.version; ; {
+		head, rows, err := s.endpointsSince(ctx, tenantID, after)
+		if err != nil {
+			return err
+		}
+		if !head.born.Equal(read.head.born) || !head.inherits(read.head) {
+			return &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: time.Second, Message: "the tenant was changed meanwhile"}
+		}
+		read.apply(rows)
+		if len(rows) < rosterPage {
+			read.head = head
+			return nil
+		}
+		after = rows[len(rows)-1].changed
+	}
+}
+
+// largeRosters is how many tenants with more endpoints than a page are read at a time.
+const largeRosters = 2
+
+// endpointsAfter reads the next rosterPage endpoints of a tenant in the order of their ids. CodeNotFound: there is no such
+// tenant.
+func (s Reader) endpointsAfter(ctx context.Context, tenantID string, id webhook.EndpointID) (rosterHead, []rosterRow, error) {
+	return s.rosterPage(ctx, tenantID, `e.deleted_at is null and e.id > $2 order by e.id`, [16]byte(id))
+}
+
+// endpointsSince reads the endpoints of a tenant that were changed or deleted after a version, at most rosterPage of them,
+// in the order of their changes. CodeNotFound: there is no such tenant.
+func (s Reader) endpointsSince(ctx context.Context, tenantID string, version int64) (rosterHead, []rosterRow, error) {
+	return s.rosterPage(ctx, tenantID, `e.tenant_version > $2 order by e.tenant_version`, version)
+}
+
+// rosterPage reads a page of a tenant's endpoints and what belongs to all of them, in one snapshot.
+func (s Reader) rosterPage(ctx context.Context, tenantID, which string, after any) (head rosterHead, rows []rosterRow, err error) {
+	op := "read endpoints of " + tenantID
+	err = s.core.OfTenant(tenantID).InSnapshot(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `select created_at, endpoints_version, retry_policy from tenants where id = $1`, tenantID).
+			Scan(&head.born, &head.version, &head.policy)
 		if postgres.IsNoRows(err) {
 			return webhook.NotFound("tenant")
 		}
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `select `+endpointSelect+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
+		found, err := tx.Query(ctx, `
+			select `+endpointUnsealed+`, e.tenant_version, e.deleted_at is not null from endpoints e
+			where e.tenant_id = $1 and `+which+` limit `+strconv.Itoa(rosterPage), tenantID, after)
 		if err != nil {
 			return err
 		}
-		endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
-			r, err := scanEndpoint(row)
-			return s.endpointOfRow(&r), err
+		rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (changed rosterRow, err error) {
+			r, err := scanEndpoint(row, &changed.changed, &changed.deleted)
+			changed.Endpoint = s.endpointOfRow(&r)
+			return changed, err
 		})
 		return err
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return endpoints, version, nil
+	return head, rows, err
 }
 
 // DeletedEndpoints reads the endpoints of a tenant that were deleted last, newest first.

@@ -20,12 +20,13 @@ type Reader struct {
 	core *postgres.Core
 
 	sealer      postgres.Sealer
-	retryPolicy retry.Policy // of the installation
+	retryPolicy retry.Policy  // of the installation
+	large       chan struct{} // holds an element for each large roster that is being read
 }
 
 // NewReader returns a Reader.
 func NewReader(s *postgres.Core, sealer postgres.Sealer, policy retry.Policy) Reader {
-	return Reader{core: s, sealer: sealer, retryPolicy: policy}
+	return Reader{core: s, sealer: sealer, retryPolicy: policy, large: make(chan struct{}, largeRosters)}
 }
 
 // autoTimeoutNS is the value of timeout_ns with timeout_auto. It never changes: any other value means that a

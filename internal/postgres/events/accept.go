@@ -6,6 +6,7 @@ package events
 import (
 	"context"
 	"crypto/sha256"
+	"math"
 	"strconv"
 	"time"
 
@@ -201,30 +202,29 @@ func (s *Events) newEventID(shift time.Duration) webhook.EventID {
 
 // match gives the events their ids and finds the endpoints they go to.
 func (s *Events) match(ctx context.Context, in *intake) error {
-	endpoints, version, err := s.cache.OfTenant(ctx, in.TenantID)
+	of, err := s.cache.OfTenant(ctx, in.TenantID)
 	if err != nil {
 		return err
 	}
-	in.Version, in.begun, in.created = version, time.Now(), s.core.Now().Truncate(time.Microsecond)
-	shift := s.core.IDShift()
-	var byID map[webhook.EndpointID]*webhook.Endpoint
-	deliveries := 0
-	for i := range in.Arrivals {
-		a := &in.Arrivals[i]
-		a.id, a.Starts, a.reason, a.unknown = s.newEventID(shift), nil, "", webhook.EndpointID{}
-		if a.event.EndpointIDs == nil {
-			in.matchType(a, endpoints)
-		} else {
-			if byID == nil {
-				byID = make(map[webhook.EndpointID]*webhook.Endpoint, len(endpoints))
-				for k := range endpoints {
-					byID[endpoints[k].ID] = &endpoints[k]
-				}
-			}
-			in.matchNamed(a, byID)
-		}
-		deliveries += len(a.Starts)
+	if err := s.setLimits(ctx, in); err != nil {
+		return err
 	}
+	in.begun, in.created = time.Now(), s.core.Now().Truncate(time.Microsecond)
+	shift := s.core.IDShift()
+	deliveries := 0
+	of.Read(func(v endpoints.View) {
+		in.Version = v.Version()
+		for i := range in.Arrivals {
+			a := &in.Arrivals[i]
+			a.id, a.Starts, a.reason, a.unknown = s.newEventID(shift), nil, "", webhook.EndpointID{}
+			if a.event.EndpointIDs == nil {
+				in.matchType(a, v)
+			} else {
+				in.matchNamed(a, v)
+			}
+			deliveries += len(a.Starts)
+		}
+	})
 	if in.batch && deliveries > maxBatchDeliveries {
 		return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{{
 			Field: "events", Message: "make more than " + strconv.Itoa(maxBatchDeliveries) + " deliveries together; post fewer at a time",
@@ -237,14 +237,20 @@ func (s *Events) match(ctx context.Context, in *intake) error {
 			}
 		}
 	}
-	return s.setLimits(ctx, in)
+	return nil
 }
 
-func (in *intake) matchType(a *arrival, endpoints []webhook.Endpoint) {
-	for i := range endpoints {
-		if endpoints[i].Wants(a.event.Type) {
-			in.start(a, &endpoints[i])
-		}
+// matchType looks for one delivery more than the tenant's limit: such an event is refused.
+func (in *intake) matchType(a *arrival, of endpoints.View) {
+	most := math.MaxInt
+	switch {
+	case in.exempt:
+		most = webhook.MaxOperational
+	case in.limits.EndpointsPerEvent > 0:
+		most = in.limits.EndpointsPerEvent + 1
+	}
+	for _, e := range of.Match(a.event.Type, most) {
+		in.start(a, e)
 	}
 	if len(a.Starts) == 0 {
 		a.reason = webhook.ReasonNoMatch
@@ -253,9 +259,9 @@ func (in *intake) matchType(a *arrival, endpoints []webhook.Endpoint) {
 
 // matchNamed leaves what is wrong to the flush: the endpoints may be older than the
 // one that is missing here, and an event that is known already is not matched again.
-func (in *intake) matchNamed(a *arrival, byID map[webhook.EndpointID]*webhook.Endpoint) {
+func (in *intake) matchNamed(a *arrival, of endpoints.View) {
 	for _, id := range a.event.EndpointIDs {
-		e := byID[id]
+		e := of.Endpoint(id)
 		if e == nil {
 			a.unknown = id
 			return

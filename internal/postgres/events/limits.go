@@ -72,7 +72,7 @@ func (in *intake) over() *webhook.Error {
 	}
 	switch {
 	case in.limits.EndpointsPerEvent > 0 && most > in.limits.EndpointsPerEvent:
-		return tenants.QuotaError("endpoints per event", in.limits.EndpointsPerEvent)
+		return in.tooMany(in.limits.EndpointsPerEvent)
 	case quota == 0 || all == 0 || pending+all <= quota:
 		return nil
 	case all > quota:
@@ -83,4 +83,18 @@ func (in *intake) over() *webhook.Error {
 			Message: "the tenant's limit of pending deliveries is " + strconv.Itoa(quota) + ", and it has about " + strconv.Itoa(pending),
 		}
 	}
+}
+
+// tooMany is the error of a request with an event that would have more deliveries than it may.
+func (in *intake) tooMany(most int) *webhook.Error {
+	err := &webhook.Error{
+		Code: webhook.CodeTooManyDeliveries, Message: "the event goes to more than " + strconv.Itoa(most) + " endpoints, the tenant's limit for one event",
+	}
+	for i := range in.Arrivals {
+		a := &in.Arrivals[i]
+		if in.batch && !a.isKnown() && len(a.Starts) > most {
+			err.Fields = append(err.Fields, webhook.FieldError{Field: "events[" + strconv.Itoa(i) + "]", Message: err.Message})
+		}
+	}
+	return err
 }

@@ -82,7 +82,9 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 	in.add(webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, "")
 	a := &in.Arrivals[0]
 	a.id = s.newEventID(s.core.IDShift())
-	in.matchType(a, endpoints)
+	for i := range endpoints {
+		in.start(a, &endpoints[i])
+	}
 	var (
 		ev    eventBatch
 		ob    deliveries.OutboxBatch
@@ -97,12 +99,13 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 	return tx.SendBatch(ctx, &batch).Close()
 }
 
-// audience are a tenant's endpoints that subscribe to an operational event.
+// audience are a tenant's endpoints that subscribe to an operational event, at most webhook.MaxOperational of them. An index
+// has those that subscribe to any.
 func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
 	rows, err := tx.Query(ctx, `
 		select id, event_types, retry_policy, `+tenants.PolicyOfEndpoint+` from endpoints e
-		where tenant_id = $1 and deleted_at is null
-		  and exists (select from unnest(e.event_types) f where starts_with(f, '`+webhook.OperationalPrefix+`')) order by id`, tenantID)
+		where tenant_id = $1 and deleted_at is null and operational and event_types && $2 order by id limit $3`,
+		tenantID, webhook.MatchingFilters(eventType), webhook.MaxOperational)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -57,20 +58,21 @@ type Replays struct {
 	core *postgres.Core
 
 	events      replayEvents
+	quotas      *tenants.Quotas
 	retryPolicy retry.Policy // of the installation
 }
 
 // New returns a Replays.
-func New(s *postgres.Core, events replayEvents, policy retry.Policy) *Replays {
-	return &Replays{core: s, events: events, retryPolicy: policy}
+func New(s *postgres.Core, events replayEvents, quotas *tenants.Quotas, policy retry.Policy) *Replays {
+	return &Replays{core: s, events: events, quotas: quotas, retryPolicy: policy}
 }
 
 // CreateReplay stores a replay with an audit entry, and counts its set. The set is fixed: a delivery that
 // ends later is not part of it. The caller sets Asked, Ramp, Source and Filter, the store everything
 // else.
 //
-// Errors: CodeNotFound, there is no such tenant; CodeInvalid, it has no such endpoint; CodeRateLimited and
-// CodeUnavailable, too many lists and counts are under way.
+// Errors: CodeNotFound, there is no such tenant; CodeInvalid, it has no such endpoint; CodeQuota, it has as many
+// replays as it may; CodeRateLimited and CodeUnavailable, too many lists and counts are under way.
 func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
 	const op = "create a replay"
 	as := s.core.OfTenant(r.TenantID)
@@ -79,7 +81,12 @@ func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.
 		return r, postgres.Translate(op, err)
 	}
 	defer release()
-	err = as.InTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error { return Insert(ctx, tx, by, &r, true) })
+	err = as.InTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.quotas.AllowReplay(ctx, tx, r.TenantID); err != nil {
+			return err
+		}
+		return Insert(ctx, tx, by, &r, true)
+	})
 	return r, err
 }
 

@@ -48,7 +48,7 @@ func TestPolicyInForce(t *testing.T) {
 		require.NoError(t, err)
 		list, err := b.ListEndpoints(t.Context(), "acme", webhook.Page{Limit: 10})
 		require.NoError(t, err)
-		of, _, err := b.EndpointsOf(t.Context(), "acme")
+		of, _, err := storetest.ReadEndpoints(t.Context(), b.Cache(), "acme")
 		require.NoError(t, err)
 		target, err := b.Target(t.Context(), b.Subscriber.ID)
 		require.NoError(t, err)

@@ -170,7 +170,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		Reader: read, Cache: cache, Quotas: db.quotas, Events: db.Events, Deliveries: db.Deliveries, Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
 	})
 	db.EndpointHealth = health.New(s, db.Endpoints)
-	db.Replays = replays.New(s, db.Events, c.RetryPolicy)
+	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy)
 	db.Retention = retention.New(s, db.Deliveries)
 	return db, nil
 }

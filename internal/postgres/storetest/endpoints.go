@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres/endpoints"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -175,4 +176,26 @@ func (b *Bundle) SetPolicy(t *testing.T, policy retry.Policy) webhook.Endpoint {
 	})
 	require.NoError(t, err)
 	return e
+}
+
+// ReadEndpoints reads what has changed of a tenant's endpoints, and returns all of them with their version.
+func ReadEndpoints(ctx context.Context, c *endpoints.Cache, tenant string) (found []webhook.Endpoint, version int64, err error) {
+	c.ForgetTenant(tenant)
+	of, err := c.OfTenant(ctx, tenant)
+	if err != nil {
+		return nil, 0, err
+	}
+	all, version := of.All()
+	for _, e := range all {
+		found = append(found, *e)
+	}
+	return found, version, nil
+}
+
+// EndpointsOf returns the endpoints of a tenant and their version from a cache.
+func EndpointsOf(t testing.TB, c *endpoints.Cache, tenant string) ([]*webhook.Endpoint, int64) {
+	t.Helper()
+	of, err := c.OfTenant(t.Context(), tenant)
+	require.NoError(t, err)
+	return of.All()
 }

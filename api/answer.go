@@ -1,0 +1,202 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Limits of the memory for answers in a process, and of the time to write one. docs/operations.md documents them.
+const (
+	answerStep = 64 << 10 // the unit in which room is counted, and written
+
+	// maxPageBytes is where a page of a list is cut. It holds at least one entry.
+	maxPageBytes = 1 << 20
+
+	maxProcessAnswers = 64 << 20
+	maxTenantAnswers  = 16 << 20
+
+	answerRetryAfter = time.Second
+
+	// encodeWait is how long an answer waits for a processor: see encoders.
+	encodeWait = 5 * time.Second
+
+	// A client has to read as fast as it has to send a body: it may take answerGrace, and what it reads gives it
+	// time at answerRate, up to answerPause.
+	answerGrace = bodyGrace
+	answerRate  = bodyRate
+	answerPause = 10 * time.Second
+	// answerBuffer is the size of the socket's buffer: what is in it counts as read.
+	answerBuffer = 128 << 10
+)
+
+func newAnswerBudget() *fair.Semaphore {
+	return fair.NewBounded(maxProcessAnswers/answerStep, maxTenantAnswers/answerStep)
+}
+
+// newEncoders returns the processors that may encode lists at a time: half of them, and one for each tenant.
+func newEncoders() *fair.Semaphore { return fair.NewCapped(max(1, runtime.GOMAXPROCS(0)/2), 1) } //nolint:mnd // half
+
+// answerRoom is the part of the budget for answers that one request holds until its answer is written. A tenant may
+// hold as much as is free, up to maxTenantAnswers, so that there is room for the next tenant.
+type answerRoom struct {
+	budget *fair.Semaphore
+	tenant string // of the key; "" for all operators
+	held   int    // in steps
+}
+
+// reserve takes room for an answer of up to n bytes, before it is read and encoded. CodeRateLimited: answers to the
+// tenant use all of its room; CodeUnavailable: the answers to all do.
+func (r *answerRoom) reserve(n int) error {
+	steps := stepsOf(n)
+	if r.budget.TryAcquireAll(r.tenant, steps) {
+		r.held += steps
+		return nil
+	}
+	if r.budget.Held(r.tenant)+steps > maxTenantAnswers/answerStep {
+		return &webhook.Error{
+			Code: webhook.CodeRateLimited, RetryAfter: answerRetryAfter,
+			Message: "the answers that are being written to the tenant have reached their limit of " + megabytes(maxTenantAnswers) + ": read them faster, or fewer at a time",
+		}
+	}
+	return &webhook.Error{
+		Code: webhook.CodeUnavailable, RetryAfter: answerRetryAfter, Message: "the answers that are being written have reached their limit",
+	}
+}
+
+// fit makes the room that of an answer of n bytes. It never fails: what goes beyond the room keeps the tenant from more.
+// A small answer without room needs none.
+func (r *answerRoom) fit(n int) {
+	steps := stepsOf(n)
+	switch {
+	case r.held == 0 && steps <= 1:
+	case steps > r.held:
+		r.budget.Overdraw(r.tenant, steps-r.held)
+		r.held = steps
+	case steps < r.held:
+		r.budget.Release(r.tenant, r.held-steps)
+		r.held = steps
+	}
+}
+
+// release returns the room. It may be called more than once.
+func (r *answerRoom) release() {
+	if r.held > 0 {
+		r.budget.Release(r.tenant, r.held)
+		r.held = 0
+	}
+}
+
+func stepsOf(n int) int { return max(1, (n+answerStep-1)/answerStep) }
+
+// pacedWriter writes to a client that has to read at a pace. Only the time of writing counts.
+type pacedWriter struct {
+	to         io.Writer
+	connection *http.ResponseController
+	credit     time.Duration // that the client may take
+}
+
+func newPacedWriter(to http.ResponseWriter) *pacedWriter {
+	return &pacedWriter{to: to, connection: http.NewResponseController(to), credit: answerGrace}
+}
+
+func (w *pacedWriter) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = w.step(func() (int, error) { return w.to.Write(p[n:min(len(p), n+answerStep)]) })
+		n += m
+	}
+	return n, err
+}
+
+// flush sends what net/http buffers.
+func (w *pacedWriter) flush() error {
+	_, err := w.step(func() (int, error) { return 0, w.connection.Flush() })
+	return err
+}
+
+// step writes up to answerStep bytes within the time that the client has.
+func (w *pacedWriter) step(write func() (int, error)) (int, error) {
+	begun := time.Now()
+	_ = w.connection.SetWriteDeadline(begun.Add(w.credit)) // an error: the request has no connection, as in the console
+	n, err := write()
+	gained := time.Duration(n) * time.Second / answerRate
+	w.credit = min(w.credit+gained-time.Since(begun), answerPause)
+	return n, err
+}
+
+// send writes an answer whose bytes are known.
+func (c call) send(status int, media string, text []byte) error {
+	c.answer.fit(len(text))
+	header := c.Response().Header()
+	header.Set("Content-Type", media)
+	c.Response().WriteHeader(status)
+	if _, err := newPacedWriter(c.Response()).Write(text); err != nil {
+		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
+	}
+	return nil
+}
+
+// json writes a JSON response.
+func (c call) json(status int, v any) error {
+	text, err := encodeJSON(v)
+	if err != nil {
+		return fmt.Errorf("encode answer of %s: %w", c.Path(), err)
+	}
+	return c.send(status, contentJSON, text)
+}
+
+// encodeJSON encodes v with a line break at its end. It does not escape <, > and &: nosniff and the media type keep
+// browsers from interpreting an answer as HTML.
+func encodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// pageWriter encodes a page of a list entry by entry.
+type pageWriter struct{ text bytes.Buffer }
+
+const pageBegin = `{"data":[`
+
+// add adds an entry. It returns false, and adds nothing, if the page would become too large with it and has another.
+func (w *pageWriter) add(entry any) (bool, error) {
+	text, err := encodeJSON(entry)
+	if err != nil {
+		return false, fmt.Errorf("encode an entry: %w", err)
+	}
+	text = bytes.TrimSuffix(text, []byte{'\n'})
+	switch {
+	case w.text.Len() == 0:
+		w.text.WriteString(pageBegin)
+	case w.text.Len()+len(text) > maxPageBytes:
+		return false, nil
+	default:
+		w.text.WriteByte(',')
+	}
+	w.text.Write(text)
+	return true, nil
+}
+
+// end returns the page. next is its next_cursor; "" for null.
+func (w *pageWriter) end(next string) []byte {
+	if w.text.Len() == 0 {
+		w.text.WriteString(pageBegin)
+	}
+	w.text.WriteString(`],"next_cursor":`)
+	if next == "" {
+		w.text.WriteString("null}\n")
+	} else {
+		w.text.WriteString(`"` + next + "\"}\n") // base64url
+	}
+	return w.text.Bytes()
+}
