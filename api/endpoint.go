@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -36,8 +37,47 @@ type endpointView struct {
 	Certificate    *certificateView      `json:"client_certificate"`
 	Description    string                `json:"description"`
 	Metadata       map[string]string     `json:"metadata"`
+	Condition      *shortCondition       `json:"condition,omitempty"` // of one that is read
 	CreatedAt      timestamp             `json:"created_at"`
 	UpdatedAt      timestamp             `json:"updated_at"`
+}
+
+// shortCondition is how an endpoint is, and why.
+type shortCondition struct {
+	Code        explain.ConditionCode `json:"code"`
+	Cause       *string               `json:"cause"`
+	Since       timestamp             `json:"since"`
+	LastSuccess timestamp             `json:"last_success_at"`
+	Waiting     int                   `json:"waiting"`
+	More        bool                  `json:"more"`
+}
+
+// addConditions adds to endpoints of the tenant how they are: two reads for all. What cannot be read is left out.
+func (s *Server) addConditions(c call, endpoints []webhook.Endpoint, views []endpointView) {
+	ctx, ids := c.Request().Context(), make([]webhook.EndpointID, len(endpoints))
+	for i := range endpoints {
+		ids[i] = endpoints[i].ID
+	}
+	observed, _, err := s.config.Situations.Observed(ctx, c.tenant, ids)
+	if err == nil {
+		var waits map[webhook.EndpointID]webhook.Waits
+		if waits, err = s.config.Situations.WaitsOf(ctx, c.tenant, ids); err == nil {
+			for i := range views {
+				views[i].Condition = s.conditionOf(&endpoints[i], observed[ids[i]], waits[ids[i]])
+			}
+			return
+		}
+	}
+	s.config.Logger.DebugContext(ctx, "endpoints are shown without their conditions", "error", err)
+}
+
+func (s *Server) conditionOf(e *webhook.Endpoint, seen webhook.Observation, waits webhook.Waits) *shortCondition {
+	is := explain.ConditionOf(&webhook.Health{Endpoint: *e, Observed: seen}, s.config.Now())
+	last := waits.LastSuccess
+	if seen.LastSuccess.After(last) {
+		last = seen.LastSuccess
+	}
+	return &shortCondition{is.Code, nullable(is.Cause), timestamp(is.Since), timestamp(last), waits.Waiting, waits.More}
 }
 
 type breakerView struct {
@@ -133,7 +173,9 @@ func (s *Server) getEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, showEndpoint(e))
+	views := []endpointView{showEndpoint(e)}
+	s.addConditions(c, []webhook.Endpoint{e}, views)
+	return c.json(http.StatusOK, views[0])
 }
 
 func (s *Server) listEndpoints(c call) error {
@@ -145,10 +187,18 @@ func (s *Server) listEndpoints(c call) error {
 	if err := s.requireTenant(c); err != nil {
 		return err
 	}
-	fetch := func(limit int, after string) ([]webhook.Endpoint, error) {
-		return s.config.Endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
+	fetch := func(limit int, after string) ([]endpointView, error) {
+		found, err := s.config.Endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
+		views := make([]endpointView, len(found))
+		for i := range found {
+			views[i] = showEndpoint(found[i])
+		}
+		if err == nil && len(found) > 0 {
+			s.addConditions(c, found, views)
+		}
+		return views, err
 	}
-	return list(c, q, fetch, func(e webhook.Endpoint) string { return idPosition(e.ID) }, showEndpoint)
+	return list(c, q, fetch, func(v endpointView) string { return idPosition(v.ID) }, func(v endpointView) endpointView { return v })
 }
 
 // updateEndpoint is PATCH: an absent field is unchanged, null sets the default. The body is read

@@ -33,6 +33,8 @@ func TestEndpointShape(t *testing.T) {
 	require.Regexp(t, `^whsec_[A-Za-z0-9+/]{43}=$`, secret)
 
 	plain := strings.Replace(shape, "SECRET", "", 1)
+	const healthy = `"condition":{"code":"healthy","cause":null,"since":null,"last_success_at":"2026-01-31T08:30:00.123456Z","waiting":0,"more":false},`
+	plain = strings.Replace(plain, `"created_at"`, healthy+`"created_at"`, 1)
 	require.Equal(t, plain, strings.TrimSpace(b.ok(t, http.StatusOK, "admin", "GET", endpointsPath+"/"+id, "").text))
 	require.Equal(t, `{"data":[`+plain+`],"next_cursor":null}`, strings.TrimSpace(b.ok(t, http.StatusOK, "admin", "GET", endpointsPath, "").text))
 	require.Equal(t, secret, b.ok(t, http.StatusOK, "admin", "GET", endpointsPath+"/"+id+"/secret", "").json["secret"])

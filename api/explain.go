@@ -24,6 +24,8 @@ type Situations interface {
 	Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (
 		observed map[webhook.EndpointID]webhook.Observation, stale bool, err error,
 	)
+	// WaitsOf returns what waits for endpoints and when they last got a delivery, in one read.
+	WaitsOf(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Waits, error)
 	Backlog
 }
 

@@ -42,6 +42,16 @@ func (m *memory) Observed(_ context.Context, _ string, ids []webhook.EndpointID)
 	return observed, m.stale, m.unexplained
 }
 
+func (m *memory) WaitsOf(_ context.Context, _ string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Waits, error) {
+	defer m.lock()()
+	m.waits++
+	found := map[webhook.EndpointID]webhook.Waits{}
+	for _, id := range ids {
+		found[id] = webhook.Waits{Waiting: m.backlog.Waiting(), LastSuccess: testNow().Add(-time.Hour)}
+	}
+	return found, m.unexplained
+}
+
 func (m *memory) Ahead(context.Context, webhook.Delivery) (n int, more bool, err error) {
 	defer m.lock()()
 	return m.ahead, false, m.unexplained

@@ -33,6 +33,7 @@ type memory struct {
 	stale      bool                  // the owner of every endpoint does not answer
 	statistics []webhook.StatisticsPoint
 	counted    []webhook.StatisticsQuery // the queries for statistics
+	waits      int                       // reads of what waits
 	backlog    webhook.Backlog
 
 	lastFailure *webhook.LastFailure

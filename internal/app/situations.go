@@ -35,6 +35,10 @@ func (s situations) Ahead(ctx context.Context, d webhook.Delivery) (n int, more 
 	return s.store.Deliveries.Ahead(ctx, d)
 }
 
+func (s situations) WaitsOf(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Waits, error) {
+	return s.store.EndpointHealth.WaitsOf(ctx, tenantID, ids)
+}
+
 func (s situations) PausedReleases(ctx context.Context, tenantID string) ([]webhook.PausedRelease, error) {
 	return s.store.Deliveries.PausedReleases(ctx, tenantID)
 }

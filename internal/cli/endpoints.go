@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
@@ -32,6 +34,39 @@ type endpoint struct {
 	EventTypes []string `json:"event_types"`
 	State      string   `json:"state"`
 	Why        *string  `json:"state_reason"`
+	Condition  *struct {
+		Code        string     `json:"code"`
+		Cause       *string    `json:"cause"`
+		LastSuccess *time.Time `json:"last_success_at"`
+		Waiting     int        `json:"waiting"`
+		More        bool       `json:"more"`
+	} `json:"condition"`
+}
+
+// condition is how the endpoint is, and why.
+func (e endpoint) condition() string {
+	if e.Condition == nil {
+		return "-"
+	}
+	return withReason(strings.ReplaceAll(e.Condition.Code, "_", " "), e.Condition.Cause)
+}
+
+func (e endpoint) lastSuccess() string {
+	if e.Condition == nil {
+		return "-"
+	}
+	return optionalTime(e.Condition.LastSuccess)
+}
+
+// waiting is how many deliveries are open.
+func (e endpoint) waiting() string {
+	switch {
+	case e.Condition == nil:
+		return "-"
+	case e.Condition.More:
+		return "more than " + strconv.Itoa(e.Condition.Waiting)
+	}
+	return strconv.Itoa(e.Condition.Waiting)
 }
 
 // EndpointsListCommand lists endpoints.
@@ -45,9 +80,11 @@ func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
 	return listOf(ctx, p, c, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
 		{"ID", func(e endpoint) string { return e.ID }},
 		{"STATE", func(e endpoint) string { return e.State }},
+		{"CONDITION", endpoint.condition},
+		{"WAITING", endpoint.waiting},
+		{"LAST SUCCESS", endpoint.lastSuccess},
 		{"URL", func(e endpoint) string { return webhook.PlainURL(e.URL) }},
 		{"EVENT TYPES", func(e endpoint) string { return strings.Join(e.EventTypes, ", ") }},
-		{"REASON", func(e endpoint) string { return text(e.Why) }},
 	})
 }
 

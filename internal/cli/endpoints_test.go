@@ -27,7 +27,8 @@ func TestEndpoints(t *testing.T) {
 
 	table := rows(t, b.ok("endpoints", "list"))
 	require.Equal(t, [][]string{
-		{"ID", "STATE", "URL", "EVENT TYPES", "REASON"}, {id, "active", "https://example.com/hook", "order.*, user.created", "-"},
+		{"ID", "STATE", "CONDITION", "WAITING", "LAST SUCCESS", "URL", "EVENT TYPES"},
+		{id, "active", "healthy", "0", "-", "https://example.com/hook", "order.*, user.created"},
 	}, table)
 	require.NotContains(t, b.ok("endpoints", "get", id), secret)
 	require.Equal(t, "deleted "+id+"\n", b.ok("endpoints", "delete", id))

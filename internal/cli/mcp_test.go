@@ -178,7 +178,7 @@ func TestMCPExplains(t *testing.T) {
 	require.Equal(t, body, first["untrusted"].(map[string]any)["response_body"])
 
 	text, out = a.ok("list_endpoints", nil)
-	require.Contains(t, text, ep+`  active  "https://example.com/hook"  gets order.*`)
+	require.Contains(t, text, ep+`  active  healthy, 1 waiting  "https://example.com/hook"  gets order.*`)
 	require.NotContains(t, text, "Pause all endpoints", "nor the description")
 	require.Len(t, out["endpoints"], 1)
 	text, out = a.ok("get_endpoint", map[string]any{"id": ep})

@@ -222,6 +222,16 @@ type Backlog struct {
 // Waiting is the number of deliveries that wait for a retry or for admission.
 func (b *Backlog) Waiting() int { return b.Retrying + b.Deferred }
 
+// MaxListed is the number up to which a list of endpoints counts the deliveries that wait for each.
+const MaxListed = 100
+
+// Waits is what a list of endpoints says of the deliveries of one.
+type Waits struct {
+	Waiting     int       // open deliveries, MaxListed at most
+	More        bool      // there are more
+	LastSuccess time.Time // the minute or hour of the last delivery, of the last days; zero for none
+}
+
 // Health is the health of an endpoint and its backlog.
 type Health struct {
 	Endpoint Endpoint

@@ -1,0 +1,42 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Endpoints that are read have their condition, for a whole page in two reads. One that cannot be read is left out.
+func TestEndpointsHaveTheirCondition(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const path = "/v1/tenants/acme/endpoints"
+	id := b.endpoint(t)
+	b.endpoint(t)
+	b.seen = []webhook.Observation{{
+		FailureStreak: 4, FailingSince: testNow().Add(-time.Minute), LastFailedAt: testNow(), LastFailure: "tls_invalid",
+		LastError: "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-01-31T09:30:00Z is after 2026-01-21T00:00:00Z",
+	}}
+	b.backlog.Retrying = 3
+	want := map[string]any{
+		"code": "failing", "cause": "a TLS error: the certificate expired on 21 Jan 00:00 UTC", "since": "2026-01-31T09:29:00.123456Z",
+		"last_success_at": "2026-01-31T08:30:00.123456Z", "waiting": 3.0, "more": false,
+	}
+	list := b.ok(t, http.StatusOK, "admin", "GET", path, "").json["data"].([]any)
+	require.Len(t, list, 2)
+	for _, e := range list {
+		require.Equal(t, want, e.(map[string]any)["condition"])
+	}
+	require.Equal(t, 1, b.waits)
+	require.Equal(t, 1, b.observations)
+	require.Equal(t, want, b.ok(t, http.StatusOK, "admin", "GET", path+"/"+id, "").json["condition"])
+	require.NotContains(t, b.ok(t, http.StatusOK, "admin", "PATCH", path+"/"+id, `{"description":"x"}`).json, "condition")
+
+	b.unexplained = errors.New("away")
+	require.NotContains(t, b.ok(t, http.StatusOK, "admin", "GET", path+"/"+id, "").json, "condition")
+}

@@ -1,0 +1,77 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// ConditionCode is how an endpoint is, beside the state that a person has set.
+type ConditionCode string
+
+// The conditions, from the best to the worst.
+const (
+	ConditionHealthy  ConditionCode = "healthy"      // or nothing is sent to it
+	ConditionSlow     ConditionCode = "slow"         // answers take more than a second
+	ConditionAtLimit  ConditionCode = "at_limit"     // of its own, of its host, or of its receiver
+	ConditionFailing  ConditionCode = "failing"      // see webhook.Observation.Failing
+	ConditionOpen     ConditionCode = "circuit_open" // or half open
+	ConditionPaused   ConditionCode = "paused"
+	ConditionDisabled ConditionCode = "disabled"
+)
+
+// ConditionCodes returns all conditions, from the best to the worst.
+func ConditionCodes() []ConditionCode {
+	return []ConditionCode{
+		ConditionHealthy, ConditionSlow, ConditionAtLimit, ConditionFailing, ConditionOpen, ConditionPaused, ConditionDisabled,
+	}
+}
+
+// ShortCondition is the condition of an endpoint for a list.
+type ShortCondition struct {
+	Code  ConditionCode
+	Cause string    // in a few words, such as "a TLS error: the certificate expired on 21 Nov 00:00 UTC"; "" if there is none
+	Since time.Time // zero if it is not known
+}
+
+// ConditionOf is Endpoint for a list: the deepest cause in a few words.
+func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
+	s := health{h, now}
+	o := &h.Observed
+	switch s.condition().Code {
+	case EndpointOff:
+		return ShortCondition{ConditionDisabled, foreign(h.Endpoint.StateReason), time.Time{}}
+	case EndpointPause:
+		return ShortCondition{ConditionPaused, foreign(h.Endpoint.StateReason), time.Time{}}
+	case EndpointOpen, EndpointProbe:
+		return ShortCondition{ConditionOpen, s.shortFailure(), o.Since}
+	case EndpointFails:
+		return ShortCondition{ConditionFailing, s.shortFailure(), o.FailingSince}
+	case EndpointRests:
+		return ShortCondition{ConditionAtLimit, strings.ToLower(pauseRequested(o, now)[:1]) + pauseRequested(o, now)[1:], time.Time{}}
+	case EndpointRate:
+		return ShortCondition{ConditionAtLimit, PerSecond(h.Endpoint.RateLimit), time.Time{}}
+	case EndpointBusy:
+		if o.DeferReason == webhook.ReasonHost {
+			return ShortCondition{ConditionAtLimit, "requests at a time to its host", time.Time{}}
+		}
+		return ShortCondition{ConditionAtLimit, fmt.Sprintf("%s at a time", count(h.Endpoint.MaxInFlight, "request")), time.Time{}}
+	case EndpointSlow:
+		return ShortCondition{ConditionSlow, "answers take " + latency(o.Latency), time.Time{}}
+	case EndpointRises:
+		return ShortCondition{ConditionHealthy, "recovering: " + PerSecond(o.Rate) + " and rising", o.Since}
+	}
+	return ShortCondition{Code: ConditionHealthy}
+}
+
+// shortFailure is the last failure in a few words.
+func (h health) shortFailure() string {
+	last := h.failure()
+	words := Outcome(last.Reason)
+	if detail := strings.TrimPrefix(errorDetail(last.Error, h.now), "the error was: "); detail != "" {
+		words += ": " + detail
+	}
+	return words
+}

@@ -1,0 +1,56 @@
+package explain
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Every combination of mechanisms has the condition of its deepest cause.
+func TestConditionOfEveryMechanism(t *testing.T) {
+	t.Parallel()
+	everyMechanism(func(m mechanisms) {
+		s := m.situation()
+		h := webhook.Health{Endpoint: *s.Endpoint, Observed: *s.Observed, Known: true}
+		if !m.held {
+			h.Observed.DeferReason = m.reason
+		}
+		got := ConditionOf(&h, noon())
+		require.Contains(t, ConditionCodes(), got.Code)
+		switch {
+		case m.endpoint == webhook.EndpointDisabled:
+			require.Equal(t, ShortCondition{Code: ConditionDisabled, Cause: "too many requests failed"}, got)
+		case m.endpoint == webhook.EndpointPaused:
+			require.Equal(t, ConditionPaused, got.Code)
+		case m.circuit != webhook.CircuitClosed:
+			require.Equal(t, ShortCondition{ConditionOpen, "503", h.Observed.Since}, got)
+		case m.paused:
+			require.Equal(t, ConditionAtLimit, got.Code)
+			require.Contains(t, got.Cause, "asked for a pause")
+		case m.receiver == receiverFails:
+			require.Equal(t, ShortCondition{ConditionFailing, "503", h.Observed.FailingSince}, got)
+		case m.receiver == receiverRecovers:
+			require.Equal(t, ConditionHealthy, got.Code)
+		case h.Observed.DeferReason == webhook.ReasonInFlight:
+			require.Equal(t, ShortCondition{Code: ConditionAtLimit, Cause: "10 requests at a time"}, got)
+		case h.Observed.DeferReason == webhook.ReasonRate:
+			require.Equal(t, ShortCondition{Code: ConditionAtLimit, Cause: "5 requests per second"}, got)
+		case h.Observed.DeferReason == webhook.ReasonHost:
+			require.Equal(t, ConditionAtLimit, got.Code)
+		default:
+			require.Equal(t, ShortCondition{Code: ConditionHealthy}, got)
+		}
+	})
+}
+
+func TestConditionNamesTheCertificate(t *testing.T) {
+	t.Parallel()
+	e := shop()
+	h := webhook.Health{Endpoint: e, Observed: webhook.Observation{
+		FailureStreak: 4, LastFailure: "tls_invalid", FailingSince: noon(), LastFailedAt: noon(),
+		LastError: "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-11-24T12:03:44Z is after 2026-11-21T00:00:00Z",
+	}}
+	require.Equal(t, ShortCondition{ConditionFailing, "a TLS error: the certificate expired on 21 Nov 00:00 UTC", noon()}, ConditionOf(&h, noon()))
+}
