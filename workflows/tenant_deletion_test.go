@@ -46,6 +46,13 @@ func (l *leftovers) EraseTenant(_ context.Context, tenant string) (int64, error)
 	return l.take("rows", &l.rows)
 }
 
+func (l *leftovers) CheckDeletion(_ context.Context, tenant string) error {
+	if tenant != "acme" {
+		return webhook.NotFound("tenant")
+	}
+	return nil
+}
+
 func (l *leftovers) DeleteWorkflows(context.Context, string) (int64, error) {
 	return l.take("workflows", &l.workflows)
 }
