@@ -64,14 +64,15 @@ func rewind(req *http.Request, body []byte) {
 }
 
 // isConnectionHeader reports whether only the client may set a field: it concerns the
-// connection, the framing of the message or the sender, not the event.
+// connection, the framing of the message or the sender, not the event. Endpoints from before a name was
+// reserved may have it.
 func isConnectionHeader(name string) bool {
 	switch name {
 	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te", "Trailer",
-		"Upgrade", "Expect", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate":
+		"Upgrade", "Expect", "Forwarded", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate":
 		return true
 	default:
-		return false
+		return strings.HasPrefix(name, "Sec-Fetch-") || strings.HasPrefix(name, "X-Forwarded-")
 	}
 }
 
