@@ -229,6 +229,6 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 // noFresh has no payloads: every attempt needs a claim.
 type noFresh struct{}
 
-func (noFresh) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
+func (noFresh) Take(webhook.Ref) (content webhook.Content, ok bool) {
 	return content, false
 }

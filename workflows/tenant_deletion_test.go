@@ -12,6 +12,7 @@ import (
 	sdk "go.temporal.io/sdk/worker"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 	"github.com/everpost/everpost/workflows"
 )
