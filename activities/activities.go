@@ -20,14 +20,14 @@ import (
 
 // Store keeps the deliveries. See docs/adr/0003.
 type Store interface {
-	// Claim takes the right to send an attempt, and reads what the request needs.
+	// Claim takes the right to send an attempt, and reads what the request needs. CodeNotFound: no such delivery is stored.
 	Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error)
-	// RecordStep writes one step. The status that it returns is authoritative.
+	// RecordStep writes one step. The status that it returns is authoritative. CodeNotFound: no such delivery is stored.
 	RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error)
 	// Reopen opens the next run of a dead letter of the given run.
 	Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error)
 	// ClaimStatus reads a status, and until when another process than the claimant has a claim. CodeNotFound: there is no such delivery.
-	ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error)
+	ClaimStatus(ctx context.Context, ref webhook.Ref, claimant string) (webhook.DeliveryStatus, error)
 }
 
 // Targets finds an endpoint with its secrets. CodeNotFound: it was deleted.
@@ -40,7 +40,7 @@ type Targets interface {
 // Fresh holds the payloads of events that this process has just stored. Each is handed out once,
 // as the permission to make the first attempt without a claim in the store.
 type Fresh interface {
-	Take(id webhook.DeliveryID) (content webhook.Content, ok bool)
+	Take(of webhook.Ref) (content webhook.Content, ok bool)
 }
 
 // Sender makes one POST. A failure is a value.

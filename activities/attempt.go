@@ -57,6 +57,8 @@ type AttemptInput struct {
 
 	// Trace says where the attempt's span belongs; "" begins a new trace, if there are traces.
 	Trace webhook.Trace `json:"trace,omitempty"`
+
+	known bool // see webhook.Step
 }
 
 // AttemptResult is the status of the delivery after the attempt.
@@ -83,7 +85,7 @@ type AttemptResult struct {
 // key identifies the attempt. Its number counts within the run: a run that begins does not know how many attempts
 // there were before it.
 func (in *AttemptInput) key() attemptKey {
-	return attemptKey{in.DeliveryID, in.Run, in.RunAttempts + 1}
+	return attemptKey{in.Ref, in.Run, in.RunAttempts + 1}
 }
 
 // workflowID is the workflow that makes the attempt.

@@ -23,6 +23,7 @@ func (a *Activities) payloadWithRightToSend(
 ) (*webhook.Content, AttemptResult, error) {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
 		if content := a.takeFresh(ctx, in); content != nil {
+			in.known = true
 			return content, AttemptResult{}, nil
 		}
 	}
@@ -32,6 +33,9 @@ func (a *Activities) payloadWithRightToSend(
 		}
 	}
 	claimed, err := a.store.Claim(ctx, a.claim(*in, target.Timeout))
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return nil, a.unknown(ctx, in), nil
+	}
 	if err != nil {
 		return nil, AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("claim attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
@@ -54,6 +58,7 @@ func (a *Activities) payloadWithRightToSend(
 	case result.Command.Command == webhook.CommandCancel:
 		return nil, result, nil // the workflow ends the delivery
 	}
+	in.known = true
 	in.Progress = status.Progress // the same step, with the attempts of earlier runs
 	if claimed.Payload == nil {
 		result, err := a.record(ctx, exec, *in, in.giveUpStep(string(retry.ReasonPayloadRemoved)))
@@ -69,7 +74,7 @@ func (a *Activities) payloadWithRightToSend(
 
 // takeFresh takes the delivery's fresh token; nil if there is none.
 func (a *Activities) takeFresh(ctx context.Context, in *AttemptInput) *webhook.Content {
-	content, ok := a.fresh.Take(in.DeliveryID)
+	content, ok := a.fresh.Take(in.Ref)
 	if !ok {
 		return nil
 	}
@@ -115,6 +120,9 @@ func (a *Activities) writeClaim(ctx context.Context, exec *execution, in Attempt
 	claim := a.claim(in, timeout)
 	claim.KeepOutbox = keepOutbox
 	_, err := a.store.Claim(ctx, claim)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return nil // removed meanwhile: no other process finds it either
+	}
 	return err
 }
 

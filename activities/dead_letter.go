@@ -21,6 +21,9 @@ type Reopening struct {
 func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.DeliveryStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
+	if !in.Fits() {
+		return webhook.DeliveryStatus{}, gone(webhook.NotFound("delivery"))
+	}
 	status, err := a.store.Reopen(ctx, in.Ref, in.Run, in.Reason)
 	if err != nil {
 		return webhook.DeliveryStatus{}, gone(a.internalFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err))

@@ -74,6 +74,7 @@ func (a *Activities) runEager(in AttemptInput, target *webhook.Target, permit *a
 	var exec *execution
 	content := a.takeFresh(a.base, &in)
 	if content != nil {
+		in.known = true
 		exec = a.executions.enterEager(in, a.now())
 	}
 	if exec == nil {

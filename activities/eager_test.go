@@ -436,7 +436,7 @@ func TestNotEager(t *testing.T) {
 		b := setup(t)
 		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
-		_, ok := p.tokens.Fresh().Take(in.DeliveryID)
+		_, ok := p.tokens.Fresh().Take(in.Ref)
 		require.True(t, ok)
 		cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
 		_, _, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)

@@ -15,7 +15,9 @@ func TestEndsOfAttempts(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, nil)
 	all := sharing(b.stored(t), b.stored(t), b.stored(t), b.stored(t))
-	all[1].EndpointID, all[3].EndpointID = webhook.NewEndpointID(), webhook.NewEndpointID() // which there are not: deleted
+	for _, i := range []int{1, 3} {
+		all[i] = b.to(t, all[i], webhook.NewEndpointID()) // which there is not: deleted
+	}
 	env := p.environment()
 	env.RegisterActivity(p.Attempts)
 	value, err := env.ExecuteLocalActivity(p.Attempts, all)

@@ -35,6 +35,9 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	if exec.unrecorded != nil {
 		return a.recordAgain(ctx, exec, *in)
 	}
+	if !in.Fits() {
+		return a.unknown(ctx, in), nil
+	}
 	if !a.waitUntilDue(ctx, *in) {
 		return AttemptResult{}, errStopping
 	}
@@ -53,6 +56,9 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	if err != nil {
 		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)
 	}
+	if target.TenantID != in.TenantID {
+		return a.unknown(ctx, in), nil
+	}
 	if now := a.now(); in.NotBefore.After(now.Add(earlyEnough)) {
 		return a.record(ctx, exec, *in, in.waitStep(in.NotBefore))
 	}
@@ -65,7 +71,7 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	decision, giveBack := a.admit(ctx, *in, target)
 	if decision.Permit == nil {
 		// Drop the token: after a deferral, the next attempt must claim.
-		_, _ = a.fresh.Take(in.DeliveryID)
+		_, _ = a.fresh.Take(in.Ref)
 		return a.recordDecision(ctx, exec, *in, decision)
 	}
 	defer giveBack()
@@ -87,6 +93,17 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 		return AttemptResult{}, err
 	}
 	return a.record(ctx, exec, *in, a.stepAfter(*in, target, made))
+}
+
+// unknown ends a workflow's delivery that the store does not have as the input says: it was removed, or the workflow
+// was not started by Everpost. Nothing is sent, and nothing is written.
+func (a *Activities) unknown(ctx context.Context, in *AttemptInput) AttemptResult {
+	a.log.WarnContext(ctx, "a workflow names a delivery that is not stored; nothing was sent", "delivery", in.DeliveryID, "event", in.EventID,
+		"endpoint", in.EndpointID, "workflow", in.workflowID())
+	a.admission.Forget(in.EndpointID, in.DeliveryID)
+	result := AttemptResult{Progress: in.Progress}
+	result.State, result.Reason, result.DueAt = webhook.StateCancelled, webhook.ReasonUnknown, time.Time{}
+	return result
 }
 
 // giveUpReason is why an attempt is not made after the give-up time.

@@ -38,7 +38,7 @@ type execution struct {
 
 // attemptKey identifies an attempt. The number counts from 1 in each run.
 type attemptKey struct {
-	delivery    webhook.DeliveryID
+	delivery    webhook.Ref // all of it: who names another tenant does not get the result
 	run, number int
 }
 

@@ -106,7 +106,7 @@ func TestExecutionsModel(t *testing.T) {
 // inputOf is the input of an attempt with the key.
 func inputOf(key attemptKey, seq int) AttemptInput {
 	return AttemptInput{
-		Ref: webhook.Ref{DeliveryID: key.delivery}, Progress: webhook.Progress{Run: key.run, Seq: seq, RunAttempts: key.number - 1},
+		Ref: key.delivery, Progress: webhook.Progress{Run: key.run, Seq: seq, RunAttempts: key.number - 1},
 	}
 }
 

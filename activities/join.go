@@ -54,7 +54,7 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 // findElsewhere looks for an attempt that another process makes or has made. elsewhere is false if there is none.
 // Admission knows nothing of it: the other process has the permit.
 func (a *Activities) findElsewhere(ctx context.Context, exec *execution, in AttemptInput) (result AttemptResult, elsewhere bool, err error) {
-	status, err := a.store.ClaimStatus(ctx, in.DeliveryID, a.claimant)
+	status, err := a.store.ClaimStatus(ctx, in.Ref, a.claimant)
 	switch {
 	case webhook.CodeOf(err) == webhook.CodeNotFound:
 		return AttemptResult{}, false, nil

@@ -268,7 +268,7 @@ func (broken) Reopen(context.Context, webhook.Ref, int, string) (webhook.Deliver
 	return webhook.DeliveryStatus{}, errForeign
 }
 
-func (broken) ClaimStatus(context.Context, webhook.DeliveryID, string) (webhook.DeliveryStatus, error) {
+func (broken) ClaimStatus(context.Context, webhook.Ref, string) (webhook.DeliveryStatus, error) {
 	return webhook.DeliveryStatus{}, errForeign
 }
 

@@ -34,6 +34,10 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 		step.Seq, step.Overrides = status.Seq+1, status.Attempts >= step.Attempts
 		status, err = a.store.RecordStep(ctx, step)
 	}
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		exec.unrecorded = nil
+		return a.unknown(ctx, &in), nil
+	}
 	if err != nil {
 		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
 	}
@@ -60,10 +64,13 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 // status that it returns is authoritative. If ClaimedUntil is set, another process is making an
 // attempt, and the delivery must not end before that time.
 //
-// An error of the type ErrorGone says that the delivery does not exist any more.
+// An error of the type ErrorGone says that the delivery does not exist any more, or is not the one that the step names.
 func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
+	if !step.Fits() || step.Attempt != nil { // only an attempt records an attempt
+		return webhook.DeliveryStatus{}, gone(webhook.NotFound("delivery"))
+	}
 	step.Claimant = a.claimant
 	if status, recorded, err := a.recordAttemptFirst(ctx, step); recorded {
 		return status, err
@@ -83,7 +90,7 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 func (a *Activities) recordAttemptFirst(ctx context.Context, step webhook.Step) (status webhook.DeliveryStatus, recorded bool, err error) {
 	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
 	in.Seq-- // the attempt follows the step that the end follows
-	if step.Attempt != nil || step.State.Open() {
+	if step.State.Open() {
 		return webhook.DeliveryStatus{}, false, nil
 	}
 	exec := a.executions.runningOf(in)

@@ -126,11 +126,11 @@ func (a *asked) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult
 	return a.Deliveries.Claim(ctx, c)
 }
 
-func (a *asked) ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error) {
+func (a *asked) ClaimStatus(ctx context.Context, ref webhook.Ref, claimant string) (webhook.DeliveryStatus, error) {
 	a.mu.Lock()
 	a.looks++
 	a.mu.Unlock()
-	return a.Deliveries.ClaimStatus(ctx, id, claimant)
+	return a.Deliveries.ClaimStatus(ctx, ref, claimant)
 }
 
 func (a *asked) count() int {
@@ -217,6 +217,15 @@ func (b *bundle) event(t *testing.T) (webhook.Accepted, activities.AttemptInput)
 func (b *bundle) stored(t *testing.T) activities.AttemptInput {
 	t.Helper()
 	_, in := b.event(t)
+	return in
+}
+
+// to returns the attempt of the same event to another endpoint, for which the store has the delivery instead.
+func (b *bundle) to(t *testing.T, in activities.AttemptInput, endpoint webhook.EndpointID) activities.AttemptInput {
+	t.Helper()
+	before := in.DeliveryID
+	in.EndpointID, in.DeliveryID = endpoint, webhook.DeliveryIDOf(in.EventID, endpoint)
+	b.execute(t, `update outbox set delivery_id = $2, endpoint_id = $3 where delivery_id = $1`, before, in.DeliveryID, endpoint)
 	return in
 }
 

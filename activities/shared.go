@@ -274,6 +274,9 @@ func (a *Activities) handOver(ctx context.Context, h DeliveryState) (err error) 
 			err = a.panicked(AttemptInput{Ref: h.Ref, Progress: h.Progress}, p)
 		}
 	}()
+	if !h.Fits() {
+		return nil // there is no such delivery, so there is nothing to hand over
+	}
 	if h.State == webhook.StateDeadLettered {
 		if gone, err := a.isNoDeadLetter(ctx, h); gone || err != nil {
 			return err
@@ -285,7 +288,7 @@ func (a *Activities) handOver(ctx context.Context, h DeliveryState) (err error) 
 // isNoDeadLetter reports that a dead letter was replayed or has ended while its hand-over was put off. A
 // workflow of it would stand in the way of the later run, whose workflow has the same id.
 func (a *Activities) isNoDeadLetter(ctx context.Context, h DeliveryState) (gone bool, err error) {
-	status, err := a.store.ClaimStatus(ctx, h.DeliveryID, a.claimant)
+	status, err := a.store.ClaimStatus(ctx, h.Ref, a.claimant)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
 		return true, nil
 	}

@@ -82,8 +82,8 @@ func TestAttemptsSideBySide(t *testing.T) {
 	p := b.process(t, func(c *activities.Config) { c.Targets = panicking{Targets: c.Targets, on: faulty} })
 	b.Script(all[1].EventID.String(), receivertest.Step{Status: http.StatusServiceUnavailable})
 	b.Script(all[2].EventID.String(), receivertest.Step{Status: http.StatusBadRequest})
-	all[3].EndpointID = faulty
-	all[4].EndpointID = webhook.NewEndpointID() // which there is not: deleted
+	all[3] = b.to(t, all[3], faulty)
+	all[4] = b.to(t, all[4], webhook.NewEndpointID()) // which there is not: deleted
 	results := p.attemptsOf(t, all...)
 	require.Len(t, results, 3)
 	require.Equal(t, []int{1, 2, 3}, []int{results[0].Index, results[1].Index, results[2].Index})
@@ -148,7 +148,7 @@ func TestAttemptsAdmissionPanics(t *testing.T) {
 	g := slowPanics{admission.New(admission.Config{}), webhook.NewEndpointID()}
 	p := b.process(t, func(c *activities.Config) { c.Admission = g })
 	all := sharing(b.stored(t), b.stored(t))
-	all[0].EndpointID = g.on
+	all[0] = b.to(t, all[0], g.on)
 	results := p.attemptsOf(t, all...)
 	require.LessOrEqual(t, len(results), 1, "it goes on beside that, and may have found its endpoint gone")
 	if len(results) == 1 {

@@ -42,7 +42,7 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 
 // next is the step after the input's, without a change.
 func (in *AttemptInput) next() webhook.Step {
-	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), CommandDone: in.CommandDone}
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), CommandDone: in.CommandDone, Known: in.known}
 	step.Seq++
 	step.Reason, step.DueAt, step.Delay = "", time.Time{}, 0
 	return step

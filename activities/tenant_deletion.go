@@ -8,6 +8,8 @@ import (
 
 // TenantErasure removes what is stored of tenants that are being deleted.
 type TenantErasure interface {
+	// CheckDeletion returns CodeNotFound unless everything of a tenant is being deleted.
+	CheckDeletion(ctx context.Context, tenantID string) error
 	// EraseTenant removes a batch of rows of a tenant, and returns how many; 0 when none is left.
 	EraseTenant(ctx context.Context, tenantID string) (rows int64, err error)
 	// DeleteWorkflows does the same with workflows in Temporal.
@@ -25,14 +27,29 @@ type Erased struct {
 	More  bool  `json:"more"` // there may be more
 }
 
-// EraseTenantRows removes rows of a tenant that is being deleted.
+// EraseTenantRows removes rows of a tenant that is being deleted. An error of the type ErrorGone says that it is not.
 func (a *Activities) EraseTenantRows(ctx context.Context, tenantID string) (Erased, error) {
+	if err := a.isBeingDeleted(ctx, tenantID); err != nil {
+		return Erased{}, err
+	}
 	return eraseSome(ctx, "rows", tenantID, a.tenants.EraseTenant)
 }
 
-// EraseTenantWorkflows removes running and closed workflows of a tenant.
+// EraseTenantWorkflows removes running and closed workflows of a tenant. Errors are EraseTenantRows's.
 func (a *Activities) EraseTenantWorkflows(ctx context.Context, tenantID string) (Erased, error) {
+	if err := a.isBeingDeleted(ctx, tenantID); err != nil {
+		return Erased{}, err
+	}
 	return eraseSome(ctx, "workflows", tenantID, a.tenants.DeleteWorkflows)
+}
+
+// isBeingDeleted returns an error unless the store says that everything of a tenant is to be removed: that a workflow
+// says so is not enough.
+func (a *Activities) isBeingDeleted(ctx context.Context, tenantID string) error {
+	if err := a.tenants.CheckDeletion(ctx, tenantID); err != nil {
+		return gone(fmt.Errorf("look for the deletion of tenant %s: %w", tenantID, err))
+	}
+	return nil
 }
 
 // CompleteTenantDeletion records that nothing is left of a tenant.

@@ -50,13 +50,33 @@ func (s *Server) createConsoleLink(c call) error {
 		return err
 	}
 	if s.config.ConsoleLinks == nil {
-		return &webhook.Error{Code: webhook.CodeConflict, Message: "the console is switched off (EVERPOST_CONSOLE)"}
+		return errConsoleOff()
 	}
 	token := s.newLink(&l, c.key, life)
 	if err := s.config.ConsoleLinks.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
 		return err
 	}
 	return c.json(http.StatusCreated, consoleLinkView{l.ID, s.consoleURL(c.Request()) + linkPath + token, l.Access, timestamp(l.ExpiresAt)})
+}
+
+// createLogInLink makes a link that logs the caller in to the console.
+func (s *Server) createLogInLink(c call) error {
+	if err := c.noBody(); err != nil {
+		return err
+	}
+	if s.config.ConsoleLinks == nil {
+		return errConsoleOff()
+	}
+	l := webhook.ConsoleLink{Access: webhook.AccessKey}
+	token := s.newLink(&l, c.key, webhook.MaxLinkLife)
+	if err := s.config.ConsoleLinks.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
+		return err
+	}
+	return c.json(http.StatusCreated, consoleLinkView{l.ID, s.consoleURL(c.Request()) + linkPath + token, l.Access, timestamp(l.ExpiresAt)})
+}
+
+func errConsoleOff() error {
+	return &webhook.Error{Code: webhook.CodeConflict, Message: "the console is switched off (EVERPOST_CONSOLE)"}
 }
 
 // CreateLogInLink stores a link that logs in with a key, and returns its path. The key's text is given.

@@ -237,6 +237,7 @@ func TestHeaders(t *testing.T) {
 	send := func(headers string) string { return `{"url":"https://example.com","headers":{` + headers + `}}` }
 	for _, name := range []string{
 		"webhook-id", "Webhook-Anything", "everpost-attempt", "EVERPOST-X", "Host", "content-length", "Transfer-Encoding", "Connection",
+		"Sec-Fetch-Site", "sec-fetch-mode", "Forwarded", "X-Forwarded-For", "x-forwarded-host", "X-Forwarded-Anything",
 		"Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Upgrade", "Expect",
 	} {
 		b.refused(t, "admin", "POST", endpointsPath, send(`"`+name+`":"x"`), "headers."+name, "is reserved and cannot be set")

@@ -263,13 +263,16 @@ func (x *export) replays() error {
 	}, func(r webhook.Replay) [16]byte { return r.ID }, linesOf(x, "replay", x.showReplay))
 }
 
-// audit writes the entries of the audit log. A tenant's key does not get the addresses in it: operators
-// make entries, too.
+// audit writes the entries of the audit log. A tenant's key does not get the addresses in it, nor the ids and names of operators'
+// keys: operators make entries, too.
 func (x *export) audit() error {
 	show := func(e webhook.AuditEntry) auditView {
 		view := showAudit(e)
 		if x.key.Scope != webhook.ScopeOperator {
 			view.Source = nil
+			if !e.By.KeyID.IsZero() && !e.ByTenant {
+				view.KeyID, view.Actor = nil, nil
+			}
 		}
 		return view
 	}

@@ -111,16 +111,30 @@ func TestExport(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "operator", "GET", "/v1/tenants/nobody/export", "")
 }
 
-// The audit log names the addresses of operators, which a tenant does not get.
-func TestExportedAddresses(t *testing.T) {
+// The audit log names the addresses and the keys of operators, which a tenant does not get. It gets its own keys.
+func TestExportedOperators(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.audit = []webhook.AuditEntry{{
-		ID: webhook.NewAuditID(), At: testNow(), By: webhook.Actor{Source: netip.MustParseAddr("192.0.2.1")},
+	entry := webhook.AuditEntry{
+		ID: webhook.NewAuditID(), At: testNow(), By: webhook.Actor{Source: netip.MustParseAddr("192.0.2.1"), KeyID: webhook.NewKeyID(), Name: "Jo"},
 		TenantID: "acme", Action: "tenant.update", Subject: "acme", Detail: []byte(`{}`),
-	}}
-	for as, want := range map[string]any{"operator": "192.0.2.1", "admin": nil} {
-		require.Equal(t, want, exported(t, b.ok(t, http.StatusOK, as, "GET", exportPath, "").text)["audit"][0]["source_address"], as)
+	}
+	for as, shown := range map[string]map[bool]bool{"operator": {true: true, false: true}, "admin": {true: true, false: false}} {
+		for byTenant, named := range shown {
+			entry.ByTenant = byTenant
+			b.audit = []webhook.AuditEntry{entry}
+			got := exported(t, b.ok(t, http.StatusOK, as, "GET", exportPath, "").text)["audit"][0]
+			want := map[string]any{"source_address": any(nil), "key_id": any(nil), "actor": any(nil)}
+			if as == "operator" {
+				want["source_address"] = "192.0.2.1"
+			}
+			if named {
+				want["key_id"], want["actor"] = entry.By.KeyID.String(), "Jo"
+			}
+			for field, value := range want {
+				require.Equal(t, value, got[field], "%s as %s, of the tenant: %t", field, as, byTenant)
+			}
+		}
 	}
 }
 

@@ -84,13 +84,16 @@ func nameIn(headers map[string]string, name string) string {
 
 // reservedHeader reports whether Everpost or HTTP itself sets the header (name in lower case). The
 // hop-by-hop headers are those of RFC 9110 §7.6.1 and its predecessors, which intermediaries may
-// drop or interpret. Expect would change the exchange from the single request of an attempt.
+// drop or interpret. Expect would change the exchange from the single request of an attempt. What
+// browsers and proxies say of a request (Fetch Metadata, RFC 7239 and its predecessors) is not for
+// an endpoint to claim: servers decide by it whom they trust.
 func reservedHeader(lower string) bool {
 	reserved := []string{
-		"connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",
+		"connection", "content-length", "expect", "forwarded", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",
 		"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 	}
-	return strings.HasPrefix(lower, "webhook-") || strings.HasPrefix(lower, "everpost-") || slices.Contains(reserved, lower)
+	prefixes := []string{"webhook-", "everpost-", "sec-fetch-", "x-forwarded-"}
+	return slices.Contains(reserved, lower) || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(lower, prefix) })
 }
 
 // token reports whether s is a token (RFC 9110 §5.6.2).

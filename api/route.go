@@ -97,6 +97,7 @@ func routes() []route {
 		{post, replay + "/resume", admin, "resumeReplay", "replay", commandReplay(webhook.ReplayResume)},
 		{post, replay + "/cancel", admin, "cancelReplay", "replay", commandReplay(webhook.ReplayCancel)},
 
+		{post, "/v1/console-links", operator, "createLogInLink", "console link", (*Server).createLogInLink},
 		{post, tenant + "/console-links", admin, "createConsoleLink", "tenant", (*Server).createConsoleLink},
 
 		{get, policies, ingest, "listRetryPolicies", "retry policy", (*Server).listRetryPolicies},

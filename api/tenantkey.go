@@ -62,6 +62,9 @@ func (s *Server) createKey(c call) error {
 	if err := s.requireTenant(c); err != nil {
 		return err
 	}
+	if own := c.key.ExpiresAt; !own.IsZero() && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(own)) {
+		k.ExpiresAt = own // it ends with the key that makes it
+	}
 	text, sum := NewKey(k.ID)
 	k.SHA256 = sum
 	if err := s.config.Keys.CreateKey(c.Request().Context(), c.actor(), k); err != nil {

@@ -91,6 +91,8 @@ type Config struct {
 	Name, Color string
 	// FrameAncestors are the origins that may show a portal in a frame. Defaults to none.
 	FrameAncestors []string
+	// UISession: Temporal's Web UI asks for operators' sessions, at the same host name: see IsOperator.
+	UISession bool
 	// Version is shown in the footer.
 	Version string
 	// Logger receives the errors whose details readers do not see. Defaults to none.
@@ -123,7 +125,8 @@ type Console struct {
 	templates *template.Template
 	assets    map[string]asset
 	forms     *http.CrossOriginProtection
-	logIns    *logInLimiter
+	guesses   *logInLimiter[netip.Prefix]
+	logIns    *logInLimiter[webhook.KeyID]
 	streams   *streams
 	lookUps   *fair.Semaphore // by source: sessions that are being looked up
 	unknown   *unknownTokens
@@ -137,7 +140,7 @@ type Console struct {
 // New makes a console. An error means that the URL or a template is wrong.
 func New(c Config) (*Console, error) {
 	s := &Console{
-		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(), logIns: newLogInLimiter(), streams: newStreams(),
+		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(), guesses: newLogInLimiter[netip.Prefix](guessBurst), logIns: newLogInLimiter[webhook.KeyID](logInBurst), streams: newStreams(),
 		lookUps: fair.NewDynamic(maxLookUps, 1), unknown: newUnknownTokens(),
 		pages: newPlaces(maxPages), looks: newPlaces(maxLooks), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
 	}

@@ -17,6 +17,9 @@ func Pages() (patterns []string) {
 	return patterns
 }
 
+// LogInBurst is how many log-ins with one key are allowed at once.
+const LogInBurst = logInBurst
+
 // Limits of the streams.
 const (
 	MaxSessionStreams = maxSessionStreams

@@ -11,60 +11,67 @@ import (
 	"github.com/everpost/everpost/internal/fair"
 )
 
-// Failed log-in attempts of one source: ten at once, then one every six seconds.
+// Failed log-ins of one network: ten at once, then one every six seconds. Log-ins with one key: sixty at once, and then as
+// often: a key may be that of a team.
 const (
-	logInBurst = 10
+	guessBurst = 10
+	logInBurst = 60
 	logInEvery = 6 * time.Second
 	maxSources = 10_000
 )
 
-// logInLimiter limits failed log-in attempts by source address.
-type logInLimiter struct {
+// logInLimiter limits log-ins by what they come from: a key, or a network.
+type logInLimiter[K comparable] struct {
+	burst int
+
 	mu    sync.Mutex
-	of    map[netip.Prefix]*rate.Limiter
+	of    map[K]*rate.Limiter
 	swept time.Time
 }
 
-func newLogInLimiter() *logInLimiter { return &logInLimiter{of: map[netip.Prefix]*rate.Limiter{}} }
+func newLogInLimiter[K comparable](burst int) *logInLimiter[K] {
+	return &logInLimiter[K]{burst: burst, of: map[K]*rate.Limiter{}}
+}
 
 // allow reports whether a source may try now.
-func (a *logInLimiter) allow(source netip.Addr, now time.Time) bool {
+func (a *logInLimiter[K]) allow(source K, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	limiter := a.of[networkOf(source)]
+	limiter := a.of[source]
 	if limiter == nil {
-		limiter = a.of[netip.Prefix{}] // see failed
+		var others K
+		limiter = a.of[others] // see count
 	}
 	return limiter == nil || limiter.TokensAt(now) >= 1
 }
 
-// failed counts a failed attempt. Sources beyond maxSources count as one, so that many addresses get no
+// count counts an attempt. Sources beyond maxSources count as one, so that many of them get no
 // more attempts than that.
-func (a *logInLimiter) failed(source netip.Addr, now time.Time) {
-	network := networkOf(source)
+func (a *logInLimiter[K]) count(source K, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.of[network] == nil && len(a.of) >= maxSources {
+	if a.of[source] == nil && len(a.of) >= maxSources {
 		a.sweep(now)
 		if len(a.of) >= maxSources {
-			network = netip.Prefix{}
+			var others K
+			source = others
 		}
 	}
-	if a.of[network] == nil {
-		a.of[network] = rate.NewLimiter(rate.Every(logInEvery), logInBurst)
+	if a.of[source] == nil {
+		a.of[source] = rate.NewLimiter(rate.Every(logInEvery), a.burst)
 	}
-	a.of[network].AllowN(now, 1)
+	a.of[source].AllowN(now, 1)
 }
 
 // sweep removes the limiters of the sources that have all their attempts again.
-func (a *logInLimiter) sweep(now time.Time) {
+func (a *logInLimiter[K]) sweep(now time.Time) {
 	if now.Sub(a.swept) < logInEvery {
 		return
 	}
 	a.swept = now
-	for network, limiter := range a.of {
-		if limiter.TokensAt(now) >= logInBurst {
-			delete(a.of, network)
+	for source, limiter := range a.of {
+		if limiter.TokensAt(now) >= float64(a.burst) {
+			delete(a.of, source)
 		}
 	}
 }

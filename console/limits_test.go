@@ -63,25 +63,25 @@ func TestStreamsAreShared(t *testing.T) {
 // Only failures count, and nobody gets its attempts back by those of many other addresses.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
-	a, now := newLogInLimiter(), time.Now()
-	bad := netip.MustParseAddr("192.0.2.1")
-	for range logInBurst {
+	a, now := newLogInLimiter[netip.Prefix](guessBurst), time.Now()
+	bad := networkOf(netip.MustParseAddr("192.0.2.1"))
+	for range guessBurst {
 		require.True(t, a.allow(bad, now))
 		require.True(t, a.allow(bad, now), "it has not failed")
-		a.failed(bad, now)
+		a.count(bad, now)
 	}
 	require.False(t, a.allow(bad, now))
 	network := netip.MustParseAddr("2001:db8::").As16()
 	for i := range 3 * maxSources {
 		network[4], network[5] = byte(i>>8), byte(i)
 		network[6] = byte(i >> 16)
-		a.failed(netip.AddrFrom16(network), now.Add(time.Duration(i)*time.Microsecond))
+		a.count(networkOf(netip.AddrFrom16(network)), now.Add(time.Duration(i)*time.Microsecond))
 	}
 	require.LessOrEqual(t, len(a.of), maxSources+1)
 	require.False(t, a.allow(bad, now))
-	require.False(t, a.allow(netip.MustParseAddr("192.0.2.2"), now), "those for which there was no room count as one")
-	later := now.Add(logInBurst * logInEvery)
-	a.failed(netip.MustParseAddr("192.0.2.3"), later)
+	require.False(t, a.allow(networkOf(netip.MustParseAddr("192.0.2.2")), now), "those for which there was no room count as one")
+	later := now.Add(guessBurst * logInEvery)
+	a.count(networkOf(netip.MustParseAddr("192.0.2.3")), later)
 	require.Less(t, len(a.of), 3)
 	require.True(t, a.allow(bad, later))
 }

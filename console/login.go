@@ -48,7 +48,7 @@ func logIn(p *page) error {
 	text, source := strings.TrimSpace(p.typed.Get("key")), s.config.API.SourceAddress(p.r)
 	_, _, malformed := api.ParseKey(text)
 	guess := malformed != nil // Only a preset key can be guessed: keys that Everpost made have 256 random bits.
-	if guess && !s.logIns.allow(source, s.config.Now()) {
+	if guess && !s.guesses.allow(networkOf(source), s.config.Now()) {
 		p.w.Header().Set("Retry-After", "60")
 		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
 	}
@@ -56,7 +56,7 @@ func logIn(p *page) error {
 	switch {
 	case err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated:
 		if guess {
-			s.logIns.failed(source, s.config.Now())
+			s.guesses.count(networkOf(source), s.config.Now())
 		}
 		return refuse(http.StatusUnauthorized, "This key is not valid, has expired or was revoked.")
 	case err != nil:
@@ -64,6 +64,11 @@ func logIn(p *page) error {
 	case key.Scope < webhook.ScopeAdmin:
 		return refuse(http.StatusForbidden, "This key is only for sending events (its scope is ingest). The console needs an admin or an operator key.")
 	}
+	if !s.logIns.allow(key.ID, s.config.Now()) { // each is a session and an entry of the audit log
+		p.w.Header().Set("Retry-After", "60")
+		return refuse(http.StatusTooManyRequests, "There were too many log-ins with this key. Please wait a minute.")
+	}
+	s.logIns.count(key.ID, s.config.Now())
 	made := session{key: key, token: rand.Text()}
 	made.ConsoleSession = webhook.ConsoleSession{
 		SHA256: sha256.Sum256([]byte(made.token)), TenantID: key.TenantID, KeyID: key.ID, KeySHA256: s.config.API.KeyHash(key),
@@ -104,6 +109,7 @@ func logOut(p *page) error {
 	}
 	s.setCookie(p.w, p.r, keyCookie, "", 0)
 	s.setCookie(p.w, p.r, portalCookie, "", 0)
+	s.setUICookie(p.w, p.r, webhook.ConsoleSession{}, "")
 	portal := p.session.Access.Portal()
 	p.session = session{}
 	if portal {

@@ -26,6 +26,7 @@ const (
 	portalCookie = "everpost_portal"
 	formCookie   = "everpost_form"
 	flashCookie  = "everpost_flash"
+	uiCookie     = "everpost_ui" // an operator's session, for Temporal's Web UI at the same host name
 
 	formLife  = time.Hour
 	flashLife = time.Minute
@@ -181,6 +182,33 @@ func (s *Console) keep(w http.ResponseWriter, r *http.Request, made session) {
 	s.setCookie(w, r, mine, made.token, time.Until(made.ExpiresAt))
 	s.setCookie(w, r, other, "", 0)
 	s.setCookie(w, r, formCookie, "", 0)
+	s.setUICookie(w, r, made.ConsoleSession, made.token)
+}
+
+// setUICookie lets an operator's browser use Temporal's Web UI, which is at another port of the same host and has other paths. Another
+// session, or none, ends that.
+func (s *Console) setUICookie(w http.ResponseWriter, r *http.Request, of webhook.ConsoleSession, token string) {
+	if !s.config.UISession {
+		return
+	}
+	c := &http.Cookie{
+		Name: uiCookie, Value: token, Path: "/", HttpOnly: true, Secure: s.secure(r), SameSite: http.SameSiteStrictMode,
+		MaxAge: int(time.Until(of.ExpiresAt).Seconds()),
+	}
+	if of.Access != webhook.AccessKey || of.TenantID != "" {
+		c.Value, c.MaxAge = "", -1
+	}
+	http.SetCookie(w, c)
+}
+
+// IsOperator reports whether a request to Temporal's Web UI has the session of an operator.
+func (s *Console) IsOperator(r *http.Request) bool {
+	token := cookieOf(r, uiCookie)
+	if !validToken(token) {
+		return false
+	}
+	found, err := s.confirm(r, token, true)
+	return err == nil && found.operator()
 }
 
 // setCookie sets a cookie for the console; "" removes it. Those of a portal that may be shown in a frame

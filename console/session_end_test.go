@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/console"
 )
 
 // A second log-in ends the first session of the browser.
@@ -26,6 +28,19 @@ func TestASecondLogInEndsTheFirst(t *testing.T) {
 	u.get(t, http.StatusOK, "/console/t/acme/events")
 	w, _ := old.do(t, http.MethodGet, "/console/t/acme/events", nil)
 	require.Equal(t, http.StatusSeeOther, w.StatusCode)
+}
+
+// Log-ins with one key are limited: each is a session and an entry of the audit log. Those with another key go on.
+func TestLogInsOfAKeyAreLimited(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range console.LogInBurst {
+		b.loggedIn(t, "acme admin")
+	}
+	u := b.browser(t)
+	u.get(t, http.StatusOK, "/console/login")
+	u.post(t, http.StatusTooManyRequests, "/console/login", "key", b.keys["acme admin"])
+	b.loggedIn(t, "operator")
 }
 
 // Links and valid keys are not limited, also from an address that has tried too many keys.

@@ -122,3 +122,46 @@ func TestALinkSurvivesAnError(t *testing.T) {
 	require.Equal(t, http.StatusGone, open("nonsense"))
 	require.Equal(t, lookUps, m.lookUps, "what cannot be a token is not looked up")
 }
+
+// Temporal's Web UI is for browsers in which an operator has logged in: they get a cookie for it, which other sessions do not have and end.
+func TestTheWebUIIsForOperators(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	for _, asks := range []bool{true, false} {
+		s, err := New(Config{API: m, Sessions: m, UISession: asks})
+		require.NoError(t, err)
+		for _, c := range []struct {
+			of       webhook.ConsoleSession
+			operator bool
+		}{
+			{webhook.ConsoleSession{Access: webhook.AccessKey}, true},
+			{webhook.ConsoleSession{Access: webhook.AccessKey, TenantID: "acme"}, false},
+			{webhook.ConsoleSession{Access: webhook.AccessManage, TenantID: "acme"}, false},
+		} {
+			token := m.session(c.of)
+			c.of.ExpiresAt = time.Now().Add(time.Hour)
+			w := httptest.NewRecorder()
+			s.keep(w, httptest.NewRequest(http.MethodPost, "/console/login", http.NoBody), session{ConsoleSession: c.of, token: token})
+			got := ""
+			for _, cookie := range w.Result().Cookies() { //nolint:bodyclose // a recorder's
+				if cookie.Name == uiCookie {
+					require.Equal(t, "/", cookie.Path)
+					require.True(t, cookie.HttpOnly)
+					require.Equal(t, http.SameSiteStrictMode, cookie.SameSite)
+					got = cookie.Value
+				}
+			}
+			require.Equal(t, asks && c.operator, got == token, "%+v", c.of)
+			require.Equal(t, !asks || !c.operator, got == "", "%+v", c.of)
+		}
+		request := func(token string) *http.Request {
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces", http.NoBody)
+			r.AddCookie(&http.Cookie{Name: uiCookie, Value: token})
+			return r
+		}
+		require.True(t, s.IsOperator(request(m.session(webhook.ConsoleSession{Access: webhook.AccessKey}))))
+		require.False(t, s.IsOperator(request(m.session(webhook.ConsoleSession{Access: webhook.AccessManage, TenantID: "acme"}))))
+		require.False(t, s.IsOperator(request(rand.Text())))
+		require.False(t, s.IsOperator(httptest.NewRequest(http.MethodGet, "/", http.NoBody)))
+	}
+}

@@ -17,6 +17,19 @@ import (
 // keyFile is the path of the file with the operator's key.
 func (i *instance) keyFile() string { return filepath.Join(i.command.DataDir, "operator.key") }
 
+// addressFile is the path of the file with the address of the API, while this process runs. The command line sends the
+// operator's key of a data directory nowhere else.
+func (i *instance) addressFile() string { return filepath.Join(i.command.DataDir, "api.address") }
+
+// writeAddressFile writes that file, and removes it at the stop.
+func (i *instance) writeAddressFile() error {
+	if err := localpg.ReplaceFile(i.addressFile(), i.app.APIAddr()+"\n", 0o600); err != nil {
+		return fmt.Errorf("write the address of the API: %w", err)
+	}
+	i.push(func(context.Context) { _ = os.Remove(i.addressFile()) })
+	return nil
+}
+
 // prepareKeys creates the key-encryption key and the operator's key on the first start.
 func (i *instance) prepareKeys(ctx context.Context) error {
 	if i.command.KEKFile == config.OwnKEKFile(i.command.DataDir) {

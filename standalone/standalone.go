@@ -128,6 +128,7 @@ type instance struct {
 
 	private  bool // PostgreSQL is this instance's own
 	temporal *temporald.Server
+	uiAt     *webui.Bound
 	ui       *webui.UI
 	app      *app.App
 	demo     *demonstration
@@ -139,7 +140,7 @@ type instance struct {
 func (i *instance) push(stop func(context.Context)) { i.stops = append(i.stops, stop) }
 
 // stop stops the parts in the reverse order of their start within one deadline: the
-// application, the Web UI, Temporal, PostgreSQL. It also runs when ctx is done.
+// Web UI, the application, Temporal, PostgreSQL. It also runs when ctx is done.
 func (i *instance) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -241,7 +242,7 @@ func (i *instance) startCluster(ctx context.Context, o localpg.Options) (*localp
 	return cluster, err
 }
 
-// startEngine starts Temporal and its Web UI.
+// startEngine starts Temporal, and opens the listener of its Web UI.
 func (i *instance) startEngine(ctx context.Context) error {
 	var err error
 	i.temporal, err = temporald.Start(ctx, temporald.Options{
@@ -264,12 +265,25 @@ func (i *instance) startEngine(ctx context.Context) error {
 		<-i.temporal.Done()
 		i.failed <- fmt.Errorf("the embedded Temporal ended: %w", i.temporal.Err())
 	}()
-	i.ui, err = webui.Start(ctx, webui.Options{
-		Listen: i.command.UIListen, Hosts: hosts.Allowed(i.command.UIHosts),
-		Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: app.TemporalLogger(i.log),
-	})
-	if err != nil {
+	if i.uiAt, err = webui.Listen(ctx, i.command.UIListen); err != nil {
 		return namePort("EVERPOST_UI_LISTEN", err)
+	}
+	i.push(func(context.Context) { _ = i.uiAt.Close() })
+	return nil
+}
+
+// startUI starts the Web UI. Beyond loopback it asks for the console's session, so the application runs by now.
+func (i *instance) startUI(ctx context.Context) error {
+	o := webui.Options{
+		Bound: i.uiAt, Hosts: hosts.Allowed(i.command.UIHosts),
+		Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: app.TemporalLogger(i.log),
+	}
+	if !i.uiAt.Loopback() {
+		o.Authorize = i.app.IsConsoleOperator
+	}
+	var err error
+	if i.ui, err = webui.Start(ctx, o); err != nil {
+		return err
 	}
 	i.push(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, uiTime)
@@ -304,9 +318,9 @@ func (i *instance) startProduct(ctx context.Context) error {
 	i.app, err = app.New(ctx, app.Options{
 		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,
 		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace},
-		UIURL:    i.ui.URL(), WorkflowsKept: i.command.TemporalRetention,
+		UIURL:    i.uiAt.URL(), UISession: !i.uiAt.Loopback(), WorkflowsKept: i.command.TemporalRetention,
 		MaxEventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Process: i.processName(),
-		DataDir: i.ownDataDir(),
+		DataDir: i.ownDataDir(), Listeners: append(i.temporal.Listeners(), i.uiAt.AddrPort()),
 	})
 	if err != nil {
 		return err
@@ -315,7 +329,10 @@ func (i *instance) startProduct(ctx context.Context) error {
 		return err
 	}
 	i.push(func(context.Context) { i.app.Stop() }) //nolint:contextcheck // has a deadline of its own, within this one
-	return nil
+	if err := i.startUI(ctx); err != nil {
+		return err
+	}
+	return i.writeAddressFile()
 }
 
 // ownDataDir is the data directory if it holds the database.
@@ -348,9 +365,16 @@ func (i *instance) announce(ctx context.Context) error {
 	return i.demo.show(ctx, i.process.Stdout, i.app, "http://"+i.app.APIAddr(), i.keyFile())
 }
 
-// announceConsole prints a link that opens the console without a key, once. Without one, the operator's key
-// opens it.
+// announceConsole prints a link that opens the console without a key, once, on a terminal. Elsewhere it would be kept in a log, so
+// there it says how to get one.
 func (i *instance) announceConsole(ctx context.Context) error {
+	if !i.process.OnTerminal() {
+		if i.command.ConsoleSwitch == "off" {
+			return nil
+		}
+		_, err := fmt.Fprintf(i.process.Stdout, "console http://%s/console ('everpost console-link' makes a link that logs in)\n", i.app.APIAddr())
+		return err
+	}
 	key, err := os.ReadFile(i.keyFile())
 	if err != nil {
 		return fmt.Errorf("read the operator key: %w", err)

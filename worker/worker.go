@@ -118,5 +118,15 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterActivity(a.CompleteTenantDeletion)
 }
 
+// Inputs has a value of the type of each input of the workflows and activities, without those that are only a text: a tenant's id. The
+// store knows which tenants are being deleted.
+func Inputs() []any {
+	return []any{
+		workflows.DeliveryInput{}, workflows.FanoutInput{}, workflows.DeadLetterInput{}, workflows.ReplayInput{}, workflows.TenantDeletionInput{},
+		activities.AttemptInput{}, []activities.AttemptInput{}, []activities.DeliveryState{}, webhook.Step{}, activities.Reopening{},
+		activities.Batch{}, webhook.ReplayID{}, webhook.ReplayStep{}, webhook.RefusedSignals{},
+	}
+}
+
 // Stop stops polling for tasks and waits up to StopTimeout for those under way.
 func (w *Worker) Stop() { w.worker.Stop() }

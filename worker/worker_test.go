@@ -58,3 +58,29 @@ func TestNamesAreTheContract(t *testing.T) {
 	require.Equal(t, workflows.ProbeName, name(workflows.ProbeWorkflow))
 	require.Equal(t, "everpost", workflows.TaskQueue)
 }
+
+// Inputs names the type of every input but texts, contexts and none.
+func TestInputs(t *testing.T) {
+	t.Parallel()
+	named := map[reflect.Type]bool{}
+	for _, value := range worker.Inputs() {
+		named[reflect.TypeOf(value)] = true
+	}
+	wanted := map[reflect.Type]bool{}
+	r := &typesOf{}
+	worker.Register(r, &activities.Activities{})
+	for _, function := range *r {
+		for i := 1; i < function.NumIn(); i++ { // the first is the context
+			if in := function.In(i); in.Kind() != reflect.String {
+				wanted[in] = true
+			}
+		}
+	}
+	require.Equal(t, wanted, named)
+}
+
+// typesOf has the types of what is registered.
+type typesOf []reflect.Type
+
+func (r *typesOf) RegisterWorkflow(w any) { *r = append(*r, reflect.TypeOf(w)) }
+func (r *typesOf) RegisterActivity(a any) { *r = append(*r, reflect.TypeOf(a)) }

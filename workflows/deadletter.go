@@ -93,7 +93,7 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 	for {
 		l.receiveSignals(ctx)
 		switch {
-		case l.refused.audit(ctx, l.TenantID, l.DeliveryID.String()):
+		case l.refused.audit(ctx, l.TenantID, l.DeliveryID.String(), l.DeliveryID):
 			l.describe(ctx)
 		case errors.Is(l.stuck, errGone):
 			workflow.GetLogger(ctx).Warn("a dead letter ends that is no longer in the store", "delivery", l.DeliveryID.String())

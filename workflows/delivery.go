@@ -86,7 +86,7 @@ func (d *delivery) run(ctx workflow.Context) error {
 	for {
 		d.receiveSignals(ctx)
 		switch {
-		case d.refused.audit(ctx, d.TenantID, d.DeliveryID.String()):
+		case d.refused.audit(ctx, d.TenantID, d.DeliveryID.String(), d.DeliveryID):
 			d.describe(ctx)
 		case errors.Is(d.stuck, errGone):
 			workflow.GetLogger(ctx).Warn("a delivery ends that is no longer in the store", "delivery", d.DeliveryID.String())

@@ -56,7 +56,8 @@ func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
 // fanout is the state of a FanoutWorkflow.
 type fanout struct {
 	id      string
-	tenant  string // of all deliveries; "" if there are several
+	tenant  string             // of all deliveries; "" if there are several
+	one     webhook.DeliveryID // of the deliveries with which the run has begun
 	signals signals
 	members []*Member     // that are still here
 	left    []leftMember  // that have ended, or left for a workflow of their own
@@ -86,6 +87,9 @@ func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
 		f.members = append(f.members, m)
 	}
 	f.tenant = tenantOf(f.members)
+	if len(f.members) > 0 {
+		f.one = f.members[0].DeliveryID
+	}
 	return f
 }
 
@@ -103,7 +107,7 @@ func (f *fanout) run(ctx workflow.Context) error {
 		f.receiveSignals(ctx)
 		leaving, due := f.leavingAndDue(ctx)
 		switch {
-		case f.refused.audit(ctx, f.tenant, f.id):
+		case f.refused.audit(ctx, f.tenant, f.id, f.one):
 			f.describe(ctx)
 		case len(due) > 0:
 			f.attempt(ctx, samePlace(due))

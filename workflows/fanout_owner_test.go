@@ -193,7 +193,7 @@ func TestHandedOverJoinsAfterAFault(t *testing.T) {
 // keptToken is a process that still has the fresh token for a first attempt that another process is making.
 type keptToken struct{}
 
-func (keptToken) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
+func (keptToken) Take(webhook.Ref) (content webhook.Content, ok bool) {
 	content.Payload = []byte(`{"order":17}`)
 	content.SHA256 = sha256.Sum256(content.Payload)
 	return content, true

@@ -151,7 +151,7 @@ type fallible struct {
 
 // Reopen counts the give-up time from the test's now.
 func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error) {
-	before, err := f.DeliveryStatus(ctx, ref.DeliveryID)
+	before, err := f.DeliveryStatus(ctx, ref)
 	if err != nil {
 		return before, err
 	}
@@ -162,7 +162,7 @@ func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, run int, reason 
 	if err := f.catchUp(ctx, ref.DeliveryID); err != nil {
 		return after, err
 	}
-	return f.DeliveryStatus(ctx, ref.DeliveryID)
+	return f.DeliveryStatus(ctx, ref)
 }
 
 // catchUp moves the give-up time of a run that was opened just now to the test's time.
@@ -172,13 +172,13 @@ func (f *fallible) catchUp(ctx context.Context, id webhook.DeliveryID) error {
 	return err
 }
 
-func (f *fallible) ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error) {
+func (f *fallible) ClaimStatus(ctx context.Context, ref webhook.Ref, claimant string) (webhook.DeliveryStatus, error) {
 	if ask := f.onLook.Load(); ask != nil {
 		if err := (*ask)(); err != nil {
 			return webhook.DeliveryStatus{}, err
 		}
 	}
-	return f.Deliveries.ClaimStatus(ctx, id, claimant)
+	return f.Deliveries.ClaimStatus(ctx, ref, claimant)
 }
 
 func (f *fallible) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
@@ -229,6 +229,6 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 // noFresh has no payloads: every attempt needs a claim.
 type noFresh struct{}
 
-func (noFresh) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
+func (noFresh) Take(webhook.Ref) (content webhook.Content, ok bool) {
 	return content, false
 }

@@ -63,9 +63,10 @@ func shortName(name string) string {
 }
 
 // audit writes new refusals to the audit log. It reports whether there were any: then the workflow has
-// waited, and more signals may have come. If the store is unavailable, only the details have them.
-func (r *refusals) audit(ctx workflow.Context, tenantID, subject string) bool {
-	in := webhook.RefusedSignals{TenantID: tenantID, Subject: subject, WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID}
+// waited, and more signals may have come. one is a delivery of a shared workflow, by which the store finds out whether the workflow is
+// the tenant's; others are found by their subject. If the store is unavailable, only the details have them.
+func (r *refusals) audit(ctx workflow.Context, tenantID, subject string, one webhook.DeliveryID) bool {
+	in := webhook.RefusedSignals{TenantID: tenantID, Subject: subject, DeliveryID: one, WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID}
 	for i := range *r {
 		if refused := &(*r)[i]; refused.unaudited {
 			refused.unaudited = false

@@ -114,7 +114,7 @@ func (r *replay) run(ctx workflow.Context) error {
 		r.describe(ctx)
 		now := workflow.Now(ctx)
 		switch {
-		case r.refused.audit(ctx, r.tenant, r.in.ReplayID.String()):
+		case r.refused.audit(ctx, r.tenant, r.in.ReplayID.String(), webhook.DeliveryID{}):
 		case r.gone:
 			workflow.GetLogger(ctx).Warn("a replay ends that is no longer in the store", "replay", r.in.ReplayID.String())
 			return nil

@@ -12,6 +12,7 @@ import (
 	sdk "go.temporal.io/sdk/worker"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 	"github.com/everpost/everpost/workflows"
 )
@@ -44,6 +45,13 @@ func (l *leftovers) EraseTenant(_ context.Context, tenant string) (int64, error)
 		return 0, errors.New("another tenant")
 	}
 	return l.take("rows", &l.rows)
+}
+
+func (l *leftovers) CheckDeletion(_ context.Context, tenant string) error {
+	if tenant != "acme" {
+		return webhook.NotFound("tenant")
+	}
+	return nil
 }
 
 func (l *leftovers) DeleteWorkflows(context.Context, string) (int64, error) {

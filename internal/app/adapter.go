@@ -3,6 +3,9 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
@@ -40,9 +43,30 @@ func (u urls) CheckURL(raw string) error {
 	return errors.Join(reasons...)
 }
 
-func newGuard(c config.Config) *egress.Guard {
+// makeGuard makes the guard of requests to receivers. It needs the addresses of all listeners, so they are open by now.
+func (a *App) makeGuard(ctx context.Context) error {
+	own, err := a.ownListeners(ctx)
+	if err != nil {
+		return err
+	}
+	a.guard = newGuard(a.options.Config, own.list)
+	if err := a.guard.LearnOwnAddrs(); err != nil {
+		return fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
+	}
+	life, end := context.WithCancel(a.life) //nolint:contextcheck // outlives the context of Start
+	var watching sync.WaitGroup
+	watching.Go(func() { own.watch(life) }) //nolint:contextcheck // see above
+	a.push(phaseGuard, func(context.Context) {
+		end()
+		watching.Wait()
+	})
+	return nil
+}
+
+func newGuard(c config.Config, listeners func() []netip.AddrPort) *egress.Guard {
 	return egress.NewGuard(egress.GuardConfig{
 		AllowHTTP: c.AllowHTTP, AllowedCIDRs: c.AllowedCIDRs, DeniedCIDRs: c.DeniedCIDRs, ExtraPorts: c.ExtraPorts.List, AnyPort: c.ExtraPorts.Any,
+		Listeners: listeners,
 	})
 }
 

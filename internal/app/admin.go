@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/pprof"
 
@@ -10,7 +11,8 @@ import (
 
 // adminHandler serves health checks, metrics and profiles, without authentication. So it
 // checks the Host header, and refuses cross-site requests for profiles: a web page in an
-// operator's browser must not read them.
+// operator's browser must not read them. Where others than this machine reach the listener, profiles
+// need an operator's key: they cost CPU and show what is in memory.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "ok"}) })
@@ -22,11 +24,27 @@ func (a *App) adminHandler() http.Handler {
 	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	debug.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.Handle("/debug/", hosts.SameSite(debug))
+	mux.Handle("/debug/", hosts.SameSite(a.forOperators(debug)))
 	if a.codec != nil && a.options.API {
 		mux.Handle(codecPath, a.codecHandler())
 	}
 	return hosts.Check(mux, hosts.Allowed(a.options.Config.AdminHosts), "EVERPOST_ADMIN_HOSTS")
+}
+
+// forOperators serves a handler to this machine if the admin listener is only reached from there, and otherwise to operators. A
+// process without an API cannot check keys, and then serves nobody.
+func (a *App) forOperators(next http.Handler) http.Handler {
+	if at, ok := a.adminListen.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !a.options.API:
+			http.Error(w, "Profiles of a process without an API are only for its own machine: let EVERPOST_ADMIN_LISTEN be a loopback address.", http.StatusForbidden)
+		case a.isOperator(w, r):
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // health is the answer of /healthz and /readyz.

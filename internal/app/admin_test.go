@@ -1,8 +1,10 @@
 package app
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +21,7 @@ func TestAdminKeepsPagesOut(t *testing.T) {
 	a, err := New(t.Context(), o)
 	require.NoError(t, err)
 	defer a.Stop()
+	a.adminListen = at("127.0.0.1:8081")
 	ask := func(host, path string, header ...string) int {
 		r := httptest.NewRequest(http.MethodGet, "http://x"+path, http.NoBody)
 		r.Host = host
@@ -44,6 +47,44 @@ func TestAdminKeepsPagesOut(t *testing.T) {
 		require.Equal(t, http.StatusOK, ask("127.0.0.1:8081", "/healthz", from...), "a link leads there")
 	}
 	require.Equal(t, http.StatusOK, ask("127.0.0.1:8081", "/debug/pprof/", "Sec-Fetch-Site", "none"))
+}
+
+// at is a listener that is bound to an address.
+func at(address string) net.Listener {
+	return boundTo{addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}
+}
+
+type boundTo struct {
+	net.Listener
+
+	addr net.Addr
+}
+
+func (l boundTo) Addr() net.Addr { return l.addr }
+
+// Where others reach the admin listener, profiles need an operator's key, and a process that cannot check one serves none.
+func TestProfilesBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	for _, api := range []bool{true, false} {
+		o := options(t, "postgres://localhost/x")
+		o.API = api
+		a, err := New(t.Context(), o)
+		require.NoError(t, err)
+		defer a.Stop()
+		for address, want := range map[string]int{
+			"127.0.0.1:8081": http.StatusOK, "[::1]:8081": http.StatusOK,
+			"0.0.0.0:8081":  map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusForbidden}[api], // keys cannot be checked before the start
+			"[::]:8081":     map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusForbidden}[api],
+			"10.1.2.3:8081": map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusForbidden}[api],
+		} {
+			a.adminListen = at(address)
+			for path, status := range map[string]int{"/debug/pprof/goroutine": want, "/healthz": http.StatusOK, "/metrics": http.StatusOK} {
+				w := httptest.NewRecorder()
+				a.adminHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, http.NoBody))
+				require.Equal(t, status, w.Code, "%s at %s", path, address)
+			}
+		}
+	}
 }
 
 // Whatever opens the database sees to it that it is not spoken to in the clear by accident.

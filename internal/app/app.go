@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/console"
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/codec"
 	"github.com/everpost/everpost/internal/config"
@@ -54,6 +56,8 @@ type Options struct {
 	MaxEventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
+	// UISession: the Web UI asks for the session of an operator in the console, which gets a cookie for it.
+	UISession bool
 	// WorkflowsKept is for how long the Web UI shows a workflow that has ended. Defaults to the
 	// retention of the namespace, as Temporal says it; while that is not known, deliveries always show
 	// a workflow_url.
@@ -66,6 +70,10 @@ type Options struct {
 	// claims of an earlier one with the same name at once, and what that was about to start. So a
 	// process with a name must have its database to itself. Defaults to a random name.
 	Process string
+
+	// Listeners are further listeners of the installation in this process: Temporal's and its Web UI's. Requests to receivers go
+	// to none.
+	Listeners []netip.AddrPort
 
 	// Clock is this process's clock, which may be wrong in tests. Defaults to time.Now.
 	Clock func() time.Time
@@ -113,9 +121,11 @@ type App struct {
 	overAll    bool         // this process may read the deliveries of all tenants: see takeRoles
 	alone      bool         // no other process uses the database: see Options.Process
 
-	server                   *api.Server // nil without the API
+	server                   *api.Server      // nil without the API
+	console                  *console.Console // nil without one
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
+	laneListener             net.Listener // nil if this process owns no lanes; the fleet closes it
 
 	life     context.Context //nolint:containedctx // of background work; ended by Stop
 	end      context.CancelFunc
@@ -153,12 +163,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("EVERPOST_CA_FILE: %w", err)
 	}
-	guard := newGuard(o.Config)
-	if err := guard.LearnOwnAddrs(); err != nil {
-		return nil, fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
-	}
 	a := &App{
-		guard: guard, roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, alone: alone,
+		roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, alone: alone,
 		started: make(chan struct{}),
 	}
 	a.stopTime, a.keyServiceEvery, a.newWorker = StopTime, keyServiceEvery, a.newSDKWorker
@@ -251,6 +257,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	a.store.Listen(a.life) //nolint:contextcheck // outlives the context of Start, here and below
 	a.maintain()           //nolint:contextcheck // see above
 	if err := a.listen(); err != nil {
+		return err
+	}
+	if err := a.makeGuard(ctx); err != nil {
 		return err
 	}
 	if a.options.Worker {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/everpost/everpost/internal/codec"
 	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/worker"
 )
 
 const (
@@ -28,12 +29,15 @@ func (a *App) encryptHistories(o *client.Options) {
 	}
 	a.codec = codec.New(a.keys, a.options.Config.EncryptHistories)
 	// A data key may come from a key management service, which takes longer than other code of a workflow may.
-	o.DataConverter = workflow.DataConverterWithoutDeadlockDetection(
-		converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), a.codec))
+	values := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), a.codec)
+	a.converter = values // the starter reads histories from before encryption was switched on, too
+	if a.options.Config.EncryptHistories {
+		values = codec.SealedInputs(values, worker.Inputs()...)
+	}
+	o.DataConverter = workflow.DataConverterWithoutDeadlockDetection(values)
 	o.FailureConverter = temporal.NewDefaultFailureConverter(temporal.DefaultFailureConverterOptions{
 		DataConverter: o.DataConverter, EncodeCommonAttributes: a.options.Config.EncryptHistories,
 	})
-	a.converter = o.DataConverter
 }
 
 // codecHandler lets the Temporal Web UI show what is encrypted, by Temporal's protocol for remote codecs. It answers an

@@ -32,7 +32,7 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 	pages, err := console.New(console.Config{
 		API: consoleAPI{server}, Sessions: a.store.Sessions,
 		URL: c.ConsoleURL, Name: c.ConsoleName, Color: c.ConsoleColor, FrameAncestors: c.ConsoleFrameAncestors,
-		Version: a.options.Version, Logger: a.log, Now: a.store.Now,
+		Version: a.options.Version, Logger: a.log, Now: a.store.Now, UISession: a.options.UISession,
 		Doctor: func(ctx context.Context) []console.Finding {
 			o := a.options
 			return Diagnose(ctx, Installation{Config: o.Config, Version: o.Version, DataDir: o.DataDir, Temporal: o.Temporal, Logger: a.log})
@@ -42,6 +42,7 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 		a.log.Error("the console cannot be shown", "error", err)
 		return handler, end
 	}
+	a.console = pages
 	rest := handler
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if console.Owns(r.URL.Path) {
@@ -50,6 +51,11 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 		}
 		rest.ServeHTTP(w, r)
 	}), pages.Close
+}
+
+// IsConsoleOperator reports whether a request to the Web UI comes from a browser in which an operator has logged in to the console.
+func (a *App) IsConsoleOperator(r *http.Request) bool {
+	return a.console != nil && a.console.IsOperator(r)
 }
 
 // consoleAPI is the API as the console uses it: its lists have limits of their own.

@@ -260,7 +260,7 @@ func (c *diagnosis) backlog(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) egress(ctx context.Context) Finding {
-	guard := newGuard(c.Config)
+	guard := newGuard(c.Config, nil)
 	if err := guard.LearnOwnAddrs(); err != nil {
 		return problem("this machine's own addresses, to which no request may go, cannot be read: "+oneLine(err), "let the process read its network interfaces")
 	}

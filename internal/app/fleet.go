@@ -37,6 +37,7 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	a.laneListener = listener
 	address := a.options.Config.LaneAddress
 	if address == "" {
 		if address, err = a.reachedAt(ctx, listener.Addr()); err != nil {

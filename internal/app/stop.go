@@ -27,6 +27,7 @@ const (
 	phaseMonitor     = "the endpoint monitor"
 	phaseLanes       = "the permits of other processes"
 	phaseStatistics  = "the statistics"
+	phaseGuard       = "the addresses of the installation"
 	phaseListener    = "the API listener"
 	phaseAdmin       = "the admin listener"
 	phaseMaintenance = "the maintenance"

@@ -39,6 +39,9 @@ type Process struct {
 	FindDatabase func(dataDir string) (url string, err error)
 }
 
+// OnTerminal reports whether what the process prints is shown to a person, and kept nowhere.
+func (p Process) OnTerminal() bool { return telemetry.IsTerminal(p.Stdout) }
+
 // Commands are the commands that both binaries have.
 type Commands struct {
 	Serve   ServeCommand   `cmd:"" help:"Run API and worker in one process, against a given PostgreSQL and Temporal."`
@@ -59,6 +62,7 @@ type Commands struct {
 	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
 	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
 	Stats       StatsCommand       `cmd:"" help:"Show attempts, ends and latencies by minute or hour."`
+	ConsoleLink ConsoleLinkCommand `cmd:"" help:"Print a link that logs in to the console, once." name:"console-link"`
 	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
 	MCP         MCPCommand         `cmd:"" help:"Serve the Model Context Protocol, for agents that look at deliveries." name:"mcp"`
 	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`

@@ -27,6 +27,7 @@ func TestAPIErrors(t *testing.T) {
 	dir := t.TempDir()
 	wrong := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(wrong, "operator.key"), []byte("of yesterday\n"), 0o600))
+	listensAt(t, wrong, b.url)
 	for _, c := range []struct {
 		args []string
 		code int
@@ -71,6 +72,7 @@ func TestOperatorKeyOfTheDataDirectory(t *testing.T) {
 	file := filepath.Join(dir, "operator.key")
 	require.NoError(t, os.WriteFile(file, []byte(operatorKey+"\n"), 0o600))
 	list := []string{"events", "list", "--url=" + b.url, "--tenant=acme", "--data-dir=" + dir}
+	listensAt(t, dir, b.url)
 	require.Equal(t, result{stderr: "no events\n"}, call{args: list}.run(t), "silently")
 	require.Equal(t, 4, call{args: append(list, "--key=another")}.run(t).code, "a key that is given goes before it")
 	require.NoError(t, os.Remove(file))
@@ -78,6 +80,12 @@ func TestOperatorKeyOfTheDataDirectory(t *testing.T) {
 	r := call{args: list}.run(t)
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "everpost: operator key: read "+file)
+}
+
+// listensAt writes what standalone writes into its data directory.
+func listensAt(t *testing.T, dir, url string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "api.address"), []byte(strings.TrimPrefix(url, "http://")+"\n"), 0o600))
 }
 
 // Responses that do not come from Everpost, or that are malformed.

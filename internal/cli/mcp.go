@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/mcpserver"
 )
 
@@ -14,16 +15,17 @@ import (
 type MCPCommand struct {
 	access `embed:""`
 
-	Tenant string `env:"EVERPOST_TENANT" help:"The only tenant that is shown. Without one, the agent names a tenant in each call." placeholder:"ID"`
-	Listen string `help:"Serve streamable HTTP at this address, at /mcp, instead of standard input and output." placeholder:"HOST:PORT"`
-	Write  bool   `help:"Also offer tools that change something: retry, replay, cancel, pause, resume, close a circuit. Each asks for a confirmation."`
+	Tenant string       `env:"EVERPOST_TENANT" help:"The only tenant that is shown. Without one, the agent names a tenant in each call." placeholder:"ID"`
+	Listen string       `help:"Serve streamable HTTP at this address, at /mcp, instead of standard input and output." placeholder:"HOST:PORT"`
+	Hosts  config.Hosts `help:"Names under which --listen is served, besides addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any"` //nolint:lll // a struct tag cannot be wrapped
+	Write  bool         `help:"Also offer tools that change something: retry, replay, cancel, pause, resume, close a circuit. Each asks for a confirmation."`
 }
 
 // Help returns the help that the flags do not contain.
 func (*MCPCommand) Help() string {
 	return "Offers the API to an agent as tools of the Model Context Protocol: list and explain endpoints, deliveries, dead letters and replays. " +
 		"Nothing can be changed without --write.\n\n" +
-		"An agent starts it as a command and talks to it over standard input and output; it uses the key in --key or $EVERPOST_KEY. " +
+		"An agent starts it as a command and talks to it over standard input and output; it uses the key in --key or $EVERPOST_KEY, or, for one --tenant on this machine, the operator key in the data directory. " +
 		"With --listen each client sends an API key of its own as bearer token, and the key of this command is not used."
 }
 
@@ -35,13 +37,17 @@ func (c *MCPCommand) Run(ctx context.Context, p Process) error {
 	}
 	key := ""
 	if c.Listen == "" {
-		if key, _, err = c.findKey(base); err != nil {
+		source := ""
+		if key, source, err = c.findKey(base); err != nil {
 			return err
+		}
+		if source != "" && key != "" && c.Tenant == "" {
+			return usage("--key: is required, here or as $EVERPOST_KEY, or --tenant: an agent does not get the operator's key for all tenants by itself")
 		}
 	}
 	api := client.New(base, key, "everpost-mcp/"+p.Version)
 	defer api.Close()
-	server, err := mcpserver.New(mcpserver.Config{Client: api, Version: p.Version, Tenant: c.Tenant, Write: c.Write})
+	server, err := mcpserver.New(mcpserver.Config{Client: api, Version: p.Version, Tenant: c.Tenant, Write: c.Write, Hosts: mcpserver.Hosts(c.Hosts)})
 	if err != nil {
 		return usagef("--%w", err)
 	}

@@ -88,7 +88,7 @@ func TestMCPConfirmedByName(t *testing.T) {
 	} {
 		text := a.fails("cancel_delivery", arguments)
 		require.Contains(t, text, "Not done: this needs a confirmation.\nCancel the delivery "+ids[0]+
-			" of tenant acme (order.paid to "+ep+", retrying after 1 attempt)?")
+			` of tenant acme ("order.paid" to `+ep+", retrying after 1 attempt)?")
 		require.Regexp(t, `confirm: true and expect: "order\.paid-[0-9a-z]+-[0-9a-f]+" \(the event type of the delivery, and a code\)\.`, text)
 	}
 	cancel := map[string]any{"id": ids[0], "reason": "by mistake"}
@@ -154,7 +154,7 @@ func TestMCPReplays(t *testing.T) {
 	byName.ok("replay_dead_letters", map[string]any{"all": true, "confirm": true, "expect": expectOf(t, refused)})
 
 	a.ok("replay_delivery", map[string]any{"id": letters[0], "reason": "fixed"})
-	require.Contains(t, asked, "Send the delivery "+letters[0]+" of tenant acme (order.paid to ")
+	require.Contains(t, asked, "Send the delivery "+letters[0]+` of tenant acme ("order.paid" to `)
 	require.Contains(t, a.fails("retry_delivery", map[string]any{"id": letters[1]}), "(status 409)")
 }
 

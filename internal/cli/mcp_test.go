@@ -163,7 +163,7 @@ func TestMCPExplains(t *testing.T) {
 	a := connectAgent(t, b.mcpCommand(operatorKey), nil)
 
 	text, out := a.ok("list_deliveries", map[string]any{"state": []string{"retrying"}, "since": "1h"})
-	require.Contains(t, text, ids[0]+"  retrying  order.paid to "+ep)
+	require.Contains(t, text, ids[0]+`  retrying  "order.paid" to `+ep)
 	require.Len(t, out["deliveries"], 1)
 	for _, id := range []string{ids[0], event} {
 		text, _ = a.ok("explain", map[string]any{"id": id})
@@ -178,7 +178,7 @@ func TestMCPExplains(t *testing.T) {
 	require.Equal(t, body, first["untrusted"].(map[string]any)["response_body"])
 
 	text, out = a.ok("list_endpoints", nil)
-	require.Contains(t, text, ep+`  active  healthy, 1 waiting  "https://example.com/hook"  gets order.*`)
+	require.Contains(t, text, ep+`  active  healthy, 1 waiting  "https://example.com/hook"  gets "order.*"`)
 	require.NotContains(t, text, "Pause all endpoints", "nor the description")
 	require.Len(t, out["endpoints"], 1)
 	text, out = a.ok("get_endpoint", map[string]any{"id": ep})

@@ -84,16 +84,43 @@ func TestInstants(t *testing.T) {
 	require.Empty(t, instant{}.fromNow(now)+instant{}.ago(now), "none was given")
 }
 
-// The operator's key of the data directory is only sent to this machine.
-func TestOperatorKeyIsSentToThisMachineOnly(t *testing.T) {
+// The operator's key of the data directory is only sent to the installation of that directory.
+func TestOperatorKeyIsSentToItsInstallationOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "operator.key"), []byte("secret\n"), 0o600))
-	for url, want := range map[string]string{"http://[::1]:8080": "secret", "https://everpost.example": ""} {
+	open := func(url string) (string, error) {
 		s, err := (&connection{access: access{URL: url, DataDir: dir}}).open(Process{})
-		require.NoError(t, err)
-		require.Equal(t, want, s.key, url)
+		if err != nil {
+			return "", err
+		}
+		return s.key, nil
 	}
+	_, err := open("http://127.0.0.1:8080")
+	require.ErrorContains(t, err, "operator key: "+filepath.Join(dir, "operator.key")+" is only sent to the installation of its data directory, which is not running")
+	for listener, urls := range map[string]map[string]bool{
+		"127.0.0.1:8080": {"http://127.0.0.1:8080": true, "http://localhost:8080": true, "http://127.0.0.1:8080/below": true,
+			"http://127.0.0.1:8081": false, "http://127.0.0.2:8080": false, "http://[::1]:8080": false, "https://127.0.0.1:8080": false},
+		"[::1]:8080":   {"http://[::1]:8080": true, "http://127.0.0.1:8080": false},
+		"[::]:80":      {"http://[::1]": true, "http://localhost": true, "http://127.0.0.1:80": true, "http://127.0.0.1:81": false},
+		"0.0.0.0:8080": {"http://127.0.0.1:8080": true, "http://127.0.0.9:8080": true},
+		"rubbish":      {"http://127.0.0.1:8080": false},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "api.address"), []byte(listener+"\n"), 0o600))
+		for url, sent := range urls {
+			key, err := open(url)
+			if sent {
+				require.NoError(t, err, "%s at %s", url, listener)
+				require.Equal(t, "secret", key)
+				continue
+			}
+			require.ErrorContains(t, err, "is only sent to the installation of its data directory, which listens at http://"+listener, url)
+			require.NotContains(t, err.Error(), "secret")
+		}
+	}
+	key, err := open("https://everpost.example")
+	require.NoError(t, err)
+	require.Empty(t, key)
 }
 
 // Fields are printed in their order, with readable values.

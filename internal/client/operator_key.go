@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -12,22 +13,60 @@ import (
 	"strings"
 )
 
+// Files that standalone writes into its data directory.
 const (
-	operatorKeyFile = "operator.key" // written by standalone into its data directory
-	maxKeyFile      = 4 << 10
+	operatorKeyFile = "operator.key"
+	// AddressFile has the address of the API, while standalone runs.
+	AddressFile = "api.address"
+
+	maxKeyFile = 4 << 10
 )
 
 // OperatorKey reads the key that standalone wrote for its operator. The key is "" when there is
-// none. file is where it was looked for, "" when base is not an address of this machine: the key
-// is never sent anywhere else, because a mistyped address would get it.
+// none. file is where it was looked for, "" when base is not an address of this machine.
+//
+// The key is only for the installation of the data directory: an error says that base is another
+// address of this machine, where somebody else may listen.
 func OperatorKey(base, dataDir string) (key, file string, err error) {
 	u, err := url.Parse(base)
 	if err != nil || !onThisMachine(u.Hostname()) {
 		return "", "", nil //nolint:nilerr // what is no address is none of this machine
 	}
 	file = filepath.Join(dataDir, operatorKeyFile)
-	key, err = readKey(file)
-	return key, file, err
+	if key, err = readLine(file); err != nil || key == "" {
+		return "", file, err
+	}
+	address, err := readLine(filepath.Join(dataDir, AddressFile))
+	switch {
+	case err != nil:
+		return "", "", err
+	case address == "":
+		return "", "", fmt.Errorf("operator key: %s is only sent to the installation of its data directory, which is not running; give a key with --key or $EVERPOST_KEY", file)
+	case !reaches(u, address):
+		return "", "", fmt.Errorf("operator key: %s is only sent to the installation of its data directory, which listens at http://%s; give a key for %s with --key or $EVERPOST_KEY",
+			file, address, base)
+	}
+	return key, file, nil
+}
+
+// reaches reports whether a URL of this machine leads to a listener's address.
+func reaches(u *url.URL, listener string) bool {
+	at, err := netip.ParseAddrPort(listener)
+	if err != nil || u.Scheme != "http" {
+		return false
+	}
+	host, port := u.Hostname(), u.Port()
+	if port == "" {
+		port = "80"
+	}
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || net.JoinHostPort(host, port) != netip.AddrPortFrom(ip, at.Port()).String() {
+		return false
+	}
+	return at.Addr().IsUnspecified() || at.Addr().Unmap() == ip.Unmap()
 }
 
 // onThisMachine reports whether the host is loopback.
@@ -36,7 +75,8 @@ func onThisMachine(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-func readKey(path string) (string, error) {
+// readLine reads a file of one line; "" if there is none.
+func readLine(path string) (string, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator's own file
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil

@@ -30,7 +30,8 @@ type Config struct {
 	// Listen is the address of the API. Port 0 selects a free port, here and below.
 	Listen string `default:"127.0.0.1:8080" env:"EVERPOST_LISTEN" help:"Address of the API." placeholder:"HOST:PORT" role:"api" section:"process"`
 
-	// AdminListen is the address of /healthz, /readyz, /metrics and /debug/pprof, which have no authentication.
+	// AdminListen is the address of /healthz, /readyz, /metrics and /debug/pprof, which have no authentication. Beyond loopback
+	// /debug/pprof asks for an operator's key.
 	AdminListen string `default:"127.0.0.1:8081" env:"EVERPOST_ADMIN_LISTEN" help:"Address of health checks, metrics and profiles; not for the public." placeholder:"HOST:PORT" section:"process" see:"operations.md#health"`
 
 	// LaneListen is where processes that send requests reach each other, and LaneAddress how. With "off" each counts the limits

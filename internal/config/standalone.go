@@ -14,7 +14,7 @@ type Standalone struct {
 	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Directory of the private PostgreSQL, the operator key ('operator.key', mode 0600) and the key-encryption key." placeholder:"DIR" section:"standalone"`
 
 	TemporalListen string `default:"127.0.0.1:7233" env:"EVERPOST_TEMPORAL_LISTEN" help:"Address of the embedded Temporal; it has no authentication." placeholder:"HOST:PORT" section:"standalone"`
-	UIListen       string `default:"127.0.0.1:8233" env:"EVERPOST_UI_LISTEN" help:"Address of the Temporal Web UI; it has no authentication." name:"ui-listen" placeholder:"HOST:PORT" section:"standalone"`
+	UIListen       string `default:"127.0.0.1:8233" env:"EVERPOST_UI_LISTEN" help:"Address of the Temporal Web UI. Beyond loopback it asks for the session of an operator in the console." name:"ui-listen" placeholder:"HOST:PORT" section:"standalone"`
 	UIHosts        Hosts  `env:"EVERPOST_UI_HOSTS" help:"Names that the Temporal Web UI accepts, in addition to addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." name:"ui-hosts" placeholder:"NAME,...|any" section:"standalone" see:"operations.md#names-of-the-listeners"`
 
 	// Dev allows receivers on this machine, for experiments. See AllowDev.

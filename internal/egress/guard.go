@@ -49,6 +49,11 @@ type GuardConfig struct {
 
 	// AnyPort allows every port. Defaults to false.
 	AnyPort bool
+
+	// Listeners lists where the installation itself listens. No request goes there, whatever else is
+	// allowed. An unspecified address stands for all of this machine's. Called for every dial, so it
+	// must be quick. Defaults to none.
+	Listeners func() []netip.AddrPort
 }
 
 // Guard decides where a request may go. It is safe for concurrent use.
@@ -66,6 +71,7 @@ type Guard struct {
 	denied    []netip.Prefix // by the operator
 	reserved  []netip.Addr
 	own       *ownAddrs
+	listeners func() []netip.AddrPort // may be nil
 }
 
 // NewGuard returns a guard for the policy.
@@ -76,6 +82,7 @@ func NewGuard(config GuardConfig) *Guard {
 		ports:     append([]uint16{443, 80}, config.ExtraPorts...),
 		reserved:  reservedAddrs(),
 		own:       &ownAddrs{list: config.OwnAddrs},
+		listeners: config.Listeners,
 	}
 	if g.own.list == nil {
 		g.own.list = interfaceAddrs
@@ -141,6 +148,9 @@ func (g *Guard) LearnOwnAddrs() error { return g.own.learn() }
 // CheckAddr returns a *DeniedError when no request may go to the address.
 func (g *Guard) CheckAddr(addr netip.AddrPort) error {
 	reasons := slices.Concat(g.addrReasons(addr.Addr()), g.portReasons(addr.Port()))
+	if len(reasons) == 0 {
+		reasons = g.listenerReasons(addr)
+	}
 	if len(reasons) == 0 {
 		return nil
 	}

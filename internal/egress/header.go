@@ -54,14 +54,16 @@ func (w *headWriter) field(name, value string) {
 }
 
 // isConnectionHeader reports whether only the client may set a field: it concerns the
-// connection, the framing of the message or the sender, not the event.
+// connection, the framing of the message or the sender, not the event. Endpoints from before a name was
+// reserved may have it.
 func isConnectionHeader(name string) bool {
-	switch strings.ToLower(name) {
+	name = strings.ToLower(name)
+	switch name {
 	case "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer",
-		"upgrade", "expect", "proxy-connection", "proxy-authorization", "proxy-authenticate":
+		"upgrade", "expect", "forwarded", "proxy-connection", "proxy-authorization", "proxy-authenticate":
 		return true
 	default:
-		return false
+		return strings.HasPrefix(name, "sec-fetch-") || strings.HasPrefix(name, "x-forwarded-")
 	}
 }
 

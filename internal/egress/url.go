@@ -82,10 +82,13 @@ func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
 	case !t.exempt.IsValid() && t.host != "":
 		reasons = append(reasons, g.portReasons(port)...)
 	}
+	t.named = !literal.IsValid() && !isLocalhost(t.host)
+	if len(reasons) == 0 && !t.exempt.IsValid() && !t.named {
+		reasons = g.ownReasons(literal, port)
+	}
 	if len(reasons) > 0 {
 		return target{}, denied(reasons...)
 	}
-	t.named = !literal.IsValid() && !isLocalhost(t.host)
 	t.address = net.JoinHostPort(t.host, strconv.Itoa(int(port)))
 	t.authority, t.path = authorityOf(u, port), pathOf(raw)
 	return t, nil
@@ -186,6 +189,20 @@ func (g *Guard) localhostReasons() []string {
 		return nil
 	}
 	return reasons
+}
+
+// ownReasons returns why no request may go to a port of a literal address, or of localhost, where the
+// installation listens.
+func (g *Guard) ownReasons(literal netip.Addr, port uint16) []string {
+	if literal.IsValid() {
+		return g.listenerReasons(netip.AddrPortFrom(literal, port))
+	}
+	for _, loopback := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		if reasons := g.listenerReasons(netip.AddrPortFrom(loopback, port)); reasons != nil {
+			return reasons
+		}
+	}
+	return nil
 }
 
 func portOf(u *url.URL) (uint16, error) {

@@ -96,6 +96,7 @@ type Fleet struct {
 	onTaken     func()
 	onForwarded func(webhook.Accepted) ([]webhook.DeliveryID, bool)
 	log         *slog.Logger
+	strangers   strangers
 
 	life     context.Context //nolint:containedctx // of all goroutines; ended by Stop
 	end      context.CancelFunc

@@ -87,7 +87,15 @@ func (f *Fleet) accept() {
 		conn, err := f.listener.Accept()
 		switch {
 		case err == nil:
-			f.work.Go(func() { f.serve(conn, config) })
+			leave, ok := f.strangers.admit(conn)
+			if !ok {
+				_ = conn.Close()
+				continue
+			}
+			f.work.Go(func() {
+				defer leave()
+				f.serve(conn, config, leave)
+			})
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -99,8 +107,8 @@ func (f *Fleet) accept() {
 	}
 }
 
-// serve serves one connection until it ends.
-func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
+// serve serves one connection until it ends. It calls authenticated when the other side is.
+func (f *Fleet) serve(raw net.Conn, config *tls.Config, authenticated func()) {
 	ctx, cancel := context.WithCancel(f.life)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -116,6 +124,7 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config) {
 	if !known {
 		return
 	}
+	authenticated()
 	var methods any = &apiService{f}
 	if ownsLanes {
 		methods = &service{apiService{f}, ctx, id}

@@ -64,7 +64,7 @@ func planCommand(ctx context.Context, c *call, in deliveryCommandInput, ask stri
 		return intent{}, err
 	}
 	d = d.bound()
-	which := fmt.Sprintf("the delivery %s of tenant %s (%s to %s, %s after %s)", d.ID, c.tenant, d.EventType, d.EndpointID, d.State,
+	which := fmt.Sprintf("the delivery %s of tenant %s (%s to %s, %s after %s)", d.ID, c.tenant, quote(d.EventType, maxWord), d.EndpointID, d.State,
 		plural(d.Attempts, "attempt", "attempts"))
 	return intent{text: fmt.Sprintf(ask, which), what: "the event type of the delivery", expect: d.EventType}, nil
 }

@@ -202,7 +202,7 @@ func (a attempt) view(excerpt int) attemptView {
 // text describes the delivery and its attempts.
 func (d deliveryDetails) text(attempts []attempt, excerpt int) string {
 	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "%s, %s to %s: %s\n%s\n%s", d.ID, d.EventType, d.EndpointID, d.State, d.Summary, d.Explanation.text())
+	_, _ = fmt.Fprintf(&b, "%s, %s to %s: %s\n%s\n%s", d.ID, quote(d.EventType, maxWord), d.EndpointID, d.State, d.Summary, d.Explanation.text())
 	_, _ = fmt.Fprintf(&b, "Event %s; created %s; next attempt %s; given up at the latest %s; %s in run %d\n", d.EventID,
 		optionalStamp(d.CreatedAt), optionalStamp(d.NextAttemptAt), optionalStamp(d.GiveUpAt), plural(d.Attempts, "attempt", "attempts"), d.Run)
 	for _, a := range attempts {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/hosts"
 )
 
 const (
@@ -74,15 +75,15 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// handler answers at Path. Requests of web pages of other origins, and those to a loopback address under
-// another host name, get 403.
+// handler answers at Path. Requests of web pages of other origins, and those under a host name that is not
+// allowed, get 403. Then the key is checked, and only then the body read.
 func (s *Server) handler() http.Handler {
 	streamable := mcp.NewStreamableHTTPHandler(
 		func(*http.Request) *mcp.Server { return s.mcp }, &mcp.StreamableHTTPOptions{SessionTimeout: sessionTimeout})
-	authenticated := auth.RequireBearerToken(tokenOf, nil)(s.checkNewSessions(streamable))
+	authenticated := auth.RequireBearerToken(tokenOf, nil)(s.checkKeys(readBody(streamable)))
 	mux := http.NewServeMux()
-	mux.Handle(Path, http.NewCrossOriginProtection().Handler(requireKey(readBody(authenticated))))
-	return mux
+	mux.Handle(Path, http.NewCrossOriginProtection().Handler(requireKey(authenticated)))
+	return hosts.Check(mux, s.hosts, "--hosts")
 }
 
 // requireKey refuses requests without a bearer token, before their body is read and with the challenge that the
@@ -132,18 +133,25 @@ func tokenOf(_ context.Context, key string, _ *http.Request) (*auth.TokenInfo, e
 	}, nil
 }
 
-// checkNewSessions lets a session begin only with a key that the API accepts, and while there are not too many: of
-// the key, and of all.
-func (s *Server) checkNewSessions(next http.Handler) http.Handler {
+// checkKeys lets a session go on only with the key that began it, and begin only with a key that the API accepts, and while
+// there are not too many: of the key, and of all.
+func (s *Server) checkKeys(next http.Handler) http.Handler {
 	checks, begun := make(chan struct{}, maxChecks), &begunSessions{of: map[string]string{}, starting: map[string]int{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Session-Id") != "" {
-			next.ServeHTTP(w, r) // it has to be the key that began the session
-			return
-		}
 		user := ""
 		if token := auth.TokenInfoFromContext(r.Context()); token != nil {
 			user = token.UserID
+		}
+		if session := r.Header.Get("Mcp-Session-Id"); session != "" {
+			switch of, known := begun.userOf(session); {
+			case !known:
+				http.Error(w, "session not found", http.StatusNotFound) // the client begins another one
+			case of != user:
+				http.Error(w, "another key has begun this session", http.StatusForbidden)
+			default:
+				next.ServeHTTP(w, r)
+			}
+			return
 		}
 		if !begun.start(user, s.mcp) {
 			unavailable(w, "there are too many sessions")
@@ -218,6 +226,14 @@ func (b *begunSessions) start(user string, of *mcp.Server) bool {
 	}
 	b.starting[user]++
 	return true
+}
+
+// userOf is the user that has begun a session.
+func (b *begunSessions) userOf(session string) (user string, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	user, known = b.of[session]
+	return user, known
 }
 
 // started ends what start has begun: with a session, or without ("").

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/hosts"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -49,13 +50,20 @@ type Config struct {
 
 	// Write says that tools that change something exist too.
 	Write bool
+
+	// Hosts are the host names under which HTTP is served, besides IP addresses and localhost.
+	Hosts Hosts
 }
+
+// Hosts are host names that are allowed.
+type Hosts = hosts.Allowed
 
 // Server is an MCP server.
 type Server struct {
 	mcp    *mcp.Server
 	api    *client.Client
 	tenant string
+	hosts  Hosts
 	slots  chan struct{} // one for each call that works
 	seal   sealer
 	spent  spent
@@ -70,7 +78,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("tenant: %q is not the id of a tenant", c.Tenant)
 	}
 	s := &Server{
-		api: c.Client, tenant: c.Tenant, slots: make(chan struct{}, maxCalls), seal: newSealer(),
+		api: c.Client, tenant: c.Tenant, hosts: c.Hosts, slots: make(chan struct{}, maxCalls), seal: newSealer(),
 		spent: spent{until: map[string]time.Time{}},
 		mcp: mcp.NewServer(
 			&mcp.Implementation{Name: "everpost", Title: "Everpost", Version: c.Version},

@@ -41,6 +41,15 @@ func clip(text string, most int) string {
 	return cut(shown, most-len("…")) + "…"
 }
 
+// quoteAll returns foreign words in double quotes, with commas between them.
+func quoteAll(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = quote(word, maxWord)
+	}
+	return strings.Join(quoted, ", ")
+}
+
 // quote returns a foreign text in double quotes. Nothing in it ends the quotes or the line.
 func quote(text string, most int) string {
 	short := cut(text, most)

@@ -3,8 +3,11 @@ package postgres
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -38,6 +41,26 @@ func CheckEncryption(connection string) error {
 		}
 	}
 	return nil
+}
+
+// Hosts are the hosts of a connection string with their ports, without sockets of the file system.
+func Hosts(connection string) ([]string, error) {
+	config, err := pgconn.ParseConfig(connection)
+	if err != nil {
+		return nil, fmt.Errorf("parse database URL: %w", err) // pgx leaves the password out
+	}
+	var all []string
+	add := func(host string, port uint16) {
+		if !strings.HasPrefix(host, "/") && !strings.HasPrefix(host, "@") {
+			all = append(all, net.JoinHostPort(host, strconv.Itoa(int(port))))
+		}
+	}
+	add(config.Host, config.Port)
+	for _, next := range config.Fallbacks {
+		add(next.Host, next.Port)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
 // asksForNone reports whether the connection string itself, and not the environment, turns TLS off.

@@ -32,6 +32,7 @@ type Fresh struct {
 type token struct {
 	webhook.Content
 
+	of    webhook.Ref
 	until time.Time
 }
 
@@ -42,32 +43,33 @@ func newFresh(now func() time.Time) *Fresh {
 // put stores a payload for the delivery's first attempt, with its SHA-256 and the time of its event by
 // the database's clock. received is a time before the commit by this process's clock: the token lives
 // from then on.
-func (f *Fresh) put(id webhook.DeliveryID, payload []byte, sum [sha256.Size]byte, created, received time.Time) {
+func (f *Fresh) put(of webhook.Ref, payload []byte, sum [sha256.Size]byte, created, received time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
 	f.expire(now)
 	until := received.Add(tokenLife)
-	if _, twice := f.byID[id]; twice || f.bytes+len(payload) > maxFreshBytes || !now.Before(until) {
+	if _, twice := f.byID[of.DeliveryID]; twice || f.bytes+len(payload) > maxFreshBytes || !now.Before(until) {
 		return
 	}
-	f.byID[id] = token{webhook.Content{Payload: payload, SHA256: sum, CreatedAt: created}, until}
-	f.order = append(f.order, id)
+	f.byID[of.DeliveryID] = token{webhook.Content{Payload: payload, SHA256: sum, CreatedAt: created}, of, until}
+	f.order = append(f.order, of.DeliveryID)
 	f.bytes += len(payload)
 }
 
 // Take returns the payload once, within its time, with the SHA-256 that it had when it arrived. The
-// sender compares the two.
-func (f *Fresh) Take(id webhook.DeliveryID) (content webhook.Content, ok bool) {
+// sender compares the two. A token of another tenant or type of event is not there.
+func (f *Fresh) Take(of webhook.Ref) (content webhook.Content, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
-	t, ok := f.byID[id]
-	if ok {
-		delete(f.byID, id)
-		f.bytes -= len(t.Payload)
+	t, ok := f.byID[of.DeliveryID]
+	if !ok || t.of != of {
+		return webhook.Content{}, false
 	}
-	if !ok || !now.Before(t.until) {
+	delete(f.byID, of.DeliveryID)
+	f.bytes -= len(t.Payload)
+	if !now.Before(t.until) {
 		return webhook.Content{}, false
 	}
 	return t.Content, true

@@ -14,15 +14,18 @@ import (
 
 var noSum [sha256.Size]byte
 
-func newDeliveryID() webhook.DeliveryID {
-	return webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())
+func newRef() webhook.Ref {
+	event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
+	return webhook.Ref{
+		DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint, TenantID: "acme", EventType: "order.paid",
+	}
 }
 
 // R2: a token is given once, however many take it at the same time.
 func TestFreshTokenIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	f := newFresh(time.Now)
-	id, sum := newDeliveryID(), sha256.Sum256([]byte("{}"))
+	id, sum := newRef(), sha256.Sum256([]byte("{}"))
 	created := time.Now()
 	f.put(id, []byte("{}"), sum, created, created)
 	var taken atomic.Int32
@@ -42,13 +45,33 @@ func TestFreshTokenIsTakenOnce(t *testing.T) {
 	require.Zero(t, f.bytes)
 }
 
+// A token is of one delivery: who names another tenant or type for it does not get the payload, and does not take it away.
+func TestFreshTokenIsOfItsDelivery(t *testing.T) {
+	t.Parallel()
+	f, of, now := newFresh(time.Now), newRef(), time.Now()
+	f.put(of, []byte("{}"), noSum, now, now)
+	for _, change := range []func(*webhook.Ref){
+		func(r *webhook.Ref) { r.TenantID = "other" },
+		func(r *webhook.Ref) { r.EventType = "order.refunded" },
+		func(r *webhook.Ref) { r.EndpointID = webhook.NewEndpointID() },
+		func(r *webhook.Ref) { r.EventID = webhook.NewEventID() },
+	} {
+		other := of
+		change(&other)
+		_, ok := f.Take(other)
+		require.False(t, ok)
+	}
+	_, ok := f.Take(of)
+	require.True(t, ok)
+}
+
 // R2: a token is valid for tokenLife from when its delivery was stored, not from when it was put.
 func TestFreshTokenExpires(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	now := start
 	f := newFresh(func() time.Time { return now })
-	early, late, latest := newDeliveryID(), newDeliveryID(), newDeliveryID()
+	early, late, latest := newRef(), newRef(), newRef()
 	f.put(early, []byte("1"), noSum, start, start)
 	f.put(late, []byte("2"), noSum, start, start)
 
@@ -62,7 +85,7 @@ func TestFreshTokenExpires(t *testing.T) {
 	require.False(t, ok)
 	require.Zero(t, content)
 
-	f.put(newDeliveryID(), []byte("4"), noSum, start, start)
+	f.put(newRef(), []byte("4"), noSum, start, start)
 	require.Equal(t, 1, f.bytes, "a commit that took longer than a token's life leaves none")
 	now = start.Add(tokenLife + time.Second)
 	_, ok = f.Take(latest)
@@ -77,9 +100,9 @@ func TestFreshTokensAreBounded(t *testing.T) {
 	f := newFresh(func() time.Time { return now })
 	payload := make([]byte, webhook.MaxPayloadBytes)
 	fit := maxFreshBytes / len(payload)
-	ids := make([]webhook.DeliveryID, fit+1)
+	ids := make([]webhook.Ref, fit+1)
 	for i := range ids {
-		ids[i] = newDeliveryID()
+		ids[i] = newRef()
 		f.put(ids[i], payload, noSum, now, now)
 	}
 	require.Equal(t, maxFreshBytes, f.bytes)
@@ -93,9 +116,9 @@ func TestFreshTokensAreBounded(t *testing.T) {
 	require.True(t, ok, "what was taken made room")
 
 	now = now.Add(tokenLife)
-	last := newDeliveryID()
+	last := newRef()
 	f.put(last, []byte("x"), noSum, now, now)
 	require.Equal(t, 1, f.bytes)
 	require.Len(t, f.byID, 1)
-	require.Equal(t, []webhook.DeliveryID{last}, f.order)
+	require.Equal(t, []webhook.DeliveryID{last.DeliveryID}, f.order)
 }

@@ -89,7 +89,7 @@ func (s *Starter) accept(event *webhook.Accepted, start *webhook.Start) {
 	}
 	// All times count from before the commit, as the relay's do, however long the commit took.
 	if s.localWorker && !s.isScheduled(start) {
-		s.fresh.put(start.DeliveryID, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
+		s.fresh.put(start.Ref, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
 		if s.sendEagerly(*start) {
 			return
 		}

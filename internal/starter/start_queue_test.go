@@ -175,7 +175,7 @@ func TestForwardFromAWorker(t *testing.T) {
 		require.Equal(t, refsOf(here), sent)
 		require.Equal(t, []webhook.Accepted{forwarded}, to.events)
 		require.Equal(t, 2, d.permits.Held("acme"))
-		_, ok := d.fresh.Take(elsewhere[0].DeliveryID)
+		_, ok := d.fresh.Take(elsewhere[0].Ref)
 		require.False(t, ok, "the other process sends the first request")
 
 		sent = nil
@@ -184,7 +184,7 @@ func TestForwardFromAWorker(t *testing.T) {
 		to.done(elsewhere[1], webhook.ForwardRefused)
 		require.Equal(t, refsOf(elsewhere[1:]), sent)
 		require.Zero(t, d.permits.Held("acme"))
-		_, ok = d.fresh.Take(elsewhere[1].DeliveryID)
+		_, ok = d.fresh.Take(elsewhere[1].Ref)
 		require.True(t, ok, "its payload is at hand")
 
 		sent = nil
@@ -221,12 +221,12 @@ func TestForwarded(t *testing.T) {
 		require.Len(t, asked, 1)
 		require.Equal(t, time.Now().Add(-tokenLife/2), event.Deliveries[0].ReceivedAt, "by this process's clock")
 		<-time.After(tokenLife/2 - time.Millisecond)
-		_, ok := d.fresh.Take(event.Deliveries[0].DeliveryID)
+		_, ok := d.fresh.Take(event.Deliveries[0].Ref)
 		require.True(t, ok, "its payload is at hand")
 
 		old := forwarded(1, tokenLife)
 		require.Empty(t, refusedBy(d, old))
-		_, ok = d.fresh.Take(old.Deliveries[0].DeliveryID)
+		_, ok = d.fresh.Take(old.Deliveries[0].Ref)
 		require.False(t, ok, "the relay may have it")
 		early := forwarded(1, -time.Second)
 		require.Empty(t, refusedBy(d, early))

@@ -129,7 +129,7 @@ func TestScheduledByDatabaseClock(t *testing.T) {
 			// Its payload is handed over when it may be sent at once, and it may share a workflow then.
 			all := set(accepted(concurrentStarts + 1))
 			d.Accepted(all)
-			_, handedOver := d.Fresh().Take(all.Deliveries[0].DeliveryID)
+			_, handedOver := d.Fresh().Take(all.Deliveries[0].Ref)
 			require.NotEqual(t, test.waits, handedOver)
 			batch := d.nextBatch()
 			require.Equal(t, test.waits, len(batch) == concurrentStarts, "no more go alone than can be started at a time")

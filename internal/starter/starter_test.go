@@ -228,10 +228,10 @@ func TestFreshTokensForLocalWorker(t *testing.T) {
 		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
 		a.Deliveries[2].ReceivedAt = time.Now().Add(-tokenLife) // its commit took so long
 		d.Accepted(a)
-		_, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
-		_, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
+		_, now := d.Fresh().Take(a.Deliveries[0].Ref)
+		_, later := d.Fresh().Take(a.Deliveries[1].Ref)
 		require.Equal(t, local, now)
-		_, slow := d.Fresh().Take(a.Deliveries[2].DeliveryID)
+		_, slow := d.Fresh().Take(a.Deliveries[2].Ref)
 		require.False(t, later)
 		require.False(t, slow)
 	}

@@ -18,8 +18,14 @@ func NewLogger(w io.Writer, level string) *slog.Logger {
 		least = slog.LevelInfo
 	}
 	options := &slog.HandlerOptions{Level: least}
-	if file, ok := w.(*os.File); ok && isatty.IsTerminal(file.Fd()) {
+	if IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// IsTerminal reports whether what is written to w is shown to a person, and kept nowhere.
+func IsTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(file.Fd())
 }

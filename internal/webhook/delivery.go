@@ -13,6 +13,7 @@ const (
 	ReasonRetention       = string(retry.ReasonRetention)
 	ReasonCancelled       = "cancelled"                    // no reason was given
 	ReasonDiscarded       = "discarded"                    // no reason was given
+	ReasonUnknown         = "unknown_delivery"             // a workflow names a delivery that is not stored: it ends, and nothing is written
 	ReasonTerminated      = string(retry.ReasonTerminated) // the workflow was terminated from outside
 	ReasonHeldExpired     = string(retry.ReasonHeldExpired)
 	ReasonDeferredExpired = string(retry.ReasonDeferredExpired) // admission did not permit an attempt before the give-up time
@@ -87,6 +88,8 @@ type Step struct {
 	Attempt     *Attempt // the attempt of this step; nil for none
 	// KeepOutbox keeps the outbox row, because no workflow has been started for the delivery yet.
 	KeepOutbox bool `json:"-"`
+	// Known: the delivery has been found in the store, by a claim or a fresh token. The store does not look for it again.
+	Known bool `json:"-"`
 	// Overrides: the attempt was delivered, and takes the place of the same attempt of another process, which was not.
 	Overrides bool `json:"-"`
 }

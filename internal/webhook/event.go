@@ -127,6 +127,10 @@ type Ref struct {
 	EventType  string     `json:"event_type"`
 }
 
+// Fits reports whether the delivery's id is the one that is made of its event and its endpoint. What
+// belongs to whom is only known to the store.
+func (r Ref) Fits() bool { return r.DeliveryID == DeliveryIDOf(r.EventID, r.EndpointID) }
+
 // OwnWorkflowPrefix is the prefix of the id of every workflow for a single delivery.
 const OwnWorkflowPrefix = "delivery/"
 

@@ -75,6 +75,10 @@ func TestDeletedTenantLeavesNothing(t *testing.T) {
 	for _, table := range tables {
 		var n int
 		require.NoError(t, database.QueryRow(ctx, `select count(*) from `+pgx.Identifier{table}.Sanitize()+` where tenant_id = 'acme'`).Scan(&n))
-		require.Equal(t, map[bool]int{true: 1}[table == "audit_log"], n, table)
+		if table == "audit_log" {
+			require.Greater(t, n, 1, "it outlives the tenant")
+			continue
+		}
+		require.Zero(t, n, table)
 	}
 }

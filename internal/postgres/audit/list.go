@@ -26,7 +26,7 @@ func (s *Audit) ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.
 
 const auditList = `
 	select a.id, a.at, a.key_id, coalesce(nullif(a.actor, ''), k.name, ''), a.request_id, coalesce(a.tenant_id, ''),
-		a.action, a.subject, a.detail, a.source_address
+		a.action, a.subject, a.detail, a.source_address, coalesce(k.tenant_id = a.tenant_id, false)
 	from audit_log a left join api_keys k on k.id = a.key_id
 	where a.id >= $8 and a.id < $1
 		and ($2 = '' or a.tenant_id = $2)
@@ -66,7 +66,7 @@ func scanAudit(row pgx.CollectableRow) (webhook.AuditEntry, error) {
 		key    pgtype.UUID
 		source *netip.Addr
 	)
-	err := row.Scan((*[16]byte)(&e.ID), &e.At, &key, &e.By.Name, &e.By.RequestID, &e.TenantID, &e.Action, &e.Subject, &e.Detail, &source)
+	err := row.Scan((*[16]byte)(&e.ID), &e.At, &key, &e.By.Name, &e.By.RequestID, &e.TenantID, &e.Action, &e.Subject, &e.Detail, &source, &e.ByTenant)
 	if err != nil {
 		return webhook.AuditEntry{}, fmt.Errorf("read row of audit_log: %w", err)
 	}

@@ -112,6 +112,21 @@ func TestPruneAuditLog(t *testing.T) {
 	require.EqualValues(t, old, removed)
 	require.Equal(t, []string{"tenant.create"}, storetest.Query[string](t, s, `select action from audit_log`))
 
+	// The deletion of a tenant stays for two years.
+	for _, c := range []struct {
+		age  string
+		left []string
+	}{{"729 days", []string{"tenant.delete"}}, {"732 days", []string{}}} {
+		_, err = s.Pool().Exec(t.Context(), `
+			insert into audit_log (id, at, actor, request_id, action, subject)
+			select '00000000-0000-7000-8000-000000000002', now() - $1::interval, '', '', 'tenant.delete', ''
+			on conflict (id) do update set at = excluded.at`, c.age)
+		require.NoError(t, err)
+		_, err = s.PruneAuditLog(t.Context(), 30*24*time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, c.left, storetest.Query[string](t, s, `select action from audit_log where action <> 'tenant.create'`), c.age)
+	}
+
 	_, err = s.Pool().Exec(t.Context(), `update audit_log set at = now() - interval '28 days', id = '00000000-0000-7000-8000-000000000001'`)
 	require.NoError(t, err)
 	_, err = s.PruneAuditLog(t.Context(), 0)

@@ -46,7 +46,7 @@ func TestCancelRemainingAsksOnce(t *testing.T) {
 	_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	require.NoError(t, b.CancelRemaining(t.Context()))
-	status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
+	status, err := b.DeliveryStatus(t.Context(), start.Ref)
 	require.NoError(t, err)
 	require.Zero(t, status.Command, "its endpoint is there")
 
@@ -55,7 +55,7 @@ func TestCancelRemainingAsksOnce(t *testing.T) {
 	require.NoError(t, err)
 	for range 2 {
 		require.NoError(t, b.CancelRemaining(t.Context()))
-		status, err = b.DeliveryStatus(t.Context(), start.DeliveryID)
+		status, err = b.DeliveryStatus(t.Context(), start.Ref)
 		require.NoError(t, err)
 		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: webhook.ReasonEndpointDeleted}, status.Command)
 	}
@@ -166,7 +166,7 @@ func TestACancelIsNotOverwritten(t *testing.T) {
 	require.NoError(t, err, "a cancel overrules a retry")
 	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandRetry)
 	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err))
-	status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
+	status, err := b.DeliveryStatus(t.Context(), start.Ref)
 	require.NoError(t, err)
 	require.Equal(t, cancel, status.Command)
 }

@@ -17,19 +17,21 @@ import (
 type claiming struct {
 	Claim   webhook.Claim
 	Granted bool                   // result
+	Known   bool                   // result: the delivery is stored
 	Status  webhook.DeliveryStatus // result
 	Payload storedPayload          // result
 }
 
 // repeats reports whether c repeats the other claim, which would be granted in a flush of its own, too.
 func (c *claiming) repeats(other *claiming) bool {
-	return c.Claim.Claimant == other.Claim.Claimant && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
+	return c.Claim.Ref == other.Claim.Ref && c.Claim.Claimant == other.Claim.Claimant && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
 }
 
 // storedPayload is the stored content of an event; without Bytes once they were removed.
 type storedPayload struct {
 	Bytes, sum []byte
 	created    time.Time
+	tenant     string
 }
 
 func (c *claiming) Tenant() string { return c.Claim.TenantID }
@@ -38,6 +40,9 @@ func (c *claiming) Tenant() string { return c.Claim.TenantID }
 // the payload, its SHA-256, and the status with the pending command. The claim is granted if run and
 // step are the stored ones, the state is open, and no other process has a claim.
 //
+// CodeNotFound: the delivery has neither a row nor an outbox row that names the claim's tenant and type of event, so it is
+// none of ours, whatever a workflow says. Its event and its endpoint are those that its id is made of.
+//
 // If it is not granted, the stored status is ahead of the caller's (the outcome is known already, or
 // another run was opened), or it is the same and ClaimedUntil is set. A payload that was removed is
 // nil.
@@ -45,6 +50,9 @@ func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimR
 	item := &claiming{Claim: c}
 	if err := s.claims.Do(ctx, item); err != nil {
 		return webhook.ClaimResult{}, err
+	}
+	if !item.Known {
+		return webhook.ClaimResult{}, webhook.NotFound("delivery")
 	}
 	return webhook.ClaimResult{
 		Granted: item.Granted, Status: item.Status, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created,
@@ -56,7 +64,7 @@ var claimAttempt = deletingOutboxRows(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
-	from (`+claimRows.Query(1)+`) r
+	from (`+claimRows.Query(1)+`) r where `+isStored+`
 	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = `+takeOver+`
 	where d.run = excluded.run and d.seq = excluded.seq and d.state `+postgres.IsOpen+`
 	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, claimRows)
@@ -83,20 +91,21 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	// In the order of the keys, as in flushRecords.
 	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.Claim.DeliveryID[:], b.Claim.DeliveryID[:]) })
 	claims := make([]*webhook.Claim, 0, len(items))
-	first := make(map[webhook.DeliveryID]*claiming, len(items)) // the only claim on a delivery that is written; others may repeat it
+	first := make(map[storedRef]*claiming, len(items)) // the only claim on a delivery that is written; others may repeat it
 	for _, it := range items {
-		it.Granted, it.Payload = false, storedPayload{}
-		if first[it.Claim.DeliveryID] != nil {
+		it.Granted, it.Known, it.Payload = false, false, storedPayload{}
+		ref := storedRefOf(&it.Claim.Ref)
+		if first[ref] != nil {
 			continue
 		}
-		first[it.Claim.DeliveryID] = it
+		first[ref] = it
 		claims = append(claims, &it.Claim)
 	}
 	ids := postgres.ValuesOf(claims, func(c *webhook.Claim) [16]byte { return c.DeliveryID })
 	events := postgres.ValuesOf(claims, func(c *webhook.Claim) [16]byte { return c.EventID })
 
 	batch := &pgx.Batch{}
-	granted := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items))
+	granted := make(map[storedRef]webhook.DeliveryStatus, len(items))
 	kept := make([][16]byte, 0, len(claims))
 	for _, c := range claims {
 		if c.KeepOutbox {
@@ -105,26 +114,30 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	}
 	batch.Queue(claimAttempt, append(claimRows.Args(claims), kept)...).
 		Query(func(rows pgx.Rows) error { return readStatuses(rows, granted) })
-	statuses, claimed := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
+	statuses, claimed := make(map[storedRef]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
 	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, ids).
 		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
 	batch.Queue(selectClaimed, ids).
 		Query(func(rows pgx.Rows) error { return readClaimed(rows, claimed) })
 	payloads := map[webhook.EventID]storedPayload{}
-	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null from events where id = any($1)`, events).
+	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null, tenant_id from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.core.StepPool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	for _, it := range items {
-		id := it.Claim.DeliveryID
-		_, ok := granted[id]
-		it.Granted = ok && it.repeats(first[id])
-		it.Status = statuses[id]
-		if !it.Granted {
-			it.Status.ClaimedUntil = claimed[id]
+		ref := storedRefOf(&it.Claim.Ref)
+		_, ok := granted[ref]
+		it.Granted = ok && it.repeats(first[ref])
+		if it.Status, it.Known = statuses[ref]; !it.Known {
+			continue
 		}
-		it.Payload = payloads[it.Claim.EventID]
+		if !it.Granted {
+			it.Status.ClaimedUntil = claimed[it.Claim.DeliveryID]
+		}
+		if payload := payloads[it.Claim.EventID]; payload.tenant == it.Claim.TenantID {
+			it.Payload = payload
+		}
 	}
 	return nil
 }
@@ -144,11 +157,11 @@ func readClaimed(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
 }
 
 // ClaimStatus is the stored status of a delivery, with ClaimedUntil while another process than the claimant has
-// a claim on it. CodeNotFound before its first step or claim.
-func (s *Deliveries) ClaimStatus(ctx context.Context, id webhook.DeliveryID, claimant string) (webhook.DeliveryStatus, error) {
+// a claim on it. CodeNotFound before its first step or claim, and if the delivery is not the one that ref says.
+func (s *Deliveries) ClaimStatus(ctx context.Context, ref webhook.Ref, claimant string) (webhook.DeliveryStatus, error) {
 	claimed := map[webhook.DeliveryID]time.Time{}
 	err := s.core.AsWorker().WithConn(ctx, "read a claim", func(ctx context.Context, conn postgres.Querier) error {
-		rows, err := conn.Query(ctx, selectClaimed+` and owner <> $2`, [][16]byte{id}, claimantID(claimant))
+		rows, err := conn.Query(ctx, selectClaimed+` and owner <> $2`, [][16]byte{ref.DeliveryID}, claimantID(claimant))
 		if err != nil {
 			return err
 		}
@@ -158,8 +171,10 @@ func (s *Deliveries) ClaimStatus(ctx context.Context, id webhook.DeliveryID, cla
 		return webhook.DeliveryStatus{}, err
 	}
 	// After the claim: if that has ended meanwhile, the status is the one after it.
-	status, err := s.DeliveryStatus(ctx, id)
-	status.ClaimedUntil = claimed[id]
+	status, err := s.DeliveryStatus(ctx, ref)
+	if err == nil {
+		status.ClaimedUntil = claimed[ref.DeliveryID]
+	}
 	return status, err
 }
 
@@ -169,11 +184,12 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 		payload, sum []byte
 		created      time.Time
 		removed      bool
+		tenant       string
 	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed}, func() error {
-		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC()}
+	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed, &tenant}, func() error {
+		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC(), tenant}
 		if removed {
-			into[id] = storedPayload{created: created.UTC()}
+			into[id] = storedPayload{created: created.UTC(), tenant: tenant}
 		}
 		return nil
 	})

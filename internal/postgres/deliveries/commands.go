@@ -219,5 +219,5 @@ func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, run int, reaso
 	if err != nil && webhook.CodeOf(err) != webhook.CodeConflict {
 		return webhook.DeliveryStatus{}, err
 	}
-	return s.DeliveryStatus(ctx, ref.DeliveryID)
+	return s.DeliveryStatus(ctx, ref)
 }

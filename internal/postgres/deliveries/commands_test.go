@@ -318,7 +318,7 @@ func TestRescheduleIsBoundedByTheGiveUpTime(t *testing.T) {
 		}
 		require.NoError(t, err, test)
 		require.Equal(t, asked.At, c.At)
-		commanded, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
+		commanded, err := b.DeliveryStatus(t.Context(), start.Ref)
 		require.NoError(t, err)
 		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandReschedule, At: asked.At}, commanded.Command)
 	}

@@ -77,7 +77,7 @@ func TestTakeOverOfSharedWorkflows(t *testing.T) {
 	require.Equal(t, 1, left[0].Seq)
 	require.Equal(t, webhook.StateRetrying, left[0].State)
 	for id, want := range map[webhook.DeliveryID]string{open: "fanout/new", delivered: one, elsewhere: "fanout/other", unnamed: one} {
-		status, err := b.DeliveryStatus(context.WithoutCancel(t.Context()), id)
+		status, err := b.Delivery(context.WithoutCancel(t.Context()), "acme", id)
 		require.NoError(t, err)
 		require.Equal(t, want, status.WorkflowID)
 	}

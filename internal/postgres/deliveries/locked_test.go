@@ -44,20 +44,20 @@ func TestABadStepHarmsNoOther(t *testing.T) {
 	const n, bad, barred = 20, 7, 13
 	_, err := b.Pool().Exec(t.Context(), `alter table deliveries add check (tenant_id <> 'barred')`)
 	require.NoError(t, err)
-	spoil := func(i int, ref *webhook.Ref) {
+	spoil := func(i int, ref *webhook.Ref, known *bool) {
 		switch i {
 		case bad:
 			ref.EventType = "a\x00b" // class 22
 		case barred:
-			ref.TenantID = "barred" // class 23
+			ref.TenantID, *known = "barred", true // class 23
 		}
 	}
 	steps, claims := make([]*deliveries.Recording, n), make([]*deliveries.Claiming, n)
 	for i := range n {
 		steps[i] = &deliveries.Recording{Step: storetest.StepOf(b.AcceptOne(t), 1, webhook.StateDelivered)}
 		claims[i] = &deliveries.Claiming{Claim: storetest.ClaimOf(b.AcceptOne(t), 0, "me", time.Minute)}
-		spoil(i, &steps[i].Step.Ref)
-		spoil(i, &claims[i].Claim.Ref)
+		spoil(i, &steps[i].Step.Ref, &steps[i].Step.Known)
+		spoil(i, &claims[i].Claim.Ref, new(bool))
 	}
 	check := func(errs []error, written func(i int) bool) {
 		for i, err := range errs {

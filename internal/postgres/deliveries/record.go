@@ -20,9 +20,18 @@ type recording struct {
 	Status webhook.DeliveryStatus // result
 
 	applied bool // see webhook.DeliveryStatus
+	unknown bool // the delivery is not stored
 }
 
 func (r *recording) Tenant() string { return r.Step.TenantID }
+
+// storedRef is what a row says of a delivery beside its event and its endpoint, which follow from its id.
+type storedRef struct {
+	id                webhook.DeliveryID
+	tenant, eventType string
+}
+
+func storedRefOf(r *webhook.Ref) storedRef { return storedRef{r.DeliveryID, r.TenantID, r.EventType} }
 
 // RecordStep writes one step of a delivery in one transaction: its new state, and the attempt that led
 // to it. It deletes the delivery's outbox row, unless step.KeepOutbox is set.
@@ -34,10 +43,16 @@ func (r *recording) Tenant() string { return r.Step.TenantID }
 // An end (cancelled, dead-lettered, discarded) or a hold without an attempt is refused while another process
 // than step.Claimant has claimed the delivery: its request may just be succeeding, and the outcome needs the
 // workflow that a hold ends. The status's ClaimedUntil then says when to try again.
+//
+// CodeNotFound: the delivery has neither a row nor an outbox row that names the step's tenant and type of event, and
+// nothing is written. That is not looked for if the step is of a known delivery.
 func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	r := &recording{Step: step}
 	if err := s.records.Do(ctx, r); err != nil {
 		return webhook.DeliveryStatus{}, err
+	}
+	if r.unknown {
+		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
 	}
 	return r.Status, nil
 }
@@ -49,29 +64,21 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	sorted := slices.Clone(items)
 	slices.SortStableFunc(sorted, func(a, b *recording) int {
 		return cmp.Or(bytes.Compare(a.Step.DeliveryID[:], b.Step.DeliveryID[:]),
+			cmp.Compare(a.Step.TenantID, b.Step.TenantID), cmp.Compare(a.Step.EventType, b.Step.EventType),
 			cmp.Compare(b.Step.Run, a.Step.Run), cmp.Compare(b.Step.Seq, a.Step.Seq),
 			cmp.Compare(withAttempt(b), withAttempt(a))) // a step with an attempt first
 	})
-	highest := slices.CompactFunc(slices.Clone(sorted), func(a, b *recording) bool { return a.Step.DeliveryID == b.Step.DeliveryID })
+	highest := slices.CompactFunc(slices.Clone(sorted), func(a, b *recording) bool { return a.Step.Ref == b.Step.Ref })
 
-	steps, attempts := make([]stepRow, len(highest)), make(attemptBatch, 0, len(sorted))
-	for i, r := range highest {
-		steps[i] = stepRow{&r.Step, s.core.Now()}
-	}
+	attempts := make(attemptBatch, 0, len(sorted))
 	for _, r := range sorted {
 		if r.Step.Attempt != nil {
 			attempts = append(attempts, attemptRow{r.Step.Attempt, r.Step.DeliveryID})
 		}
 	}
 	batch := &pgx.Batch{}
-	statuses := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(highest))
-	kept := make([][16]byte, 0, len(steps))
-	for i := range steps {
-		if steps[i].KeepOutbox {
-			kept = append(kept, steps[i].DeliveryID)
-		}
-	}
-	batch.Queue(upsertStep, append(stepRows.Args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
+	statuses := make(map[storedRef]webhook.DeliveryStatus, len(highest))
+	s.queueSteps(batch, highest, statuses)
 	queueOverrides(batch, highest)
 	attempts.queue(batch)
 	failpoint.Hit("record-before")
@@ -80,7 +87,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	}
 	failpoint.Hit("record-after")
 	for _, r := range highest {
-		if _, applied := statuses[r.Step.DeliveryID]; applied {
+		if _, applied := statuses[storedRefOf(&r.Step.Ref)]; applied {
 			r.applied = true // stays so if what follows fails and the flush is repeated
 		}
 	}
@@ -89,7 +96,10 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 		return err
 	}
 	for _, r := range items {
-		r.Status = statuses[r.Step.DeliveryID]
+		status, found := statuses[storedRefOf(&r.Step.Ref)]
+		if r.Status, r.unknown = status, !found; r.unknown {
+			continue
+		}
 		r.Status.Applied = r.applied
 		if waitsForClaim(&r.Step) && r.Status.State.Open() && r.Step.After(r.Status.Progress) {
 			r.Status.ClaimedUntil = owned[r.Step.DeliveryID]
@@ -99,6 +109,31 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 		}
 	}
 	return nil
+}
+
+// queueSteps writes steps. Those of known deliveries, which are nearly all, have a statement of their own: it reads nothing to find
+// out whether a delivery exists.
+func (s *Deliveries) queueSteps(batch *pgx.Batch, all []*recording, statuses map[storedRef]webhook.DeliveryStatus) {
+	for _, known := range []bool{true, false} {
+		var steps []stepRow
+		kept := make([][16]byte, 0, len(all))
+		for _, r := range all {
+			if r.Step.Known != known {
+				continue
+			}
+			steps = append(steps, stepRow{&r.Step, s.core.Now()})
+			if r.Step.KeepOutbox {
+				kept = append(kept, r.Step.DeliveryID)
+			}
+		}
+		statement := upsertKnown
+		if !known {
+			statement = upsertStored
+		}
+		if len(steps) > 0 {
+			batch.Queue(statement, append(stepRows.Args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
+		}
+	}
 }
 
 func withAttempt(r *recording) int {
@@ -115,9 +150,9 @@ func waitsForClaim(s *webhook.Step) bool {
 }
 
 // lateAttempts are the steps with an attempt that were not applied: of deliveries that have a higher step.
-func lateAttempts(all []*recording, statuses map[webhook.DeliveryID]webhook.DeliveryStatus) (late []*webhook.Step) {
+func lateAttempts(all []*recording, statuses map[storedRef]webhook.DeliveryStatus) (late []*webhook.Step) {
 	for _, r := range all {
-		status, applied := statuses[r.Step.DeliveryID]
+		status, applied := statuses[storedRefOf(&r.Step.Ref)]
 		if r.Step.Attempt != nil && (!applied || status.After(r.Step.Progress)) {
 			late = append(late, &r.Step)
 		}
@@ -127,12 +162,12 @@ func lateAttempts(all []*recording, statuses map[webhook.DeliveryID]webhook.Deli
 
 // readRefused reads the status of the deliveries whose step was not applied, and when the claims on
 // them end. A late attempt counts even if its delivery has come to its end without it.
-func (s *Deliveries) readRefused(ctx context.Context, items []*recording, late []*webhook.Step, statuses map[webhook.DeliveryID]webhook.DeliveryStatus,
+func (s *Deliveries) readRefused(ctx context.Context, items []*recording, late []*webhook.Step, statuses map[storedRef]webhook.DeliveryStatus,
 ) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
 	owned = map[webhook.DeliveryID]time.Time{}
 	for _, r := range items {
-		if _, applied := statuses[r.Step.DeliveryID]; !applied {
+		if _, applied := statuses[storedRefOf(&r.Step.Ref)]; !applied {
 			refused = append(refused, r.Step.DeliveryID)
 		}
 	}
@@ -157,7 +192,7 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, late [
 
 // statusColumns is what readStatuses scans, of the table d.
 const statusColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
-	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at`
+	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at, d.tenant_id, d.event_type`
 
 // takeOver is the delivery's workflow after a statement that names one. Within a run, only the
 // delivery's own workflow replaces another one, and a hold clears it.
@@ -165,9 +200,10 @@ const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or exclud
 	or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
 	then excluded.workflow_id else d.workflow_id end`
 
-func readStatuses(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliveryStatus) error {
+func readStatuses(rows pgx.Rows, into map[storedRef]webhook.DeliveryStatus) error {
 	var (
 		id             [16]byte
+		ref            storedRef
 		st             webhook.DeliveryStatus
 		delay          int64
 		state, command int16
@@ -175,22 +211,24 @@ func readStatuses(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliverySta
 	)
 	_, err := pgx.ForEachRow(rows, []any{
 		&id, &st.Run, &st.Seq, &state, &st.Reason, &st.Attempts, &st.RunAttempts, &st.Ambiguous, &delay, &due, &st.GiveUpAt,
-		&st.WorkflowID, &command, &st.Command.ID, &st.Command.Reason, &at,
+		&st.WorkflowID, &command, &st.Command.ID, &st.Command.Reason, &at, &ref.tenant, &ref.eventType,
 	}, func() error {
 		st.State, st.Delay = webhook.State(state), time.Duration(delay) //nolint:gosec // written by us from a State
 		st.DueAt, st.GiveUpAt = postgres.OrZero(due), st.GiveUpAt.UTC()
 		st.Command.Command, st.Command.At = webhook.Command(command), postgres.OrZero(at) //nolint:gosec // written by us from a Command
-		into[id] = st
+		ref.id = id
+		into[ref] = st
 		return nil
 	})
 	return err
 }
 
-// DeliveryStatus is the stored status of a delivery; CodeNotFound before its first step.
-func (s *Deliveries) DeliveryStatus(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error) {
-	found := map[webhook.DeliveryID]webhook.DeliveryStatus{}
+// DeliveryStatus is the stored status of a delivery; CodeNotFound before its first step, and if the delivery is not
+// the one that ref says.
+func (s *Deliveries) DeliveryStatus(ctx context.Context, ref webhook.Ref) (webhook.DeliveryStatus, error) {
+	found := map[storedRef]webhook.DeliveryStatus{}
 	err := s.core.AsWorker().WithConn(ctx, "read a status", func(ctx context.Context, conn postgres.Querier) error {
-		rows, err := conn.Query(ctx, `select `+statusColumns+` from deliveries d where id = $1`, id)
+		rows, err := conn.Query(ctx, `select `+statusColumns+` from deliveries d where id = $1`, ref.DeliveryID)
 		if err != nil {
 			return err
 		}
@@ -199,23 +237,34 @@ func (s *Deliveries) DeliveryStatus(ctx context.Context, id webhook.DeliveryID) 
 	if err != nil {
 		return webhook.DeliveryStatus{}, err
 	}
-	st, ok := found[id]
+	st, ok := found[storedRefOf(&ref)]
 	if !ok {
 		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
 	}
 	return st, nil
 }
 
+// isStored selects of the rows r those of deliveries that are stored, or wait in the outbox. The queries are scalar: one of a row
+// that exists is never made a join, for which PostgreSQL may read a whole table.
+const isStored = `coalesce(
+	(select true from outbox o where o.delivery_id = r.id and o.tenant_id = r.tenant and o.event_type = r.type),
+	(select true from deliveries x where x.id = r.id and x.tenant_id = r.tenant and x.event_type = r.type), false)`
+
+//nolint:gochecknoglobals // constants that Go cannot write as such
+var (
+	upsertKnown  = upsertStep(stepRows.Query(1))
+	upsertStored = upsertStep(`select * from (` + stepRows.Query(1) + `) r where ` + isStored)
+)
+
 // upsertStep is rule R6 in SQL: a delivery only moves forward, and never out of a final state within a
 // run; a dead letter can only be discarded.
-//
-//nolint:gochecknoglobals // a constant that Go cannot write as one
-var upsertStep = deletingOutboxRows(`
+func upsertStep(rows string) string {
+	return deletingOutboxRows(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
 	-- command_id and the claimant are only compared below, not stored.
-	`+stepRows.Query(1)+`
+	`+rows+`
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = greatest(d.attempts, excluded.attempts),
@@ -234,3 +283,4 @@ var upsertStep = deletingOutboxRows(`
 	  and (excluded.run > d.run or d.state not `+postgres.IsFinished+` and (d.state <> `+postgres.DeadLettered+` or excluded.state = `+postgres.Discarded+`))
 	  -- Only an end and a hold without an attempt name a claimant. They wait for a request under way elsewhere.
 	  and (excluded.owner is null or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
+}

@@ -174,7 +174,7 @@ func TestRecordsSideBySideDoNotDeadlock(t *testing.T) {
 	}
 	all.Wait()
 	for _, start := range starts {
-		status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
+		status, err := b.DeliveryStatus(t.Context(), start.Ref)
 		require.NoError(t, err)
 		require.Equal(t, 40, status.Seq)
 	}

@@ -97,7 +97,7 @@ func TestFirstWriteNamesTheWorkflow(t *testing.T) {
 		if commanded {
 			_, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandCancel)
 			require.NoError(t, err)
-			status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
+			status, err := b.DeliveryStatus(t.Context(), start.Ref)
 			require.NoError(t, err)
 			require.Equal(t, storetest.NoWorkflow, status.WorkflowID)
 		}
@@ -122,7 +122,7 @@ func TestReplayHasItsOwnWorkflow(t *testing.T) {
 	d, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
 	require.Equal(t, start.WorkflowID(), d.WorkflowID)
-	status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
+	status, err := b.DeliveryStatus(t.Context(), start.Ref)
 	require.NoError(t, err)
 	require.Equal(t, start.WorkflowID(), status.WorkflowID)
 

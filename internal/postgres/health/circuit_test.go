@@ -68,7 +68,7 @@ func TestCloseCircuit(t *testing.T) {
 			}
 			require.Equal(t, want, closed.Delivery.DeliveryID)
 			require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandRetry}, closed.Command)
-			status, err := b.DeliveryStatus(t.Context(), want)
+			status, err := b.DeliveryStatus(t.Context(), closed.Delivery.Ref)
 			require.NoError(t, err)
 			require.Equal(t, closed.Command, status.Command, "it arrives, whatever becomes of the signal")
 			entries, err := b.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 1})

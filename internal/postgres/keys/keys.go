@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/audit"
@@ -35,14 +36,15 @@ func (s *Keys) Close() { s.cache.close() }
 const keyColumns = `id, coalesce(tenant_id, ''), scope, name, sha256, created_at, expires_at, last_used_at`
 
 // CreateKey stores a key of a tenant, or of an operator when TenantID is "". The
-// times are the caller's. CodeNotFound: no such tenant; CodeConflict: the id exists.
+// times are the caller's. The key ends with the key of the caller. CodeNotFound: no such tenant; CodeConflict: the id exists.
 func (s *Keys) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) error {
 	defer s.core.ChangedHere(postgres.Change{Kind: postgres.ChangeKey, ID: k.ID.String()})
 	return s.core.OfTenantOrOperator(k.TenantID).InTx(ctx, "create key "+k.ID.String(), func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
-			insert into api_keys (id, tenant_id, scope, name, sha256, created_at, expires_at, last_used_at)
-			values ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8)`,
-			[16]byte(k.ID), k.TenantID, int16(k.Scope), k.Name, k.SHA256[:], k.CreatedAt, postgres.Optional(k.ExpiresAt), postgres.Optional(k.LastUsedAt))
+			insert into api_keys (id, tenant_id, scope, name, sha256, created_at, expires_at, last_used_at, made_by)
+			values ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8, $9)`,
+			[16]byte(k.ID), k.TenantID, int16(k.Scope), k.Name, k.SHA256[:], k.CreatedAt, postgres.Optional(k.ExpiresAt), postgres.Optional(k.LastUsedAt),
+			pgtype.UUID{Bytes: by.KeyID, Valid: !by.KeyID.IsZero()})
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "api_keys_tenant_id_fkey" {
 			return webhook.NotFound("tenant")
 		}
@@ -74,10 +76,15 @@ func (s *Keys) ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([
 	return list, err
 }
 
-// RevokeKey revokes a key of a tenant, or of the operator for "": at once in this process,
-// within 2 s in the others. CodeNotFound when there is none, or it is revoked already.
+// RevokeKey revokes a key of a tenant, or of the operator for "", and the keys that were made with it, and with those: at once
+// in this process, within 2 s in the others. CodeNotFound when there is none, or it is revoked already.
 func (s *Keys) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string, id webhook.KeyID) error {
-	defer s.core.ChangedHere(postgres.Change{Kind: postgres.ChangeKey, ID: id.String()})
+	changes := []postgres.Change{{Kind: postgres.ChangeKey, ID: id.String(), Tenant: tenantID}}
+	defer func() {
+		for _, change := range changes {
+			s.core.ChangedHere(change)
+		}
+	}()
 	return s.core.OfTenantOrOperator(tenantID).InTx(ctx, "revoke key "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update api_keys set revoked_at = now()
@@ -88,10 +95,44 @@ func (s *Keys) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string,
 		if tag.RowsAffected() == 0 {
 			return webhook.NotFound("key")
 		}
-		if err := postgres.Notify(ctx, tx, postgres.Change{Kind: postgres.ChangeKey, ID: id.String(), Tenant: tenantID}); err != nil {
+		children, err := revokeChildren(ctx, tx, id)
+		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, by, tenantID, audit.KeyRevoke, id.String(), nil)
+		changes = append(changes[:1], children...)
+		for i, change := range changes {
+			if err := postgres.Notify(ctx, tx, change); err != nil {
+				return err
+			}
+			var detail []byte
+			if i > 0 {
+				detail = postgres.JSONBytes(map[string]string{"with": id.String()})
+			}
+			if err := audit.Write(ctx, tx, by, change.Tenant, audit.KeyRevoke, change.ID, detail); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// revokeChildren revokes the keys that were made with a key, and with those.
+func revokeChildren(ctx context.Context, tx pgx.Tx, id webhook.KeyID) ([]postgres.Change, error) {
+	rows, err := tx.Query(ctx, `
+		with recursive made as (
+			select id from api_keys where made_by = $1
+			union select k.id from api_keys k join made on k.made_by = made.id)
+		update api_keys set revoked_at = now() where id = any(array(select id from made)) and revoked_at is null
+		returning id, coalesce(tenant_id, '')`, [16]byte(id))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (postgres.Change, error) {
+		var child webhook.KeyID
+		change := postgres.Change{Kind: postgres.ChangeKey}
+		err := row.Scan((*[16]byte)(&child), &change.Tenant)
+		change.ID = child.String()
+		return change, err
 	})
 }
 

@@ -47,6 +47,43 @@ func TestKeysAreListedNewestFirstUntilRevoked(t *testing.T) {
 	require.Equal(t, []string{"key.create", "key.revoke"}, storetest.Actions(t, s, operator.ID.String()))
 }
 
+// A key ends with the key that it was made with, and so on; others stay.
+func TestRevokedKeysTakeTheirsAlong(t *testing.T) {
+	t.Parallel()
+	s, _ := storetest.SetupStore(t)
+	made := func(by webhook.KeyID, tenant string) webhook.Key {
+		k := storetest.TestKey(tenant)
+		require.NoError(t, s.CreateKey(t.Context(), webhook.Actor{KeyID: by, RequestID: "req-1"}, k))
+		return k
+	}
+	operator := made(webhook.KeyID{}, "")
+	other := made(webhook.KeyID{}, "")
+	admin := made(operator.ID, "acme")
+	child := made(admin.ID, "acme")
+	grandchild := made(child.ID, "acme")
+	sibling := made(operator.ID, "acme")
+	foreign := made(other.ID, "acme")
+	lives := func(k webhook.Key) bool {
+		_, err := s.Authenticate(t.Context(), k.ID, k.SHA256)
+		if err != nil {
+			storetest.RequireCode(t, webhook.CodeUnauthenticated, err)
+		}
+		return err == nil
+	}
+	require.NoError(t, s.RevokeKey(t.Context(), storetest.TestActor(), "acme", admin.ID))
+	for _, gone := range []webhook.Key{admin, child, grandchild} {
+		require.False(t, lives(gone))
+		require.Equal(t, []string{"key.create", "key.revoke"}, storetest.Actions(t, s, gone.ID.String()))
+	}
+	for _, kept := range []webhook.Key{operator, other, sibling, foreign} {
+		require.True(t, lives(kept))
+	}
+	require.NoError(t, s.RevokeKey(t.Context(), storetest.TestActor(), "", operator.ID))
+	require.False(t, lives(sibling))
+	require.True(t, lives(foreign))
+	require.Len(t, storetest.Query[string](t, s, `select action from audit_log where action = 'key.revoke' and subject = $1`, child.ID.String()), 1, "once")
+}
+
 func TestCreateKeyRefuses(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)

@@ -154,6 +154,19 @@ func (s *Lanes) Owners(ctx context.Context) ([]webhook.Process, error) {
 	return all, err
 }
 
+// Addresses are where the processes listen for each other, as they have said. asAPI reads them in the role of an API.
+func (s *Lanes) Addresses(ctx context.Context, asAPI bool) ([]string, error) {
+	role := s.core.AsWorker()
+	if asAPI {
+		role = s.core.AsOperator()
+	}
+	return postgres.QueryAll(ctx, role, "read the addresses of processes", pgx.RowTo[string],
+		`select address from processes where address <> '' order by address limit $1`, maxAddresses)
+}
+
+// maxAddresses bounds Addresses: only workers have one.
+const maxAddresses = 1000
+
 // Leave removes a process that ends. Its leases end at once.
 func (s *Lanes) Leave(ctx context.Context, id string) error {
 	_, err := s.remove(ctx, id, 0)

@@ -152,9 +152,9 @@ func visitEvent(t *testing.T, l *storetest.Large, tenant string, endpoint webhoo
 		_, _, err = l.Ahead(t.Context(), d)
 		require.NoError(t, err)
 	}
-	_, err = l.DeliveryStatus(t.Context(), of[0].DeliveryID)
+	_, err = l.DeliveryStatus(t.Context(), of[0].Ref)
 	require.NoError(t, err)
-	_, err = l.ClaimStatus(t.Context(), of[0].DeliveryID, "me")
+	_, err = l.ClaimStatus(t.Context(), of[0].Ref, "me")
 	require.NoError(t, err)
 }
 

@@ -114,8 +114,8 @@ func (b *Bundle) WaitForALock(t *testing.T) {
 func (b *Bundle) EndIn(t *testing.T, start webhook.Start, state webhook.State) webhook.Start {
 	t.Helper()
 	step := StepOf(start, 1, state)
-	step.Attempts, step.RunAttempts, step.Attempt = 1, 1, AttemptOf(1, 1, 400)
-	step.Attempt.Latency = 0 // it ends now
+	step.Attempts, step.RunAttempts, step.Attempt, step.Known = 1, 1, AttemptOf(1, 1, 400), true // as one that has been sent
+	step.Attempt.Latency = 0                                                                     // it ends now
 	if state == webhook.StateDeadLettered {
 		step.Reason = "http_400"
 	}

@@ -89,6 +89,14 @@ func (s *Tenants) Deletion(ctx context.Context, id string) (d webhook.TenantDele
 	return d, err
 }
 
+// CheckDeletion returns CodeNotFound unless everything of a tenant is being deleted.
+func (s *Tenants) CheckDeletion(ctx context.Context, id string) error {
+	return s.core.AsWorker().WithConn(ctx, "read the deletion of tenant "+id, func(ctx context.Context, conn postgres.Querier) error {
+		_, err := readDeletion(ctx, conn, id)
+		return err
+	})
+}
+
 const deletionColumns = `deleted_at, removed_table, removed_rows`
 
 func readDeletion(ctx context.Context, db postgres.Querier, id string) (webhook.TenantDeletion, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,6 +82,15 @@ func (p ports) dial() string {
 		}
 	}
 	return net.JoinHostPort(ip.String(), strconv.Itoa(p.frontend.Port))
+}
+
+// listeners returns where the services listen.
+func (p ports) listeners() []netip.AddrPort {
+	all := []netip.AddrPort{p.frontend.AddrPort()}
+	for _, port := range p.internal {
+		all = append(all, (&net.TCPAddr{IP: loopback, Port: port}).AddrPort())
+	}
+	return all
 }
 
 // hosts says where the services find each other.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -118,6 +119,8 @@ type Server struct {
 	address string
 	logger  *logger
 
+	listeners []netip.AddrPort // of all services
+
 	settings *dynamicConfig
 
 	stopOnce sync.Once
@@ -188,6 +191,9 @@ const failedStartGrace = 15 * time.Second
 // Address returns the frontend's address, to be dialled from this machine.
 func (s *Server) Address() string { return s.address }
 
+// Listeners returns where the server's services listen.
+func (s *Server) Listeners() []netip.AddrPort { return s.listeners }
+
 // Done returns a channel that is closed when a part of the server has given up by itself, which it
 // does when it cannot go on without harm. Err then says why. The rest should be stopped.
 func (s *Server) Done() <-chan struct{} { return s.logger.failed() }
@@ -237,7 +243,7 @@ func startOnFreePorts(o Options, dbs *databases, listen net.TCPAddr) (*Server, e
 // fatal error of the server ends the one that it is in; see logger.Fatal.
 func startServices(o Options, dbs *databases, ports ports) (*Server, error) {
 	log := newLogger(o.Logger, o.LogLevel)
-	s := &Server{address: ports.dial(), logger: log, settings: newDynamicConfig(), stopped: make(chan struct{})}
+	s := &Server{address: ports.dial(), listeners: ports.listeners(), logger: log, settings: newDynamicConfig(), stopped: make(chan struct{})}
 	var err error
 	finished := make(chan struct{})
 	go func() {

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"syscall"
@@ -33,9 +34,12 @@ import (
 
 // Options configures the UI.
 type Options struct {
-	// Listen is the address, an IP address (or localhost) and a port; port 0 takes a free one.
-	// Defaults to 127.0.0.1:0.
-	Listen string
+	// Bound is where the UI is served. Start closes it. Defaults to a free port of loopback.
+	Bound *Bound
+
+	// Authorize reports whether a request may use the UI; one that may not gets 401. Required unless
+	// Bound is loopback, where everybody on this machine may.
+	Authorize func(*http.Request) bool
 
 	// Hosts are the host names that the UI accepts, besides IP addresses and localhost.
 	Hosts hosts.Allowed
@@ -72,14 +76,11 @@ type UI struct {
 	once    sync.Once
 }
 
-// Start serves the UI and returns when it responds. It fails when the address is taken.
+// Start serves the UI and returns when it responds.
 // Cancelling ctx ends the start, not a UI that has been returned.
 func Start(ctx context.Context, o Options) (*UI, error) {
 	if o.Temporal == "" {
 		return nil, errors.New("web UI: Temporal's address is not set")
-	}
-	if o.Listen == "" {
-		o.Listen = "127.0.0.1:0"
 	}
 	if o.Namespace == "" {
 		o.Namespace = "default"
@@ -87,13 +88,15 @@ func Start(ctx context.Context, o Options) (*UI, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("web UI's address %s: %w", o.Listen, rootCause(err))
+	if o.Bound == nil {
+		var err error
+		if o.Bound, err = Listen(ctx, "127.0.0.1:0"); err != nil {
+			return nil, err
+		}
 	}
-	bound, ok := listener.Addr().(*net.TCPAddr)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("web UI's address %s: bound to %s", o.Listen, listener.Addr()), listener.Close())
+	listener := o.Bound.listener
+	if o.Authorize == nil && !o.Bound.Loopback() {
+		return nil, errors.Join(errors.New("web UI: beyond loopback requests have to be authorized"), listener.Close())
 	}
 	handler, err := newHandler(o)
 	if err != nil {
@@ -101,7 +104,7 @@ func Start(ctx context.Context, o Options) (*UI, error) {
 	}
 
 	u := &UI{
-		address: dialAddress(bound),
+		address: o.Bound.address(),
 		http: &http.Server{
 			Handler:           handler,
 			ReadHeaderTimeout: headerTimeout,
@@ -129,7 +132,7 @@ func Start(ctx context.Context, o Options) (*UI, error) {
 // check verifies that requests reach a handler. The port is bound and served, so one
 // request is enough.
 func (u *UI) check(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL()+"/healthz", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL()+healthPath, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask for /healthz: %w", err)
 	}
@@ -203,18 +206,65 @@ func newHandler(o Options) (http.Handler, error) {
 		return nil, fmt.Errorf("set UI routes: %w", err)
 	}
 	route.SetRenderRoute(e, "/")
-	// The UI has no authentication, so it checks host names on every address that it is
+	// The UI has no authentication of its own, so it checks host names on every address that it is
 	// bound to; a container's UI is bound to all addresses.
-	return hosts.Check(e, o.Hosts, "EVERPOST_UI_HOSTS"), nil
+	return hosts.Check(authorized(e, o.Authorize), o.Hosts, "EVERPOST_UI_HOSTS"), nil
 }
 
-// dialAddress returns a bound address for connections from this machine.
-func dialAddress(bound *net.TCPAddr) string {
-	ip := bound.IP
+// authorized serves the requests that may use the UI, and health checks. Without authorize that is every one.
+func authorized(next http.Handler, authorize func(*http.Request) bool) http.Handler {
+	if authorize == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != healthPath && !authorize(r) {
+			http.Error(w, "This is for operators: log in to Everpost's console with an operator key, in this browser and under the same host name, and reload this page.",
+				http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+const healthPath = "/healthz"
+
+// Bound is where a UI is served, or will be: its listener is open.
+type Bound struct {
+	listener net.Listener
+	at       *net.TCPAddr
+}
+
+// Listen opens the listener of a UI at an IP address (or localhost) and a port; port 0 takes a free one. It fails when the address is taken.
+func Listen(ctx context.Context, address string) (*Bound, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("web UI's address %s: %w", address, rootCause(err))
+	}
+	at, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("web UI's address %s: bound to %s", address, listener.Addr()), listener.Close())
+	}
+	return &Bound{listener, at}, nil
+}
+
+// Close closes the listener, unless a UI has it.
+func (b *Bound) Close() error { return b.listener.Close() } //nolint:wrapcheck // names the listener
+
+// AddrPort returns where the listener is bound.
+func (b *Bound) AddrPort() netip.AddrPort { return b.at.AddrPort() }
+
+// Loopback reports whether only this machine reaches the listener.
+func (b *Bound) Loopback() bool { return b.at.IP.IsLoopback() }
+
+// URL returns the address for connections from this machine, without a path: "http://127.0.0.1:8233".
+func (b *Bound) URL() string { return "http://" + b.address() }
+
+func (b *Bound) address() string {
+	ip := b.at.IP
 	if ip.IsUnspecified() {
 		ip = net.IPv4(127, 0, 0, 1) // also reaches a listener on [::]
 	}
-	return net.JoinHostPort(ip.String(), strconv.Itoa(bound.Port))
+	return net.JoinHostPort(ip.String(), strconv.Itoa(b.at.Port))
 }
 
 // rootCause returns the system's error without the address, which the message already

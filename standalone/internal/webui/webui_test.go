@@ -55,12 +55,42 @@ func TestServesThePages(t *testing.T) {
 	require.Contains(t, body, `"DisableWriteActions":false`)
 }
 
+// Beyond loopback only authorized requests are served, and health checks.
+func TestAuthorizes(t *testing.T) {
+	t.Parallel()
+	bound, err := webui.Listen(t.Context(), "0.0.0.0:0")
+	require.NoError(t, err)
+	_, err = webui.Start(t.Context(), webui.Options{Bound: bound, Temporal: "127.0.0.1:1"})
+	require.ErrorContains(t, err, "have to be authorized")
+	bound, err = webui.Listen(t.Context(), "0.0.0.0:0")
+	require.NoError(t, err)
+	u, err := webui.Start(t.Context(), webui.Options{
+		Bound: bound, Temporal: "127.0.0.1:1", Authorize: func(r *http.Request) bool { return r.Header.Get("Cookie") == "a=session" },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, u.Stop(context.WithoutCancel(t.Context()))) })
+	for _, path := range []string{"/", "/api/v1/settings", "/api/v1/namespaces/default/workflows/x", "/healthz", "//healthz", "/healthz/../api/v1/settings"} {
+		want := http.StatusUnauthorized
+		if path == "/healthz" {
+			want = http.StatusOK
+		}
+		status, _ := get(t, u.URL()+path, nil)
+		require.Equal(t, want, status, path)
+	}
+	status, _ := get(t, u.URL()+"/api/v1/settings", func(r *http.Request) { r.Header.Set("Cookie", "a=session") })
+	require.Equal(t, http.StatusOK, status)
+}
+
 // Host names are checked on every bound address; a container's UI is bound to all
 // addresses.
 func TestRefusesForeignNames(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
-		u, err := webui.Start(t.Context(), webui.Options{Listen: listen, Temporal: "127.0.0.1:1", Hosts: hosts.Allowed{Names: []string{"ui.internal"}}})
+		bound, err := webui.Listen(t.Context(), listen)
+		require.NoError(t, err)
+		u, err := webui.Start(t.Context(), webui.Options{
+			Bound: bound, Temporal: "127.0.0.1:1", Hosts: hosts.Allowed{Names: []string{"ui.internal"}}, Authorize: func(*http.Request) bool { return true },
+		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, u.Stop(context.WithoutCancel(t.Context()))) })
 		_, port, err := net.SplitHostPort(u.Address())
@@ -138,7 +168,7 @@ func TestWritesNeedTheToken(t *testing.T) {
 func TestTakenAddressIsNamed(t *testing.T) {
 	t.Parallel()
 	u := start(t)
-	_, err := webui.Start(t.Context(), webui.Options{Listen: u.Address(), Temporal: "127.0.0.1:1"})
+	_, err := webui.Listen(t.Context(), u.Address())
 	require.EqualError(t, err, "web UI's address "+u.Address()+": address already in use")
 }
 
@@ -148,7 +178,9 @@ func TestStopFreesThePort(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, u.Stop(t.Context()))
 	require.NoError(t, u.Stop(t.Context()), "stopping twice is harmless")
-	again, err := webui.Start(t.Context(), webui.Options{Listen: u.Address(), Temporal: "127.0.0.1:1"})
+	bound, err := webui.Listen(t.Context(), u.Address())
+	require.NoError(t, err)
+	again, err := webui.Start(t.Context(), webui.Options{Bound: bound, Temporal: "127.0.0.1:1"})
 	require.NoError(t, err)
 	require.NoError(t, again.Stop(t.Context()))
 }
