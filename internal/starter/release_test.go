@@ -365,7 +365,7 @@ func TestReleaseFromTheStore(t *testing.T) {
 		values ($1, 'acme', 'https://example.com', '{*}', 1, 1, 1, '{}', '{}', '{}', false, 'v1', 1)`, endpoint)
 	require.NoError(t, err)
 	for i, start := range held {
-		step := webhook.Step{Ref: start.Ref, Progress: *start.Resume}
+		step := webhook.Step{Ref: start.Ref, Progress: *start.Resume, Known: true}
 		if i == 1 { // a row of an earlier build names a workflow
 			step.WorkflowID = start.WorkflowID()
 		}

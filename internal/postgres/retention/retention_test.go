@@ -134,10 +134,9 @@ func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
 						require.Equal(t, left, b.Count(t, table), table)
 					}
 				}
-				_, err := b.RecordStep(t.Context(), storetest.StepOf(open, 2, webhook.StateCancelled))
-				require.NoError(t, err)
-				if left == 0 {
-					break
+				if left > 0 {
+					_, err := b.RecordStep(t.Context(), storetest.StepOf(open, 2, webhook.StateCancelled))
+					require.NoError(t, err)
 				}
 			}
 		})
