@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"maps"
-	"slices"
 )
 
 // Act is something that a person can do about a situation.
@@ -97,10 +95,11 @@ func (a Action) Command() []string {
 	if a.ID != "" {
 		words = append(words, a.ID)
 	}
-	flags := map[string]string{"source": "--source", "endpoint_id": "--endpoint", "event_type": "--event-type", "since": "--since"}
-	for _, field := range slices.Sorted(maps.Keys(a.Body)) {
-		if flag := flags[field]; flag != "" {
-			words = append(words, flag, a.Body[field])
+	for _, f := range [...]struct{ field, flag string }{
+		{"endpoint_id", "--endpoint"}, {"event_type", "--event-type"}, {"since", "--since"}, {"source", "--source"},
+	} {
+		if value, given := a.Body[f.field]; given {
+			words = append(words, f.flag, value)
 		}
 	}
 	return append(words, "--tenant", a.TenantID)

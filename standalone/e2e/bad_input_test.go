@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 	bodies := []string{
 		"", " ", "null", "[]", "0", `"x"`, "{", "}", "{}", "{}{}", "{\"a\":1,}", "\x00", "\xff\xfe", "\ufeff{}", "NaN", "tru",
 		`{"type":1,"payload":1}`, `{"type":"a"}`, `{"payload":1}`, `{"type":"A B","payload":1}`, `{"type":"","payload":1}`,
-		`{"type":"a","type":"b","payload":1}`, `{"type":"a","payload":1,"x":2}`, `{"type":"a","payload":"\u0000"}`,
+		`{"type":"a","type":"b","payload":1}`, `{"type":"a","payload":1,"x":2}`, `{"type":"a\u0000","payload":1}`,
 		`{"type":"a","payload":1} trailing`, `{"type":"a","payload":` + strings.Repeat("[", 100_000), `{"type":"a","payload":01}`,
 		`{"type":"a","payload":1,"deliver_at":"soon"}`, `{"type":"a","payload":1,"deliver_at":"9999-12-31T23:59:59Z"}`,
 		`{"type":"a","payload":1,"deliver_at":-1}`, `{"type":"a","payload":1,"endpoint_ids":[]}`, `{"type":"a","payload":1,"endpoint_ids":["ep_0"]}`,
