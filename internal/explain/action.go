@@ -1,7 +1,6 @@
 package explain
 
-import (
-)
+import ()
 
 // Act is something that a person can do about a situation.
 type Act string
