@@ -32,10 +32,10 @@ func (a *Activities) executeGuarded(exec *execution, in *AttemptInput) (result A
 func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResult, error) {
 	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
-	if exec.unrecorded != nil {
+	switch {
+	case exec.unrecorded != nil:
 		return a.recordAgain(ctx, exec, *in)
-	}
-	if !in.Fits() {
+	case !in.Fits():
 		return a.unknown(ctx, in), nil
 	}
 	if !a.waitUntilDue(ctx, *in) {
@@ -59,15 +59,20 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	if target.TenantID != in.TenantID {
 		return a.unknown(ctx, in), nil
 	}
-	if now := a.now(); in.NotBefore.After(now.Add(earlyEnough)) {
+	reason := holdReason(target)
+	switch now := a.now(); {
+	case in.NotBefore.After(now.Add(earlyEnough)):
 		return a.record(ctx, exec, *in, in.waitStep(in.NotBefore))
-	}
-	if reason := holdReason(target); reason != "" || in.State == webhook.StateHeld && a.now().After(in.GiveUpAt) {
+	case reason != "", in.State == webhook.StateHeld && now.After(in.GiveUpAt):
 		return a.hold(ctx, exec, *in, reason)
-	}
-	if in.Deferred() && !a.now().Before(in.GiveUpAt) {
+	case in.Deferred() && !now.Before(in.GiveUpAt):
 		return a.record(ctx, exec, *in, in.giveUpStep(webhook.ReasonDeferredExpired))
 	}
+	return a.attempt(ctx, exec, in, target)
+}
+
+// attempt makes the request of an attempt that is due, if the endpoint's limits and the claim let it.
+func (a *Activities) attempt(ctx context.Context, exec *execution, in *AttemptInput, target *webhook.Target) (AttemptResult, error) {
 	decision, giveBack := a.admit(ctx, *in, target)
 	if decision.Permit == nil {
 		// Drop the token: after a deferral, the next attempt must claim.

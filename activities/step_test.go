@@ -30,7 +30,8 @@ func TestTheLeastRetryDelay(t *testing.T) {
 	} {
 		a := &Activities{leastRetryDelay: 100 * time.Millisecond}
 		now := time.Now()
-		step := a.stepAfter(AttemptInput{}, &webhook.Target{Endpoint: c.endpoint}, webhook.Attempt{StartedAt: now, Outcome: retry.Outcome{Decision: retry.Retry}})
+		made := webhook.Attempt{StartedAt: now, Outcome: retry.Outcome{Decision: retry.Retry}}
+		step := a.stepAfter(AttemptInput{}, &webhook.Target{Endpoint: c.endpoint}, made)
 		require.Equal(t, webhook.StateRetrying, step.State, name)
 		require.Equal(t, c.want, step.Delay, name)
 		require.WithinDuration(t, now.Add(c.want), step.DueAt, time.Millisecond, name)

@@ -52,10 +52,10 @@ type answerRoom struct {
 	held   int    // in steps
 }
 
-// reserve takes room for an answer of up to n bytes, before it is read and encoded. CodeRateLimited: answers to the
+// reserve takes room for a page, before it is read and encoded. CodeRateLimited: answers to the
 // tenant use all of its room; CodeUnavailable: the answers to all do.
-func (r *answerRoom) reserve(n int) error {
-	steps := stepsOf(n)
+func (r *answerRoom) reserve() error {
+	steps := stepsOf(maxPageBytes)
 	if r.budget.TryAcquireAll(r.tenant, steps) {
 		r.held += steps
 		return nil
@@ -63,7 +63,8 @@ func (r *answerRoom) reserve(n int) error {
 	if r.budget.Held(r.tenant)+steps > maxTenantAnswers/answerStep {
 		return &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: answerRetryAfter,
-			Message: "the answers that are being written to the tenant have reached their limit of " + megabytes(maxTenantAnswers) + ": read them faster, or fewer at a time",
+			Message: "the answers that are being written to the tenant have reached their limit of " + megabytes(maxTenantAnswers) +
+				": read them faster, or fewer at a time",
 		}
 	}
 	return &webhook.Error{

@@ -36,10 +36,10 @@ func (c *slowClient) Write(p []byte) (int, error) {
 		takes, c.pause = takes+c.pause, 0
 	}
 	if left := time.Until(c.deadline); takes > left {
-		time.Sleep(max(left, 0))
+		<-time.After(max(left, 0))
 		return 0, os.ErrDeadlineExceeded
 	}
-	time.Sleep(takes)
+	<-time.After(takes)
 	c.read += len(p)
 	return len(p), nil
 }
@@ -86,26 +86,26 @@ func TestRoomForAnswers(t *testing.T) {
 	var rooms []*answerRoom
 	for range 16 {
 		r := room("acme")
-		require.NoError(t, r.reserve(maxPageBytes))
+		require.NoError(t, r.reserve())
 		rooms = append(rooms, r)
 	}
-	err := room("acme").reserve(maxPageBytes)
+	err := room("acme").reserve()
 	require.Equal(t, webhook.CodeRateLimited, webhook.CodeOf(err))
 	rooms[0].fit(100)
 	require.Equal(t, 1, rooms[0].held)
-	require.Error(t, room("acme").reserve(maxPageBytes))
+	require.Error(t, room("acme").reserve())
 	rooms[1].fit(3 << 20)
 	require.Equal(t, 48, rooms[1].held)
 	rooms[1].release()
 	rooms[1].release()
-	require.NoError(t, rooms[1].reserve(maxPageBytes))
+	require.NoError(t, rooms[1].reserve())
 	for _, tenant := range []string{"b", "c", "d", "e", "f", "g"} {
 		r := room(tenant)
-		for r.reserve(maxPageBytes) == nil {
+		for r.reserve() == nil {
 		}
 		rooms = append(rooms, r)
 	}
-	require.NoError(t, room("next").reserve(maxPageBytes), "there is room for the next tenant")
+	require.NoError(t, room("next").reserve(), "there is room for the next tenant")
 	require.LessOrEqual(t, budget.InUse()*answerStep, maxProcessAnswers)
 	small := room("acme")
 	small.fit(answerStep)
@@ -135,8 +135,8 @@ func TestPagesEndBeforeTheyAreTooLarge(t *testing.T) {
 		}
 		require.Equal(t, c.want, n, name)
 		var read struct {
-			Data []string
-			Next *string `json:"next_cursor"`
+			Data []string `json:"data"`
+			Next *string  `json:"next_cursor"`
 		}
 		require.NoError(t, json.Unmarshal(page.end("abc"), &read), name)
 		require.Len(t, read.Data, c.want)

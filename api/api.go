@@ -163,7 +163,10 @@ type Server struct {
 
 // New returns a Server with all routes. The caller closes it.
 func New(c Config) *Server {
-	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(), answers: newAnswerBudget(), encoders: newEncoders(), byPath: map[string]route{}}
+	s := &Server{
+		config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(),
+		answers: newAnswerBudget(), encoders: newEncoders(), byPath: map[string]route{},
+	}
 	s.conditions, s.presetHash = s.newConditions(), presetHash(s.config.OperatorKey)
 	s.openAPI = openAPIDocument(s.config.Version)
 	s.page = docsOf(s.openAPI)

@@ -251,7 +251,7 @@ func (s *Server) getEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.answer.reserve(maxPageBytes); err != nil {
+	if err := c.answer.reserve(); err != nil {
 		return err
 	}
 	event, deliveries, err := s.config.Events.Event(c.Request().Context(), c.tenant, id)
@@ -260,7 +260,9 @@ func (s *Server) getEvent(c call) error {
 	}
 	shown := deliveries[:min(len(deliveries), webhook.MaxShownDeliveries)]
 	// Matched includes deliveries that retention has removed.
-	view := acceptedView{eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(shown)), Truncated: len(shown) < len(deliveries)}
+	view := acceptedView{
+		eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(shown)), Truncated: len(shown) < len(deliveries),
+	}
 	x := s.explainer(c)
 	x.expect(shown)
 	for _, d := range shown {
@@ -278,7 +280,7 @@ func (s *Server) getEventPayload(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.answer.reserve(maxPageBytes); err != nil {
+	if err := c.answer.reserve(); err != nil {
 		return err
 	}
 	payload, err := s.config.Events.Payload(c.Request().Context(), c.tenant, id)

@@ -13,7 +13,7 @@ import (
 
 // Situations reads what explanations need besides what is explained. An error only makes them less
 // exact.
-type Situations interface {
+type Situations interface { //nolint:interfacebloat // what one sentence needs
 	// TenantEndpoints returns all endpoints of a tenant from a cache, without headers and credentials, in
 	// the order of their ids. They are shared and must not be changed.
 	TenantEndpoints(ctx context.Context, tenantID string) ([]*webhook.Endpoint, error)

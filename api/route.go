@@ -21,7 +21,7 @@ type route struct {
 // scopeNone makes a route public: no key is needed.
 const scopeNone = webhook.Scope(0)
 
-func routes() []route {
+func routes() []route { //nolint:funlen // a table
 	const (
 		tenant     = "/v1/tenants/{tenant}"
 		key        = tenant + "/keys/{id}"

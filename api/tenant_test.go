@@ -18,7 +18,8 @@ func TestTenantShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
 	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},`+
-		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null,"running_replays":null,"other_requests_per_second":null,"other_burst":null},`+
+		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null,`+
+		`"running_replays":null,"other_requests_per_second":null,"other_burst":null},`+
 		`"retention":{"payloads":null,"attempts":null,"deliveries":null},"retry_policy":null,`+
 		`"state":"active","deletion":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))

@@ -140,7 +140,8 @@ type Console struct {
 // New makes a console. An error means that the URL or a template is wrong.
 func New(c Config) (*Console, error) {
 	s := &Console{
-		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(), guesses: newLogInLimiter[netip.Prefix](guessBurst), logIns: newLogInLimiter[webhook.KeyID](logInBurst), streams: newStreams(),
+		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(),
+		guesses: newLogInLimiter[netip.Prefix](guessBurst), logIns: newLogInLimiter[webhook.KeyID](logInBurst), streams: newStreams(),
 		lookUps: fair.NewDynamic(maxLookUps, 1), unknown: newUnknownTokens(),
 		pages: newPlaces(maxPages), looks: newPlaces(maxLooks), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
 	}

@@ -191,7 +191,7 @@ func (s *Console) setUICookie(w http.ResponseWriter, r *http.Request, of webhook
 	if !s.config.UISession {
 		return
 	}
-	c := &http.Cookie{
+	c := &http.Cookie{ //nolint:gosec // Secure where the page is
 		Name: uiCookie, Value: token, Path: "/", HttpOnly: true, Secure: s.secure(r), SameSite: http.SameSiteStrictMode,
 		MaxAge: int(time.Until(of.ExpiresAt).Seconds()),
 	}

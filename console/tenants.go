@@ -141,7 +141,8 @@ func (t *tenantDetails) form() form {
 	}
 	l := t.Limits
 	return newForm("name", t.Name, "contact", t.Contact, "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
-		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent), "running_replays", intText(l.RunningReplays),
+		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent),
+		"running_replays", intText(l.RunningReplays),
 		"payloads", t.Retention.Payloads, "attempts", t.Retention.Attempts, "deliveries", t.Retention.Deliveries, "retry_policy", policy)
 }
 

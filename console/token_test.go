@@ -143,7 +143,7 @@ func TestTheWebUIIsForOperators(t *testing.T) {
 			w := httptest.NewRecorder()
 			s.keep(w, httptest.NewRequest(http.MethodPost, "/console/login", http.NoBody), session{ConsoleSession: c.of, token: token})
 			got := ""
-			for _, cookie := range w.Result().Cookies() { //nolint:bodyclose // a recorder's
+			for _, cookie := range w.Result().Cookies() {
 				if cookie.Name == uiCookie {
 					require.Equal(t, "/", cookie.Path)
 					require.True(t, cookie.HttpOnly)

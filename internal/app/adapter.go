@@ -44,7 +44,7 @@ func (u urls) CheckURL(raw string) error {
 }
 
 // makeGuard makes the guard of requests to receivers. It needs the addresses of all listeners, so they are open by now.
-func (a *App) makeGuard(ctx context.Context) error {
+func (a *App) makeGuard(ctx context.Context) error { //nolint:contextcheck // what it starts outlives the context of Start
 	own, err := a.ownListeners(ctx)
 	if err != nil {
 		return err
@@ -53,9 +53,9 @@ func (a *App) makeGuard(ctx context.Context) error {
 	if err := a.guard.LearnOwnAddrs(); err != nil {
 		return fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
 	}
-	life, end := context.WithCancel(a.life) //nolint:contextcheck // outlives the context of Start
+	life, end := context.WithCancel(a.life)
 	var watching sync.WaitGroup
-	watching.Go(func() { own.watch(life) }) //nolint:contextcheck // see above
+	watching.Go(func() { own.watch(life) })
 	a.push(phaseGuard, func(context.Context) {
 		end()
 		watching.Wait()

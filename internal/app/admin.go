@@ -40,7 +40,8 @@ func (a *App) forOperators(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !a.options.API:
-			http.Error(w, "Profiles of a process without an API are only for its own machine: let EVERPOST_ADMIN_LISTEN be a loopback address.", http.StatusForbidden)
+			http.Error(w, "Profiles of a process without an API are only for its own machine: let EVERPOST_ADMIN_LISTEN be a loopback address.",
+				http.StatusForbidden)
 		case a.isOperator(w, r):
 			next.ServeHTTP(w, r)
 		}

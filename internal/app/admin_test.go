@@ -70,7 +70,7 @@ func TestProfilesBeyondLoopback(t *testing.T) {
 		o.API = api
 		a, err := New(t.Context(), o)
 		require.NoError(t, err)
-		defer a.Stop()
+		t.Cleanup(a.Stop)
 		for address, want := range map[string]int{
 			"127.0.0.1:8081": http.StatusOK, "[::1]:8081": http.StatusOK,
 			"0.0.0.0:8081":  map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusForbidden}[api], // keys cannot be checked before the start

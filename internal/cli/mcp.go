@@ -25,7 +25,8 @@ type MCPCommand struct {
 func (*MCPCommand) Help() string {
 	return "Offers the API to an agent as tools of the Model Context Protocol: list and explain endpoints, deliveries, dead letters and replays. " +
 		"Nothing can be changed without --write.\n\n" +
-		"An agent starts it as a command and talks to it over standard input and output; it uses the key in --key or $EVERPOST_KEY, or, for one --tenant on this machine, the operator key in the data directory. " +
+		"An agent starts it as a command and talks to it over standard input and output; it uses the key in --key or $EVERPOST_KEY, " +
+		"or, for one --tenant on this machine, the operator key in the data directory. " +
 		"With --listen each client sends an API key of its own as bearer token, and the key of this command is not used."
 }
 
@@ -37,7 +38,7 @@ func (c *MCPCommand) Run(ctx context.Context, p Process) error {
 	}
 	key := ""
 	if c.Listen == "" {
-		source := ""
+		var source string
 		if key, source, err = c.findKey(base); err != nil {
 			return err
 		}

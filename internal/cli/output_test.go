@@ -97,7 +97,8 @@ func TestOperatorKeyIsSentToItsInstallationOnly(t *testing.T) {
 		return s.key, nil
 	}
 	_, err := open("http://127.0.0.1:8080")
-	require.ErrorContains(t, err, "operator key: "+filepath.Join(dir, "operator.key")+" is only sent to the installation of its data directory, which is not running")
+	require.ErrorContains(t, err, "operator key: "+filepath.Join(dir, "operator.key")+
+		" is only sent to the installation of its data directory, which is not running")
 	for listener, urls := range map[string]map[string]bool{
 		"127.0.0.1:8080": {"http://127.0.0.1:8080": true, "http://localhost:8080": true, "http://127.0.0.1:8080/below": true,
 			"http://127.0.0.1:8081": false, "http://127.0.0.2:8080": false, "http://[::1]:8080": false, "https://127.0.0.1:8080": false},

@@ -41,10 +41,12 @@ func OperatorKey(base, dataDir string) (key, file string, err error) {
 	case err != nil:
 		return "", "", err
 	case address == "":
-		return "", "", fmt.Errorf("operator key: %s is only sent to the installation of its data directory, which is not running; give a key with --key or $EVERPOST_KEY", file)
+		return "", "", fmt.Errorf(
+			"operator key: %s is only sent to the installation of its data directory, which is not running; give a key with --key or $EVERPOST_KEY", file)
 	case !reaches(u, address):
-		return "", "", fmt.Errorf("operator key: %s is only sent to the installation of its data directory, which listens at http://%s; give a key for %s with --key or $EVERPOST_KEY",
-			file, address, base)
+		return "", "", fmt.Errorf(
+			"operator key: %s is only sent to the installation of its data directory, which listens at http://%s; "+
+				"give a key for %s with --key or $EVERPOST_KEY", file, address, base)
 	}
 	return key, file, nil
 }

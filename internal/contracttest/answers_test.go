@@ -62,7 +62,7 @@ func TestPagesAreCut(t *testing.T) {
 	slices.Reverse(numbers)
 	require.Len(t, numbers, 250)
 	require.True(t, slices.IsSorted(numbers))
-	require.Equal(t, 250, len(slices.Compact(numbers)))
+	require.Len(t, slices.Compact(numbers), 250)
 }
 
 // reader is a client that sends a request on a connection of its own.

@@ -52,7 +52,8 @@ func TestALargeTenantCostsWhatASmallOneDoes(t *testing.T) {
 	require.NoError(t, err)
 	for from := 1; from < 10_000; from += 1000 {
 		_, err = w.store.Pool().Exec(t.Context(), `
-			insert into endpoints select (jsonb_populate_record(e, jsonb_build_object('id', gen_random_uuid(), 'event_types', jsonb_build_array('type.' || i)))).*
+			insert into endpoints
+			select (jsonb_populate_record(e, jsonb_build_object('id', gen_random_uuid(), 'event_types', jsonb_build_array('type.' || i)))).*
 			from endpoints e, generate_series($2::int, $2::int + 999) i where e.id = $1`, [16]byte(first), from)
 		require.NoError(t, err)
 	}

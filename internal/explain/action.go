@@ -1,7 +1,5 @@
 package explain
 
-import ()
-
 // Act is something that a person can do about a situation.
 type Act string
 

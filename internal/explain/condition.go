@@ -40,7 +40,7 @@ type ShortCondition struct {
 func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 	s := health{h, now}
 	o := &h.Observed
-	switch s.condition().Code {
+	switch s.condition().Code { //nolint:exhaustive // the others are not of endpoints, or of one that is healthy
 	case EndpointOff:
 		return ShortCondition{ConditionDisabled, foreign(h.Endpoint.StateReason), time.Time{}}
 	case EndpointPause:

@@ -38,7 +38,8 @@ func (s *strangers) admit(conn net.Conn) (leave func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.all--
-		if s.by[from]--; s.by[from] == 0 {
+		s.by[from]--
+		if s.by[from] == 0 {
 			delete(s.by, from)
 		}
 	}), true

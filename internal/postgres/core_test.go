@@ -192,7 +192,7 @@ func TestReadyHasAConnectionOfItsOwn(t *testing.T) {
 	for range pool.Config().MaxConns {
 		conn, err := pool.Acquire(t.Context())
 		require.NoError(t, err)
-		defer conn.Release()
+		t.Cleanup(conn.Release)
 	}
 	_, err := s.Tenant(t.Context(), "acme")
 	storetest.RequireCode(t, webhook.CodeUnavailable, err)

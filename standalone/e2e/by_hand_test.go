@@ -71,8 +71,12 @@ func TestWorkflowsStartedByHand(t *testing.T) {
 		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"handed_over": true, "running": true})), name)
 		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"command": fieldsOf{"id": 1, "command": 1}})), name)
 		require.NoError(t, startedByHand(t, engine, "FanoutWorkflow", fieldsOf{"deliveries": []fieldsOf{member, member}}), name)
-		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{"state": int(webhook.StateDeadLettered), "replay": fieldsOf{"reason": "mine"}})), name)
-		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{"state": int(webhook.StateDeadLettered), "discard": fieldsOf{"reason": "mine"}})), name)
+		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
+			"state": int(webhook.StateDeadLettered), "replay": fieldsOf{"reason": "mine"},
+		})), name)
+		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
+			"state": int(webhook.StateDeadLettered), "discard": fieldsOf{"reason": "mine"},
+		})), name)
 		if id, named := ref["delivery_id"].(string); named && id != delivered.ID {
 			got, err := intruder.client.call(contextFor(t, patience), http.MethodPost, intruder.path("/deliveries/"+id+"/replay"), nil)
 			require.NoError(t, err)

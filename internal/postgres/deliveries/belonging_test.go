@@ -43,7 +43,9 @@ func TestOnlyStoredDeliveriesAreWritten(t *testing.T) {
 			got, err := b.Claim(t.Context(), storetest.ClaimOf(other, 0, "me", time.Minute))
 			require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err), name)
 			require.Zero(t, got, name)
-			for _, state := range []webhook.State{webhook.StatePending, webhook.StateHeld, webhook.StateDeadLettered, webhook.StateCancelled, webhook.StateDelivered} {
+			for _, state := range []webhook.State{
+				webhook.StatePending, webhook.StateHeld, webhook.StateDeadLettered, webhook.StateCancelled, webhook.StateDelivered,
+			} {
 				status, err := b.RecordStep(t.Context(), storetest.StepOf(other, 1, state))
 				require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err), "%s, %s", name, state)
 				require.Zero(t, status)

@@ -24,8 +24,8 @@ func TestEventsGoByWhatWasAnswered(t *testing.T) {
 	var callers sync.WaitGroup
 	for caller := range 4 {
 		callers.Go(func() {
-			random := rand.New(rand.NewPCG(1, uint64(caller))) //nolint:gosec // a test's
-			model := map[webhook.EndpointID]string{}           // the types that the endpoints of this caller subscribe to
+			random := rand.New(rand.NewPCG(1, uint64(caller)))
+			model := map[webhook.EndpointID]string{} // the types that the endpoints of this caller subscribe to
 			for i := range 20 {
 				if !changeOne(t, s, random, model, fmt.Sprintf("type%d.n%d", caller, i)) {
 					return

@@ -218,7 +218,8 @@ func authorized(next http.Handler, authorize func(*http.Request) bool) http.Hand
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != healthPath && !authorize(r) {
-			http.Error(w, "This is for operators: log in to Everpost's console with an operator key, in this browser and under the same host name, and reload this page.",
+			http.Error(w, "This is for operators: log in to Everpost's console with an operator key, "+
+				"in this browser and under the same host name, and reload this page.",
 				http.StatusUnauthorized)
 			return
 		}
