@@ -160,6 +160,32 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A redirect is never followed. It ends the delivery, or is its success where the endpoint says so; both name the target.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	for accepted, want := range map[bool]webhook.State{false: webhook.StateDeadLettered, true: webhook.StateDelivered} {
+		b := setup(t)
+		p := b.process(t, nil)
+		if accepted {
+			b.update(t, func(e *webhook.Endpoint) { e.SuccessStatuses = []int{302} })
+		}
+		in := b.stored(t)
+		b.Script("/hook", receivertest.Step{
+			Status: 302, Header: map[string]string{"Location": "https://elsewhere.example/echo?user_content_key=canary"},
+		}, receivertest.Step{Status: 303, Header: map[string]string{"Location": "/hook"}})
+		got, err := p.attempt(in)
+		require.NoError(t, err)
+		require.Equal(t, want.String(), got.State.String())
+		require.Equal(t, "302", got.LastOutcome.String())
+		require.Equal(t, "redirect: https://elsewhere.example/echo", b.attempts(t, in)[0].Error)
+		require.Equal(t, 1, b.Count())
+
+		got, err = p.attempt(b.stored(t))
+		require.NoError(t, err)
+		require.Equal(t, webhook.StateDeadLettered.String(), got.State.String(), "another redirect")
+	}
+}
+
 // The request is signed for its attempt, and what the store shows of it holds no
 // credentials.
 func TestRequestAndWhatIsShownOfIt(t *testing.T) {

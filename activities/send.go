@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -49,10 +50,11 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 		return webhook.Attempt{}, &sendError{response.Err}
 	}
 	redactEchoes(&response, target.URL, header[:ownCount])
-	outcome := retry.Classify(response.Answer, policy)
+	outcome := retry.Classify(response.Answer, policy, target.SuccessStatuses...)
 	span.Outcome(outcome)
 	return webhook.Attempt{
-		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: outcome, Error: response.Err,
+		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: outcome,
+		Error:          cmp.Or(response.Err, redirect(target.URL, outcome.Status, response.Header)),
 		RequestHeaders: recordedHeader(header, ownCount, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
 		Truncated: response.Truncated,
 	}, nil

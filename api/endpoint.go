@@ -13,33 +13,34 @@ import (
 
 // endpointView is the API's view of an endpoint; Secret is set only when it is created.
 type endpointView struct {
-	ID             webhook.EndpointID    `json:"id"`
-	TenantID       string                `json:"tenant_id"`
-	URL            string                `json:"url"`
-	EventTypes     []string              `json:"event_types"`
-	State          webhook.EndpointState `json:"state"`
-	StateReason    *string               `json:"state_reason"`
-	Secret         string                `json:"secret,omitempty"`
-	Signature      string                `json:"signature"`
-	PublicKey      *string               `json:"public_key"`
-	PayloadFormat  webhook.PayloadFormat `json:"payload_format"`
-	TraceContext   bool                  `json:"trace_context"`
-	Timeout        string                `json:"timeout"`
-	MaxInFlight    int                   `json:"max_in_flight"`
-	RateLimit      float64               `json:"rate_limit_per_second"`
-	RetryPolicy    retry.Policy          `json:"retry_policy"` // in force
-	PolicySource   webhook.PolicySource  `json:"retry_policy_source"`
-	CircuitBreaker breakerView           `json:"circuit_breaker"`
-	AutoDisable    any                   `json:"auto_disable"` // disableView, or false
-	AutoReplay     bool                  `json:"auto_replay"`
-	Headers        map[string]string     `json:"headers"`
-	Auth           *authView             `json:"auth"`
-	Certificate    *certificateView      `json:"client_certificate"`
-	Description    string                `json:"description"`
-	Metadata       map[string]string     `json:"metadata"`
-	Condition      *shortCondition       `json:"condition,omitempty"` // of one that is read
-	CreatedAt      timestamp             `json:"created_at"`
-	UpdatedAt      timestamp             `json:"updated_at"`
+	ID              webhook.EndpointID    `json:"id"`
+	TenantID        string                `json:"tenant_id"`
+	URL             string                `json:"url"`
+	EventTypes      []string              `json:"event_types"`
+	State           webhook.EndpointState `json:"state"`
+	StateReason     *string               `json:"state_reason"`
+	Secret          string                `json:"secret,omitempty"`
+	Signature       string                `json:"signature"`
+	PublicKey       *string               `json:"public_key"`
+	PayloadFormat   webhook.PayloadFormat `json:"payload_format"`
+	TraceContext    bool                  `json:"trace_context"`
+	Timeout         string                `json:"timeout"`
+	MaxInFlight     int                   `json:"max_in_flight"`
+	RateLimit       float64               `json:"rate_limit_per_second"`
+	RetryPolicy     retry.Policy          `json:"retry_policy"` // in force
+	PolicySource    webhook.PolicySource  `json:"retry_policy_source"`
+	CircuitBreaker  breakerView           `json:"circuit_breaker"`
+	AutoDisable     any                   `json:"auto_disable"` // disableView, or false
+	SuccessStatuses []int                 `json:"success_statuses"`
+	AutoReplay      bool                  `json:"auto_replay"`
+	Headers         map[string]string     `json:"headers"`
+	Auth            *authView             `json:"auth"`
+	Certificate     *certificateView      `json:"client_certificate"`
+	Description     string                `json:"description"`
+	Metadata        map[string]string     `json:"metadata"`
+	Condition       *shortCondition       `json:"condition,omitempty"` // of one that is read
+	CreatedAt       timestamp             `json:"created_at"`
+	UpdatedAt       timestamp             `json:"updated_at"`
 }
 
 // shortCondition is how an endpoint is, and why.
@@ -104,7 +105,7 @@ func showEndpoint(e webhook.Endpoint) endpointView {
 			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,
 			FailureRatio: e.CircuitBreaker.FailureRatio, Cooldown: shortDuration(e.CircuitBreaker.Cooldown),
 		},
-		AutoDisable: false, AutoReplay: e.AutoReplay, Headers: showHeaders(e.Headers),
+		AutoDisable: false, SuccessStatuses: append([]int{}, e.SuccessStatuses...), AutoReplay: e.AutoReplay, Headers: showHeaders(e.Headers),
 		Auth: showAuth(e.Auth), Certificate: showCertificate(e.Certificate), Description: e.Description,
 		Metadata: orEmpty(e.Metadata), CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamp(e.UpdatedAt),
 	}

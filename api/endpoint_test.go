@@ -26,7 +26,7 @@ func TestEndpointShape(t *testing.T) {
 		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h",` +
 		`"max_retry_after":"12h"},"retry_policy_source":"installation",` +
 		`"circuit_breaker":{"enabled":true,"window":"60s","min_requests":20,"failure_ratio":0.5,"cooldown":"30s"},` +
-		`"auto_disable":{"exhausted_24h":10,"permanent_streak":100},"auto_replay":false,` +
+		`"auto_disable":{"exhausted_24h":10,"permanent_streak":100},"success_statuses":[],"auto_replay":false,` +
 		`"headers":{},"auth":null,"client_certificate":null,"description":"","metadata":{},` +
 		`"created_at":"2026-01-31T09:30:00.123456Z","updated_at":"2026-01-31T09:30:00.123456Z"}`
 	require.Equal(t, strings.Replace(shape, "SECRET", `"secret":"`+secret+`",`, 1), strings.TrimSpace(a.text))
@@ -48,7 +48,7 @@ func TestEndpointShape(t *testing.T) {
 const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"description":"two\nlines",` +
 	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
-	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,"auto_replay":true,` +
+	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,"success_statuses":[302,303],"auto_replay":true,` +
 	`"signature":"v1","payload_format":"envelope","trace_context":true,"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","metadata":{"a":"b"}}`
 
 func TestEndpointWithEveryField(t *testing.T) {
@@ -70,6 +70,7 @@ func TestEndpointWithEveryField(t *testing.T) {
 	require.Equal(t, time.Second, e.RetryPolicy.Base, "the rest is the preset's")
 	require.InDelta(t, 0.5, e.RateLimit, 0)
 	require.True(t, e.AutoReplay)
+	require.Equal(t, []int{302, 303}, e.SuccessStatuses)
 	require.Equal(t, webhook.PayloadEnvelope, e.PayloadFormat)
 	require.True(t, e.TraceContext)
 }
@@ -108,7 +109,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, want, b.endpoints[0])
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,`+
-		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,"auto_replay":null,"signature":null,`+
+		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,"success_statuses":null,"auto_replay":null,"signature":null,`+
 		`"payload_format":null,"trace_context":null,"metadata":null}`)
 	reset := defaultEndpoint()
 	reset.ID, reset.TenantID, reset.URL, reset.CreatedAt, reset.UpdatedAt = want.ID, want.TenantID, want.URL, want.CreatedAt, want.UpdatedAt
@@ -177,11 +178,17 @@ func TestEndpointRefusals(t *testing.T) {
 		`U,"rate_limit_per_second":1e999`:        {"rate_limit_per_second", "must be a number from 0.01 to 10000"},
 		`U,"rate_limit_per_second":"1"`:          {"rate_limit_per_second", "must be a number"},
 		`U,"auto_replay":1`:                      {"auto_replay", "must be true or false"},
-		`U,"signature":"v2"`:                     {"signature", `must be "v1", "v1a" or "hex"`},
-		`U,"payload_format":"Raw"`:               {"payload_format", `must be "raw" or "envelope"`},
-		`U,"payload_format":1`:                   {"payload_format", "must be a string"},
-		`U,"trace_context":1`:                    {"trace_context", "must be true or false"},
-		`U,"secret":"whsec_short"`:               {"secret", noSecret},
+		`U,"success_statuses":302`:               {"success_statuses", "must be an array"},
+		`U,"success_statuses":[302,304,302,200,"x"]`: {
+			"success_statuses[1]", "must be 301, 302, 303, 307 or 308", "success_statuses[2]", "is listed more than once",
+			"success_statuses[3]", "must be a whole number from 301 to 308", "success_statuses[4]", "must be a whole number",
+		},
+		`U,"success_statuses":[301,302,303,307,308,301]`: {"success_statuses", "has more than 5 entries"},
+		`U,"signature":"v2"`:                             {"signature", `must be "v1", "v1a" or "hex"`},
+		`U,"payload_format":"Raw"`:                       {"payload_format", `must be "raw" or "envelope"`},
+		`U,"payload_format":1`:                           {"payload_format", "must be a string"},
+		`U,"trace_context":1`:                            {"trace_context", "must be true or false"},
+		`U,"secret":"whsec_short"`:                       {"secret", noSecret},
 		`U,"secret":"whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="`: {
 			"secret", `must begin with whsec_, because the endpoint's signature is "v1"`,
 		},

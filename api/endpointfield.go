@@ -50,6 +50,8 @@ func (s *Server) readEndpointField(d *jsonDecoder, e *webhook.Endpoint, name str
 		set(d, &e.CircuitBreaker, initial.CircuitBreaker, readCircuitBreaker)
 	case "auto_disable":
 		set(d, &e.AutoDisable, initial.AutoDisable, readAutoDisable)
+	case "success_statuses":
+		set(d, &e.SuccessStatuses, nil, readSuccessStatuses)
 	case "auto_replay":
 		set(d, &e.AutoReplay, false, readBoolean)
 	case "signature":
@@ -72,6 +74,31 @@ func set[T any](d *jsonDecoder, field *T, initial T, read func(*jsonDecoder) T) 
 		return
 	}
 	*field = read(d)
+}
+
+func readSuccessStatuses(d *jsonDecoder) []int {
+	var statuses []int
+	allowed := webhook.RedirectStatuses()
+	d.array(func(i int) {
+		if i == len(allowed) {
+			d.noteParent("has more than " + strconv.Itoa(len(allowed)) + " entries")
+		}
+		if i >= len(allowed) {
+			d.skip()
+			return
+		}
+		status := d.integer(allowed[0], allowed[len(allowed)-1])
+		switch {
+		case status == 0:
+			return
+		case !slices.Contains(allowed, status):
+			d.note("must be 301, 302, 303, 307 or 308")
+		case slices.Contains(statuses, status):
+			d.note("is listed more than once")
+		}
+		statuses = append(statuses, status)
+	})
+	return statuses
 }
 
 func readBoolean(d *jsonDecoder) bool {

@@ -170,6 +170,7 @@ func settingsOf(e endpoint) []setting {
 		{"Retry policy", policyWords(e), e.PolicySource == "endpoint"},
 		text("Circuit breaker", breakerWords(e.CircuitBreaker.parsed()), breakerWords(webhook.DefaultCircuitBreaker())),
 		text("Disabled automatically", autoDisableWords(e.AutoDisable), disableRule(initial.Exhausted24h, initial.PermanentStreak)),
+		text("Redirects that count as delivered", cmp.Or(statusList(e.Accepted), "none"), "none"),
 		text("Sends dead letters again after an outage", yesNo(e.AutoReplay), "no"),
 		text("Signature", e.Signature, "v1"),
 		text("Body", e.PayloadFormat, "raw"),
@@ -177,6 +178,15 @@ func settingsOf(e endpoint) []setting {
 		text("Authentication", auth, "none"),
 		text("Client certificate", yesNo(len(e.Certificate) > 0 && string(e.Certificate) != "null"), "no"),
 	}
+}
+
+// statusList is "302, 303".
+func statusList(statuses []int) string {
+	texts := make([]string, 0, len(statuses))
+	for _, status := range statuses {
+		texts = append(texts, strconv.Itoa(status))
+	}
+	return strings.Join(texts, ", ")
 }
 
 func breakerWords(b webhook.CircuitBreaker) string {

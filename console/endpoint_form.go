@@ -27,7 +27,7 @@ func endpointFormRoutes() []route {
 func endpointFields() []string {
 	return []string{
 		"url", "description", "event_types", "timeout", "max_in_flight", "rate_limit_per_second", "retry_policy",
-		"headers", "signature", "payload_format", "auto_replay", "circuit_breaker", "auto_disable",
+		"headers", "signature", "payload_format", "success_statuses", "auto_replay", "circuit_breaker", "auto_disable",
 	}
 }
 
@@ -46,7 +46,8 @@ func endpointValues(e endpoint) map[string]string {
 		"url": e.URL, "description": e.Description, "event_types": strings.Join(e.EventTypes, "\n"), "timeout": e.Timeout,
 		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64), "retry_policy": policy,
 		"headers": strings.Join(headers, "\n"), "signature": e.Signature, "payload_format": e.PayloadFormat, "auto_replay": yesNo(e.AutoReplay),
-		"circuit_breaker": string(breaker), "auto_disable": string(e.AutoDisable),
+		"success_statuses": statusList(e.Accepted),
+		"circuit_breaker":  string(breaker), "auto_disable": string(e.AutoDisable),
 	}
 }
 
@@ -88,6 +89,12 @@ func endpointValue(name, text string) any {
 		return number(text)
 	case "auto_replay":
 		return text == "yes"
+	case "success_statuses":
+		statuses := []any{}
+		for _, status := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' || r == ' ' }) {
+			statuses = append(statuses, number(status))
+		}
+		return statuses
 	case "headers":
 		return headersOf(text)
 	case "retry_policy", "circuit_breaker", "auto_disable":

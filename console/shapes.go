@@ -117,6 +117,7 @@ type endpoint struct {
 	CircuitBreaker breaker           `json:"circuit_breaker"`
 	AutoDisable    json.RawMessage   `json:"auto_disable"`
 	AutoReplay     bool              `json:"auto_replay"`
+	Accepted       []int             `json:"success_statuses"`
 	Headers        map[string]string `json:"headers"`
 	Auth           *endpointAuth     `json:"auth"`
 	Certificate    json.RawMessage   `json:"client_certificate"`

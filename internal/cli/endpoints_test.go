@@ -45,6 +45,7 @@ func TestEndpointSettings(t *testing.T) {
 	flags := []string{
 		"--event-type=a,b.*", "--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
 		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--trace-context", "--auto-replay",
+		"--success-status=302", "--success-status=307",
 		"--metadata=team=a;b,c", "--metadata=x=y",
 		"--data", `{"circuit_breaker":{"enabled":false},"auto_disable":false,"description":"a flag goes before it"}`,
 	}
@@ -52,7 +53,8 @@ func TestEndpointSettings(t *testing.T) {
 		"event_types": []any{"a", "b.*"}, "description": "ours", "timeout": "7s",
 		"headers":       map[string]any{"X-Token": "[redacted]", "X-Empty": "[redacted]"},
 		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "payload_format": "envelope", "trace_context": true, "auto_replay": true,
-		"metadata": map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
+		"success_statuses": []any{302.0, 307.0},
+		"metadata":         map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
 	}
 	id := b.endpoint(flags...)
 	plain := b.endpoint()

@@ -679,3 +679,9 @@ func TestForeignTextIsMadeFit(t *testing.T) {
 		require.Equal(t, want, foreign(text))
 	}
 }
+
+func TestRedirectNamesItsTarget(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "the redirect leads to https://elsewhere.example/echo", errorDetail("redirect: https://elsewhere.example/echo", noon()))
+	require.Contains(t, failureOf("http_302").remedy, "success_statuses")
+}

@@ -91,7 +91,8 @@ func statusFailure(status int) failure {
 	f := failure{code: RetryResponse}
 	switch {
 	case status >= 300 && status < 400:
-		name, remedy = "a redirect, which is never followed", "Set the endpoint's URL to the address that the redirect names."
+		name, remedy = "a redirect, which is never followed", "Set the endpoint's URL to the address that the redirect names, or, if {receiver} answers so after it has accepted the event, "+
+			"add the status to the endpoint's success_statuses."
 	case status == 400:
 		name, remedy = "Bad Request", "The receiver did not understand the request: compare the payload with what it expects."
 	case status == 401:
@@ -153,6 +154,9 @@ func (s *Situation) lastFailure() failure {
 // errorDetail is what an attempt's error ("class: cause") adds to its reason; "" if it adds nothing.
 // An expired certificate is said in words.
 func errorDetail(text string, now time.Time) string {
+	if target, found := strings.CutPrefix(text, webhook.RedirectError); found {
+		return "the redirect leads to " + foreign(target)
+	}
 	class, cause, found := strings.Cut(text, ": ")
 	if !found || strings.HasPrefix(class, "timeout_") || class == string(retry.ReasonDNSNotFound) || class == string(retry.ReasonUnexpectedEOF) {
 		return ""

@@ -45,13 +45,18 @@ type Outcome struct {
 // status but 2xx and 3xx. A status overridden to be retried is not ambiguous and,
 // if it is 410, does not disable the endpoint. Without AmbiguousDelays an ambiguous
 // outcome is permanent.
-func Classify(answer Answer, policy Policy) Outcome {
+//
+// The redirects in accepted count as delivered; any other redirect is permanent.
+func Classify(answer Answer, policy Policy, accepted ...int) Outcome {
 	policy = policy.orDefault()
 	var outcome Outcome
 	if answer.Failure != FailureNone && answer.Status <= 0 {
 		outcome = classifyFailure(answer.Failure)
 	} else {
 		outcome = override(classifyStatus(answer.Status), policy)
+	}
+	if outcome.Status >= 300 && outcome.Status <= 399 && slices.Contains(accepted, outcome.Status) {
+		outcome.Decision, outcome.Reason = Delivered, ReasonDelivered
 	}
 	if outcome.Ambiguous && len(policy.AmbiguousDelays) == 0 {
 		outcome.Decision, outcome.Ambiguous = Permanent, false
@@ -75,7 +80,7 @@ func classifyStatus(status int) Outcome {
 		outcome.Decision = Delivered
 		outcome.Reason = ReasonDelivered
 	case status >= 300 && status <= 399:
-		// Redirects are never followed: the endpoint is misconfigured, and following them would allow request forgery.
+		// Redirects are never followed: the endpoint is misconfigured, unless Classify is told otherwise, and following them would allow request forgery.
 		outcome.Decision = Permanent
 	case status == 404:
 		outcome.Ambiguous = true

@@ -276,3 +276,20 @@ func TestOutcomeSurvivesJSON(t *testing.T) {
 	require.ErrorContains(t, err, "delivered, retry or permanent")
 	require.Less(t, len(err.Error()), 200, "the text is cut")
 }
+
+// A redirect that the endpoint accepts is delivered. No other status can be accepted that way.
+func TestAcceptedRedirects(t *testing.T) {
+	t.Parallel()
+
+	accepted := []int{200, 302, 303, 404, 410, 503}
+	for status := range 1000 {
+		plain := retry.Classify(retry.Answer{Status: status}, retry.Default())
+		got := retry.Classify(retry.Answer{Status: status}, retry.Default(), accepted...)
+		if status == 302 || status == 303 {
+			require.Equal(t, retry.Permanent, plain.Decision)
+			require.Equal(t, retry.Outcome{Decision: retry.Delivered, Reason: retry.ReasonDelivered, Status: status}, got)
+			continue
+		}
+		require.Equal(t, plain, got, status)
+	}
+}

@@ -180,7 +180,7 @@ type Attempt struct {
 	StartedAt time.Time
 	Latency   time.Duration
 	Outcome   retry.Outcome
-	Error     string // class and cause, never a URL; "" when a response was received
+	Error     string // class and cause, never the endpoint's URL; "" when a response was received that is no redirect
 
 	Delay       time.Duration // until the next attempt; 0 for none
 	DelaySource string        // backoff, retry_after, deadline or ambiguous; "" for none
@@ -191,6 +191,9 @@ type Attempt struct {
 	ResponseBody    []byte // at most 16 KiB
 	Truncated       bool
 }
+
+// RedirectError begins the Error of an attempt that was answered with a redirect; scheme, host and path of the target follow.
+const RedirectError = "redirect: "
 
 // DeliveryAttempt is an attempt with its delivery.
 type DeliveryAttempt struct {

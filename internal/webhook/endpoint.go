@@ -94,15 +94,20 @@ type Endpoint struct {
 	CircuitBreaker CircuitBreaker
 	AutoDisable    AutoDisable
 	AutoReplay     bool
-	Signature      string // SignatureV1, SignatureV1a or SignatureHex
-	PayloadFormat  PayloadFormat
-	TraceContext   bool   // send traceparent, if there are traces
-	PublicKey      string // whpk_… of the newest secret; "" if that is an HMAC key
-	Metadata       map[string]string
-	Version        int64 // increases with every change; connections and caches are bound to it
-	CreatedAt      time.Time
-	UpdatedAt      time.Time
+	// SuccessStatuses are the redirects that count as delivered, of RedirectStatuses. They are not followed either.
+	SuccessStatuses []int
+	Signature       string // SignatureV1, SignatureV1a or SignatureHex
+	PayloadFormat   PayloadFormat
+	TraceContext    bool   // send traceparent, if there are traces
+	PublicKey       string // whpk_… of the newest secret; "" if that is an HMAC key
+	Metadata        map[string]string
+	Version         int64 // increases with every change; connections and caches are bound to it
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
 }
+
+// RedirectStatuses are the statuses that SuccessStatuses may hold.
+func RedirectStatuses() []int { return []int{301, 302, 303, 307, 308} }
 
 // PolicySource is where an endpoint's retry policy comes from.
 type PolicySource uint8

@@ -51,6 +51,7 @@ var endpointColumns = []endpointColumn{
 	{"retry_policy", func(r *endpointRow) any { return &r.own }},
 	{"circuit_breaker", func(r *endpointRow) any { return &r.breaker }},
 	{"auto_disable", func(r *endpointRow) any { return &r.disable }},
+	{"success_statuses", func(r *endpointRow) any { return &r.e.SuccessStatuses }},
 	{"auto_replay", func(r *endpointRow) any { return &r.e.AutoReplay }},
 	{"signature", func(r *endpointRow) any { return &r.e.Signature }},
 	{"payload_format", func(r *endpointRow) any { return &r.format }},

@@ -68,6 +68,9 @@ func (s Reader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 		e.Timeout = webhook.DefaultTimeout
 	}
 	e.CircuitBreaker, e.AutoDisable = webhook.CircuitBreaker(r.breaker), webhook.AutoDisable(r.disable)
+	if len(e.SuccessStatuses) == 0 {
+		e.SuccessStatuses = nil
+	}
 	e.CreatedAt, e.UpdatedAt = e.CreatedAt.UTC(), e.UpdatedAt.UTC()
 	return e
 }
@@ -81,6 +84,7 @@ func rowOf(e *webhook.Endpoint, headers, auth sealedColumns) *endpointRow {
 	if r.auto {
 		r.timeout = autoTimeoutNS
 	}
+	r.e.SuccessStatuses = append([]int{}, e.SuccessStatuses...) // not null
 	r.e.EventTypes, r.e.Metadata = postgres.NonNilSlice(e.EventTypes), postgres.NonNilMap(e.Metadata)
 	return r
 }
@@ -118,6 +122,7 @@ func (s Reader) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpo
 func cloneEndpoint(e *webhook.Endpoint) webhook.Endpoint {
 	c := *e
 	c.EventTypes = slices.Clone(e.EventTypes)
+	c.SuccessStatuses = slices.Clone(e.SuccessStatuses)
 	c.Headers, c.Metadata = maps.Clone(e.Headers), maps.Clone(e.Metadata)
 	c.Auth = e.Auth.Clone()
 	c.RetryPolicy, c.Inherited.Policy = e.RetryPolicy.Clone(), e.Inherited.Policy.Clone()

@@ -22,10 +22,11 @@ func TestEndpoint(tenantID string) webhook.Endpoint {
 		ID: webhook.NewEndpointID(), TenantID: tenantID, URL: "https://receiver.example/hook?token=CanaryURLToken",
 		EventTypes: []string{"order.*", "invoice.paid"}, Description: "to the shop", State: webhook.EndpointPaused, StateReason: "by hand",
 		Headers: map[string]string{"X-Api-Key": CanaryHeader}, Timeout: 7*time.Second + 3*time.Nanosecond, MaxInFlight: 17, RateLimit: 2.5,
-		RetryPolicy:    policy,
-		CircuitBreaker: webhook.CircuitBreaker{Enabled: true, Window: 90 * time.Second, MinRequests: 3, FailureRatio: 0.75, Cooldown: time.Minute},
-		AutoDisable:    webhook.AutoDisable{Enabled: true, Exhausted24h: 4, PermanentStreak: 5},
-		AutoReplay:     true, Signature: webhook.SignatureV1, PayloadFormat: webhook.PayloadEnvelope, TraceContext: true,
+		RetryPolicy:     policy,
+		CircuitBreaker:  webhook.CircuitBreaker{Enabled: true, Window: 90 * time.Second, MinRequests: 3, FailureRatio: 0.75, Cooldown: time.Minute},
+		AutoDisable:     webhook.AutoDisable{Enabled: true, Exhausted24h: 4, PermanentStreak: 5},
+		SuccessStatuses: []int{302, 303},
+		AutoReplay:      true, Signature: webhook.SignatureV1, PayloadFormat: webhook.PayloadEnvelope, TraceContext: true,
 		Metadata: map[string]string{"team": "shop"},
 	}
 }
