@@ -30,6 +30,12 @@ type Store interface {
 	ClaimStatus(ctx context.Context, ref webhook.Ref, claimant string) (webhook.DeliveryStatus, error)
 }
 
+// History tells which attempts were made.
+type History interface {
+	// HasReused reports whether an attempt of the run met the end of a kept connection: retry.ReasonConnectionReused.
+	HasReused(ctx context.Context, id webhook.DeliveryID, run int) (bool, error)
+}
+
 // Targets finds an endpoint with its secrets. CodeNotFound: it was deleted.
 type Targets interface {
 	Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error)
@@ -70,6 +76,7 @@ type Observer interface {
 // Config configures Activities.
 type Config struct {
 	Store     Store
+	History   History
 	Targets   Targets
 	Fresh     Fresh
 	Sender    Sender
@@ -104,6 +111,7 @@ type Config struct {
 // so a process has one Activities, which it stops last.
 type Activities struct {
 	store     Store
+	history   History
 	targets   Targets
 	fresh     Fresh
 	sender    Sender
@@ -163,7 +171,7 @@ func New(c Config) *Activities {
 		c.Now = time.Now
 	}
 	a := &Activities{
-		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
+		store: c.Store, history: c.History, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
 		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
 		log: c.Logger, claimant: c.Claimant,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, leastRetryDelay: c.LeastRetryDelay, now: c.Now,

@@ -55,6 +55,8 @@ type AttemptInput struct {
 	// delivery.
 	Faults int `json:"faults,omitempty"`
 
+	reused bool // the attempt before it met the end of a kept connection, see reused.go
+
 	// Trace says where the attempt's span belongs; "" begins a new trace, if there are traces.
 	Trace webhook.Trace `json:"trace,omitempty"`
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -93,11 +94,32 @@ func (a *Activities) attempt(ctx context.Context, exec *execution, in *AttemptIn
 	if !decision.Permit.Begin(ctx) {
 		return a.recordDecision(ctx, exec, *in, a.deferral(webhook.ReasonNoOwner, in))
 	}
-	made, err := a.send(ctx, *in, target, content, decision.Permit)
-	if err != nil {
-		return AttemptResult{}, err
+	result, again, err := a.sendAndRecord(ctx, exec, *in, target, content, decision.Permit)
+	if !again {
+		return result, err
 	}
-	return a.record(ctx, exec, *in, a.stepAfter(*in, target, made))
+	in.Progress, in.reused = result.Progress, true
+	content, result, err = a.payloadWithRightToSend(ctx, exec, in, target)
+	if content == nil {
+		return result, err
+	}
+	result, _, err = a.sendAndRecord(ctx, exec, *in, target, content, decision.Permit)
+	return result, err
+}
+
+// sendAndRecord makes the request and records its outcome. again says that the request is to be sent once more at once, with the
+// same permit; see reused.go.
+func (a *Activities) sendAndRecord(
+	ctx context.Context, exec *execution, in AttemptInput, target *webhook.Target, content *webhook.Content, permit *admission.Permit,
+) (result AttemptResult, again bool, err error) {
+	made, err := a.send(ctx, in, target, content, permit)
+	if err != nil {
+		return AttemptResult{}, false, err
+	}
+	step := a.stepAfter(in, target, made)
+	result, err = a.record(ctx, exec, in, step)
+	again = err == nil && isReused(&made) && goesOn(&step, &result) && !a.now().After(in.GiveUpAt) && permit.Again(ctx)
+	return result, again, err
 }
 
 // unknown ends a workflow's delivery that the store does not have as the input says: it was removed, or the workflow

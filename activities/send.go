@@ -27,17 +27,17 @@ type message struct {
 }
 
 // post makes one signed request and classifies its response. Every request to a receiver is made
-// here. The attempt that it returns has no run and no delay.
+// here. The attempt that it returns has no run and no delay. reusedEnded is egress.Response's.
 //
 // An error is an internal fault: nothing is known of the receiver.
 func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, payload []byte,
-) (made webhook.Attempt, err error) {
+) (made webhook.Attempt, reusedEnded bool, err error) {
 	body := target.PayloadFormat.Body(m.eventType, m.created, payload) // what is signed is what is sent
 	span := tracing.Receiver(ctx, target.URL)
 	defer func() { span.End(err) }()
 	header, ownCount, err := signed(m, target, body, now, span.Trace())
 	if err != nil {
-		return webhook.Attempt{}, err
+		return webhook.Attempt{}, false, err
 	}
 	policy, _ := target.PolicyInForce()
 	failpoint.Hit("send-before")
@@ -47,7 +47,7 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	})
 	failpoint.Hit("send-after")
 	if response.InternalFault {
-		return webhook.Attempt{}, &sendError{response.Err}
+		return webhook.Attempt{}, false, &sendError{response.Err}
 	}
 	redactEchoes(&response, target.URL, header[:ownCount])
 	outcome := retry.Classify(response.Answer, policy, target.SuccessStatuses...)
@@ -57,15 +57,15 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 		Error:          cmp.Or(response.Err, redirect(target.URL, outcome.Status, response.Header)),
 		RequestHeaders: recordedHeader(header, ownCount, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
 		Truncated: response.Truncated,
-	}, nil
+	}, response.ReusedEnded, nil
 }
 
-// send makes the request, and ends the permit with its outcome. An error that is not caused by
+// send makes the request, and ends the permit with its outcome, unless isReused. An error that is not caused by
 // the end of this process would meet every request to the endpoint.
 func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, content *webhook.Content, permit *admission.Permit,
 ) (webhook.Attempt, error) {
 	about := message{in.EventID, in.DeliveryID, in.EventType, content.CreatedAt, in.Attempts + 1}
-	made, err := post(ctx, a.sender, a.now(), target, about, content.Payload)
+	made, reusedEnded, err := post(ctx, a.sender, a.now(), target, about, content.Payload)
 	if err != nil {
 		fault := &internalError{error: fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err), text: err.Error()}
 		if ctx.Err() == nil {
@@ -74,7 +74,10 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 		}
 		return webhook.Attempt{}, fault
 	}
-	result := admission.ResultOf(made.Outcome, in.Attempts+1, made.Latency)
+	if reusedEnded && !a.hasReused(ctx, in) {
+		return asReused(made), nil // nothing is known of the receiver
+	}
+	result := admission.ResultOf(made.Outcome, in.numberForAdmission(), made.Latency)
 	policy, _ := target.PolicyInForce()
 	result.DeferFor = min(result.DeferFor, policy.MaxRetryAfter)
 	result.Error = made.Error

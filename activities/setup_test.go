@@ -167,7 +167,7 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	p := &process{record: &asked{DB: db, Deliveries: db.Deliveries}, log: &buffer{}}
 	p.tokens = starter.New(starter.Config{LocalWorker: true}) // never started: it only leaves the tokens
 	config := activities.Config{
-		Store: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
+		Store: p.record, History: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Claimant: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {

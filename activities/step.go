@@ -13,6 +13,12 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 	outcome, ended := made.Outcome, made.StartedAt.Add(made.Latency)
 	step := in.next()
 	step.Attempts++
+	made.Run = in.Run
+	step.Attempt = &made
+	if isReused(&made) {
+		step.State, step.DueAt, step.Delay = webhook.StateRetrying, made.StartedAt.Add(-dueBefore).UTC().Truncate(time.Microsecond), in.Delay
+		return step
+	}
 	step.RunAttempts++
 	step.Ambiguous = 0
 	if outcome.Ambiguous {
@@ -26,8 +32,6 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 		Attempts: step.RunAttempts, Ambiguous: step.Ambiguous, Previous: in.Delay, Outcome: outcome, Now: ended, GiveUpAt: in.GiveUpAt,
 		Random: retry.Random(step.Attempts, in.DeliveryID.String(), strconv.Itoa(in.Run)),
 	})
-	made.Run = in.Run
-	step.Attempt = &made
 	switch decision.Action {
 	case retry.Deliver:
 		step.State = webhook.StateDelivered

@@ -73,7 +73,7 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 	}
 	config := activities.Config{
 		Admission: admitAll{admission.New(admission.Config{})},
-		Store:     b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
+		Store:     b.record, History: b.store.Deliveries, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
 		Audit: b.store.Audit, Logger: slog.New(slog.DiscardHandler), Claimant: process, FastWait: fastWait, KeepDeadLetters: keep,
 		Now: func() time.Time { return l.env.Load().Now().Add(-l.behind) },
 	}

@@ -37,7 +37,7 @@ func NewPermit(counted *Permit, timeout time.Duration, usableUntil time.Time, en
 	}
 }
 
-// Begin is to be called just before the request begins, once. It waits while the requests that have begun within a second are as many as the
+// Begin is to be called just before the request begins, once; see Again. It waits while the requests that have begun within a second are as many as the
 // rate allows: several that were admitted one after another can be delayed together, by a slow query. False: the request may not
 // begin, because ctx has ended, or because after a long stall of this process another one may have given the slot away.
 func (p *Permit) Begin(ctx context.Context) bool {
@@ -45,6 +45,28 @@ func (p *Permit) Begin(ctx context.Context) bool {
 		return p.endpoint.begin(ctx)
 	}
 	return (p.other.counted == nil || p.other.counted.Begin(ctx)) && time.Now().Before(p.other.usableUntil)
+}
+
+// Again asks to send one more request with the permit, in the slot that it has, because the one before has shown nothing of the
+// receiver. It counts for the rate, as another Begin. False: the rate does not allow it now, or another process counts; the
+// permit has to be ended all the same.
+func (p *Permit) Again(ctx context.Context) bool {
+	if p.other != nil {
+		return p.other.counted != nil && p.other.counted.Again(ctx) && time.Now().Before(p.other.usableUntil)
+	}
+	return p.endpoint.admitAgain(p) && p.endpoint.begin(ctx)
+}
+
+func (e *endpoint) admitAgain(p *Permit) bool {
+	e.lock.Lock()
+	defer e.unlock()
+	now := e.env.now()
+	until, _ := e.blocked(now)
+	if p.ended || e.dropped || !e.rate.conforms(now) || until > now && e.breaker.probe != &p.activeRequest {
+		return false
+	}
+	e.rate.charge(now, now, e.limits.Rate)
+	return true
 }
 
 func (e *endpoint) begin(ctx context.Context) bool {

@@ -152,3 +152,61 @@ func TestRampUpAfterRetryAfter(t *testing.T) {
 		require.InEpsilon(t, 10_000, rateOf(ctl, req.Endpoint, req.Limits), 0.01)
 	})
 }
+
+// A request that is made again with its permit counts for the rate, and takes no other slot.
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctl, req := New(Config{}), newRequest()
+		req.Limits = Limits{MaxInFlight: 1, Rate: 1}
+		p := ctl.TryAcquire(req)
+		require.NotNil(t, p)
+		require.True(t, p.Begin(t.Context()))
+		require.False(t, p.Again(t.Context()), "the rate allows one in a second")
+		time.Sleep(time.Second)
+		require.True(t, p.Again(t.Context()))
+		require.Equal(t, 1, ctl.Health(req.Endpoint).InFlight)
+		p.Done(delivered(time.Millisecond))
+		require.Zero(t, ctl.Health(req.Endpoint).InFlight)
+		require.Nil(t, ctl.TryAcquire(req), "it was charged")
+		time.Sleep(time.Second)
+		require.False(t, p.Again(t.Context()), "it has ended")
+		require.NotNil(t, ctl.TryAcquire(req))
+	})
+}
+
+// While the circuit is open or the receiver has asked for a pause, only the probe is made again.
+func TestAgainWhileBlocked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctl, req := New(Config{}), newRequest()
+		req.Limits = Limits{MaxInFlight: 100, Breaker: webhook.CircuitBreaker{Enabled: true, MinRequests: 2, FailureRatio: 0.5}}
+		first, second := ctl.Acquire(t.Context(), req).Permit, ctl.Acquire(t.Context(), req).Permit
+		third := ctl.Acquire(t.Context(), req).Permit
+		require.True(t, third.Again(t.Context()))
+		first.Done(refused(time.Millisecond))
+		second.Done(refused(time.Millisecond))
+		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		require.False(t, third.Again(t.Context()))
+		third.Cancel()
+		time.Sleep(time.Minute)
+		probe := ctl.Acquire(t.Context(), req).Permit
+		require.NotNil(t, probe)
+		time.Sleep(time.Minute) // the rate after an outage is low
+		require.True(t, probe.Again(t.Context()))
+		probe.Done(delivered(time.Millisecond))
+		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+	})
+}
+
+// A permit of another process's controller is not used again; one of a controller of this process is, through whatever wraps it.
+func TestAgainElsewhere(t *testing.T) {
+	t.Parallel()
+	ctl, req := New(Config{}), newRequest()
+	soon := time.Now().Add(time.Minute)
+	require.False(t, NewPermit(nil, time.Second, soon, func(*Result) {}).Again(t.Context()))
+	counted := ctl.TryAcquire(req)
+	require.True(t, NewPermit(counted, time.Second, soon, func(*Result) {}).Again(t.Context()))
+	require.False(t, NewPermit(counted, time.Second, time.Now().Add(-time.Second), func(*Result) {}).Again(t.Context()))
+	counted.Cancel()
+}

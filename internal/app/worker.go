@@ -23,7 +23,7 @@ const (
 func (a *App) makeActivities() {
 	a.startSender()
 	c := activities.Config{
-		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
+		Store: a.store.Deliveries, History: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
 		Admission: a.admission, OnBacklog: a.starter.NoteHeld, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
 		Tenants: tenantDeletions{a.store.Tenants, a.starter},
 		Audit:   a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, Tracer: a.tracer,

@@ -185,6 +185,11 @@ type Response struct {
 	// without any part of the URL. Empty when there is none.
 	Err string
 
+	// ReusedEnded reports that the connection had been kept from an earlier request and ended, by FIN
+	// or RST, without a byte of an answer and soon after the request: the receiver has probably
+	// closed it because it was idle, and does not have the request. It may have it all the same.
+	ReusedEnded bool
+
 	// InternalFault reports that the request failed on this side (the context was cancelled, or
 	// no descriptor or port was free). It says nothing about the receiver, and the request
 	// may or may not have reached it.

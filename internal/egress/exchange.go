@@ -8,10 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/everpost/everpost/internal/failpoint"
 )
+
+// reusedEndsWithin is how long after the first byte of a request the end of a kept connection still means that the
+// receiver has closed it because it was idle: longer than most network paths take to and fro.
+const reusedEndsWithin = 500 * time.Millisecond
 
 // inlineBytes is the largest body for which the request is written before the response is
 // read. Longer requests are written concurrently: a receiver may respond without reading
@@ -55,7 +60,11 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, hea
 
 	answer, err := readHead(br)
 	if answer == nil {
-		return x.unanswered(ctx, err)
+		response, untouched := x.unanswered(ctx, err)
+		if untouched || response.ReusedEnded {
+			c.pool.closedByReceiver(cn, x.out.sent.first)
+		}
+		return response, untouched
 	}
 	response := answer.response()
 	reusable := false
@@ -66,7 +75,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, hea
 	}
 
 	now := time.Now()
-	cn.until = now.Add(c.idleTime(answer))
+	cn.until = now.Add(c.pool.idleTime(cn.id.endpoint, c.idleTime(answer), now))
 	if stop() && reusable && br.Buffered() == 0 && x.out.finished() && cn.noPendingData(false) {
 		c.pool.put(cn, cmp.Or(r.MaxIdle, DefaultMaxIdle), now)
 	} else {
@@ -112,7 +121,7 @@ func (x *exchanging) readBody(deadline time.Time, br *bufio.Reader, answer *resp
 // unanswered closes the connection after readHead's error and returns the response, and
 // untouched as in exchange.
 func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, untouched bool) {
-	silent := x.in.total == 0
+	now, silent := time.Now(), x.in.total == 0
 	ended := silent && errors.Is(err, io.EOF)
 	unacked := x.ackedBefore > 0 && acknowledged(x.conn.tcp)-x.ackedBefore < smallestRequest
 	x.conn.discard()
@@ -122,10 +131,13 @@ func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, unt
 	if x.reused && silent && ctx.Err() == nil && (unsent || ended && unacked) {
 		return Response{}, true
 	}
+	reset := errors.Is(err, syscall.ECONNRESET) || errors.Is(writeErr, syscall.ECONNRESET) || errors.Is(writeErr, syscall.EPIPE)
 	if writeErr != nil && silent && !isTimeout(err) {
 		err = writeErr // the cause; what was read is its consequence
 	}
-	return failed(ctx, phaseHeaders, err), false
+	response := failed(ctx, phaseHeaders, err)
+	response.ReusedEnded = x.reused && silent && ctx.Err() == nil && (ended || reset) && now.Sub(x.out.sent.first) <= reusedEndsWithin
+	return response, false
 }
 
 // limitedReader bounds what is read of the response, and counts it.
@@ -204,11 +216,15 @@ func (c *Client) write(w *writing, head, body []byte) {
 }
 
 type countingWriter struct {
-	w io.Writer
-	n int
+	w     io.Writer
+	n     int
+	first time.Time // when the first byte was written
 }
 
 func (c *countingWriter) Write(p []byte) (int, error) {
+	if c.first.IsZero() {
+		c.first = time.Now()
+	}
 	n, err := c.w.Write(p)
 	c.n += n
 	return n, err //nolint:wrapcheck // io.Writer: the caller wraps

@@ -311,13 +311,20 @@ func TestAtMostOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		end     func(*net.TCPConn)
 		failure retry.Failure
+		ended   bool // see Response.ReusedEnded
 	}{
-		"closed":            {func(conn *net.TCPConn) { _ = conn.Close() }, retry.FailureUnexpectedEOF},
-		"half closed":       {func(conn *net.TCPConn) { _ = conn.CloseWrite(); hold(conn) }, retry.FailureUnexpectedEOF},
-		"reset":             {func(conn *net.TCPConn) { _ = conn.SetLinger(0) }, retry.FailureConnectionReset},
-		"hang":              {func(conn *net.TCPConn) { hold(conn) }, retry.FailureTimeoutHeaders},
-		"408 and closed":    {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 408 Idle\r\nConnection: close\r\n\r\n") }, retry.FailureNone},
-		"part of an answer": {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 2") }, retry.FailureUnexpectedEOF},
+		"closed":      {func(conn *net.TCPConn) { _ = conn.Close() }, retry.FailureUnexpectedEOF, true},
+		"half closed": {func(conn *net.TCPConn) { _ = conn.CloseWrite(); hold(conn) }, retry.FailureUnexpectedEOF, true},
+		"reset":       {func(conn *net.TCPConn) { _ = conn.SetLinger(0) }, retry.FailureConnectionReset, true},
+		"closed late": {func(conn *net.TCPConn) {
+			late := time.NewTimer(reusedEndsWithin + 100*time.Millisecond)
+			<-late.C
+			_ = conn.Close()
+		}, retry.FailureUnexpectedEOF, false},
+		"an interim answer": {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 103 Hints\r\n\r\n") }, retry.FailureUnexpectedEOF, false},
+		"hang":              {func(conn *net.TCPConn) { hold(conn) }, retry.FailureTimeoutHeaders, false},
+		"408 and closed":    {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 408 Idle\r\nConnection: close\r\n\r\n") }, retry.FailureNone, false},
+		"part of an answer": {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 2") }, retry.FailureUnexpectedEOF, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -342,6 +349,7 @@ func TestAtMostOnce(t *testing.T) {
 			require.Equal(t, 1, client.pool.len())
 			r := client.Send(t.Context(), request)
 			require.Equal(t, c.failure, r.Answer.Failure, r.Err)
+			require.Equal(t, c.ended, r.ReusedEnded)
 			require.EqualValues(t, 2, requests.Load(), "not a third time")
 			require.Zero(t, client.pool.len())
 		})
@@ -355,6 +363,7 @@ func TestFreshConnectionIsNotTriedTwice(t *testing.T) {
 	url := "http://" + rawServer(t, func(*net.TCPConn, int) { connections.Add(1) })
 	r := setup(t, Config{}).Send(t.Context(), Request{EndpointID: "ep_1", URL: url})
 	require.Contains(t, []retry.Failure{retry.FailureUnexpectedEOF, retry.FailureConnectionReset}, r.Answer.Failure)
+	require.False(t, r.ReusedEnded)
 	require.EqualValues(t, 1, connections.Load())
 }
 

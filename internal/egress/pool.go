@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/everpost/everpost/internal/cache"
 )
 
 // identity is what a kept connection may be used for. Connections are never used
@@ -26,8 +28,9 @@ type pool struct {
 	timeout time.Duration
 
 	mu     sync.Mutex
-	byID   map[string]*endpointIdle // by endpoint id
-	oldest *list.List               // of *conn, longest idle first
+	drops  *cache.Map[string, idleDrop] // by endpoint id
+	byID   map[string]*endpointIdle     // by endpoint id
+	oldest *list.List                   // of *conn, longest idle first
 	timer  *time.Timer
 	closed bool
 }
@@ -39,8 +42,63 @@ type endpointIdle struct {
 	idle []*list.Element
 }
 
+// idleDrop is after which idle time a receiver was seen to have closed a connection: the least of those seen until a time.
+type idleDrop struct {
+	after time.Duration
+	until time.Time
+}
+
+const (
+	// maxIdleDrops bounds the endpoints of which idleDrop is remembered, and idleDropMemory for how long.
+	maxIdleDrops   = 10_000
+	idleDropMemory = 5 * time.Minute
+	// minIdleDrop is the least idle time that is believed. A receiver that restarts closes connections that were just used.
+	minIdleDrop = 500 * time.Millisecond
+)
+
 func newPool(limit int, timeout time.Duration) *pool {
-	return &pool{max: limit, timeout: timeout, byID: make(map[string]*endpointIdle), oldest: list.New()}
+	return &pool{
+		max: limit, timeout: timeout, byID: make(map[string]*endpointIdle), oldest: list.New(),
+		drops: cache.NewMap[string, idleDrop](maxIdleDrops),
+	}
+}
+
+// closedByReceiver notes that the receiver has closed a connection under the request that began at a time; zero: now. It closes the
+// endpoint's idle connections: they have been idle for longer, so the next request gets a new one.
+func (p *pool) closedByReceiver(cn *conn, began time.Time) {
+	if began.IsZero() {
+		began = time.Now()
+	}
+	p.learnIdleTime(cn, began)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.byID[cn.id.endpoint]; s != nil {
+		for _, e := range slices.Clone(s.idle) {
+			p.remove(e).discard()
+		}
+	}
+}
+
+// learnIdleTime notes that the receiver has closed a connection that was idle until a time.
+func (p *pool) learnIdleTime(cn *conn, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	after := max(until.Sub(cn.idleSince), minIdleDrop)
+	if before, ok := p.drops.Get(cn.id.endpoint, until); ok && until.Before(before.until) {
+		after = min(after, before.after)
+	}
+	p.drops.Put(cn.id.endpoint, idleDrop{after, until.Add(idleDropMemory)}, until)
+}
+
+// idleTime is how long a connection of an endpoint may be idle: most, or a little less than after what time the receiver was seen
+// to close it.
+func (p *pool) idleTime(endpoint string, most time.Duration, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if seen, ok := p.drops.Get(endpoint, now); ok && now.Before(seen.until) {
+		return min(most, seen.after*9/10)
+	}
+	return most
 }
 
 // take returns the most recently used connection of that identity, or nil. It closes the
@@ -56,6 +114,9 @@ func (p *pool) take(id identity, now, deadline time.Time) *conn {
 		// crypto/tls may write a response to what it reads: a key update.
 		if young && cn.SetDeadline(deadline) == nil && cn.noPendingData(true) {
 			return cn
+		}
+		if young {
+			p.learnIdleTime(cn, now)
 		}
 		cn.discard()
 	}

@@ -150,6 +150,66 @@ func TestKeepAliveHint(t *testing.T) {
 	require.Zero(t, c.pool.len())
 }
 
+// An idle connection is dropped a little earlier than the receiver was seen to drop one.
+func TestIdleTimeIsLearned(t *testing.T) {
+	t.Parallel()
+	const most = 30 * time.Second
+	p, now := newPool(1, most), time.Now()
+	saw := func(after time.Duration) {
+		p.learnIdleTime(&conn{id: identity{endpoint: "ep_1"}, idleSince: now.Add(-after)}, now)
+	}
+	require.Equal(t, most, p.idleTime("ep_1", most, now))
+	saw(5 * time.Second)
+	require.Equal(t, 4500*time.Millisecond, p.idleTime("ep_1", most, now))
+	saw(10 * time.Second)
+	require.Equal(t, 4500*time.Millisecond, p.idleTime("ep_1", most, now), "the least counts")
+	saw(time.Second)
+	require.Equal(t, 900*time.Millisecond, p.idleTime("ep_1", most, now))
+	saw(time.Millisecond)
+	require.Equal(t, minIdleDrop*9/10, p.idleTime("ep_1", most, now), "a restart is not believed")
+	require.Equal(t, time.Millisecond, p.idleTime("ep_1", time.Millisecond, now))
+	require.Equal(t, most, p.idleTime("ep_2", most, now), "another endpoint")
+	now = now.Add(idleDropMemory)
+	require.Equal(t, most, p.idleTime("ep_1", most, now), "for a time")
+	saw(2 * time.Second)
+	require.Equal(t, 1800*time.Millisecond, p.idleTime("ep_1", most, now))
+	for i := range 2 * maxIdleDrops {
+		p.learnIdleTime(&conn{id: identity{endpoint: strconv.Itoa(i)}}, now)
+	}
+	require.LessOrEqual(t, p.drops.Len(), maxIdleDrops)
+}
+
+// The end of a kept connection under a request closes those that have been idle for longer, and is learned, as is one that is
+// found closed.
+func TestEndOfAKeptConnection(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	c := setup(t, Config{})
+	request := Request{EndpointID: "ep_1", URL: receiver.URL()}
+	receiver.Hold()
+	var senders sync.WaitGroup
+	for range 3 {
+		senders.Go(func() { c.Send(t.Context(), request) })
+	}
+	require.NoError(t, receiver.WaitHeld(t.Context(), 3))
+	receiver.Release()
+	senders.Wait()
+	require.Equal(t, 3, c.pool.len())
+	receiver.Script("/", receivertest.Step{Drop: true})
+	require.True(t, c.Send(t.Context(), request).ReusedEnded)
+	require.Zero(t, c.pool.len())
+	now := time.Now()
+	require.Less(t, c.pool.idleTime("ep_1", time.Hour, now), time.Minute)
+	requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
+
+	c = setup(t, Config{})
+	requireFailure(t, c.Send(t.Context(), request), retry.FailureNone, 200)
+	receiver.Stop()
+	require.Eventually(t, func() bool { return !keptAlive(c, "ep_1") }, 10*time.Second, time.Millisecond)
+	require.NotZero(t, c.Send(t.Context(), request).Answer.Failure)
+	require.Less(t, c.pool.idleTime("ep_1", time.Hour, time.Now()), time.Minute)
+}
+
 func TestClose(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)

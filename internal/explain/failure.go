@@ -50,6 +50,9 @@ func failureOf(reason string) failure {
 		return connection("{receiver} reset the connection")
 	case string(retry.ReasonUnexpectedEOF):
 		return connection("{receiver} closed the connection before it had answered")
+	case string(retry.ReasonConnectionReused):
+		return failure{RetryConnection, "met a connection that {receiver} was closing",
+			"{receiver} closed an idle connection while the request was sent. It is sent again at once, and does not count.", ""}
 	case string(retry.ReasonProtocolError), string(retry.ReasonHeadersIncomplete):
 		return connection("{receiver} did not answer in valid HTTP")
 	case string(retry.ReasonTimeoutDial):

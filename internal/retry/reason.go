@@ -35,6 +35,11 @@ const (
 	// within their bound, or the connection broke off. The status decides.
 	ReasonHeadersIncomplete Reason = "headers_incomplete"
 
+	// ReasonConnectionReused: a connection that was kept from an earlier request ended without a byte
+	// of an answer. The attempt is made again at once and is not counted against the receiver; the
+	// next one in the same run is a connection_reset or unexpected_eof.
+	ReasonConnectionReused Reason = "connection_reused"
+
 	// ReasonTokenRefused and ReasonTokenUnavailable are for endpoints with OAuth 2 client
 	// credentials: there was no token, so no request was sent to the endpoint.
 	ReasonTokenRefused     Reason = "token_refused"
@@ -64,7 +69,7 @@ func Reasons() []Reason {
 		ReasonDelivered, ReasonDNSNotFound, ReasonDNSTemporary, ReasonConnectRefused, ReasonConnectionReset,
 		ReasonUnexpectedEOF, ReasonProtocolError, ReasonTLSInvalid, ReasonTimeoutDial, ReasonTimeoutTLS,
 		ReasonTimeoutHeaders, ReasonHeadersIncomplete, ReasonTimeoutBody, ReasonTimeoutTotal, ReasonDeniedAddress, ReasonPayloadCorrupt,
-		ReasonTokenRefused, ReasonTokenUnavailable, ReasonUnknown,
+		ReasonConnectionReused, ReasonTokenRefused, ReasonTokenUnavailable, ReasonUnknown,
 		ReasonMaxAttempts, ReasonGiveUpTime, ReasonRetryAfterPastGiveUp, ReasonAmbiguousLimit, ReasonHeldExpired,
 		ReasonDeferredExpired, ReasonInternal, ReasonEndpointDeleted, ReasonTerminated, ReasonRetention, ReasonPayloadRemoved,
 	}

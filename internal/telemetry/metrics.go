@@ -122,6 +122,9 @@ func (m *Metrics) Handler() http.Handler {
 func (m *Metrics) Attempted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
 	decision := a.Outcome.Decision.String()
 	m.attempts.WithLabelValues(decision, string(a.Outcome.Reason)).Inc()
+	if a.Outcome.Reason == retry.ReasonConnectionReused { // it is made again at once, and only that counts
+		return
+	}
 	m.latency.WithLabelValues(decision).Observe(a.Latency.Seconds())
 	number := numberInRun(a, p)
 	if number == 1 {

@@ -54,6 +54,17 @@ func (s *Deliveries) AttemptsOf(ctx context.Context, tenantID string, ids []webh
 		order by a.delivery_id, a.run, a.number limit $6`, left, tenantID, after.DeliveryID, after.Run, after.Number, limit)
 }
 
+// HasReused reports whether an attempt of a run met the end of a kept connection. It reads the attempts of the run, by the
+// primary key.
+func (s *Deliveries) HasReused(ctx context.Context, id webhook.DeliveryID, run int) (bool, error) {
+	var has bool
+	err := s.core.AsWorker().WithConn(ctx, "look for an attempt", func(ctx context.Context, conn postgres.Querier) error {
+		return conn.QueryRow(ctx, `select exists (select from attempts where delivery_id = $1 and run = $2 and reason = $3)`,
+			id, run, string(retry.ReasonConnectionReused)).Scan(&has)
+	})
+	return has, err
+}
+
 const attemptColumns = `delivery_id, number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error,
 	delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body`
 
