@@ -97,6 +97,8 @@ type Config struct {
 	// FastWait is how long a workflow task waits for a receiver, and for admission as long
 	// again. Defaults to 1 s.
 	FastWait time.Duration
+	// MaxPayload is the largest payload that the API accepts, in bytes. Defaults to webhook.DefaultMaxPayload.
+	MaxPayload int
 	// MaxRunning bounds the attempts that run at a time. Defaults to 4,000.
 	MaxRunning int
 	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
@@ -136,6 +138,8 @@ type Activities struct {
 	executions executions
 	attempts   sync.WaitGroup  // goroutines of attempts
 	slow       *fair.Semaphore // requests to slow receivers
+	payloads   *fair.Semaphore // of running attempts, in steps of payloadStep
+	maxPayload int             // bytes
 	eager      *fair.Semaphore // eager requests
 	outage     outage          // of the store
 	base       context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
@@ -164,6 +168,9 @@ func New(c Config) *Activities {
 	if c.MaxRunning == 0 {
 		c.MaxRunning = 4000
 	}
+	if c.MaxPayload == 0 {
+		c.MaxPayload = webhook.DefaultMaxPayload
+	}
 	if c.KeepDeadLetters == 0 {
 		c.KeepDeadLetters = 30 * 24 * time.Hour
 	}
@@ -176,7 +183,7 @@ func New(c Config) *Activities {
 		log: c.Logger, claimant: c.Claimant,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, leastRetryDelay: c.LeastRetryDelay, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),
-		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
+		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), payloads: newPayloadRooms(), maxPayload: c.MaxPayload, eager: fair.NewDynamic(maxEager, 1),
 	}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	a.records, a.endRecords = context.WithCancel(context.Background())

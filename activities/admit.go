@@ -21,25 +21,37 @@ const (
 )
 
 // admit asks admission for a permit. A tenant's requests to slow receivers get at most half of
-// the attempts that may run; beyond that they are deferred. With a permit, the caller must call
-// giveBack, which cancels the permit unless Done was called.
-func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook.Target) (decision admission.Decision, giveBack func()) {
+// the attempts that may run, and its payloads half of the memory for them; beyond that they are deferred. With a permit, the
+// caller must call giveBack, which cancels the permit unless Done was called.
+func (a *Activities) admit(
+	ctx context.Context, exec *execution, in AttemptInput, target *webhook.Target,
+) (decision admission.Decision, giveBack func()) {
 	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
 	request.Released, request.Retries, request.Forced = in.State == webhook.StateHeld, in.RunAttempts, in.Forced
 	decision = a.admission.Acquire(ctx, request)
 	if decision.Permit == nil {
 		return decision, nil
 	}
-	if !a.admission.LikelySlow(in.EndpointID) {
-		return decision, decision.Permit.Cancel
-	}
-	if !a.slow.TryAcquire(in.TenantID) {
+	slow := a.admission.LikelySlow(in.EndpointID)
+	if slow && !a.slow.TryAcquire(in.TenantID) {
 		decision.Permit.Cancel()
 		return a.deferral(webhook.ReasonCapacity, &in), nil
 	}
-	return decision, func() {
+	leave := func() {
 		decision.Permit.Cancel()
-		a.slow.Release(in.TenantID, 1)
+		if slow {
+			a.slow.Release(in.TenantID, 1)
+		}
+	}
+	room, ok := a.takePayloadRoom(ctx, in.TenantID)
+	if !ok {
+		leave()
+		return a.deferral(webhook.ReasonCapacity, &in), nil
+	}
+	exec.payload = room
+	return decision, func() {
+		leave()
+		exec.payload.release()
 	}
 }
 

@@ -179,6 +179,32 @@ func TestSlowReceivers(t *testing.T) {
 	require.Equal(t, 2, g.Totals().InFlight)
 }
 
+// Payloads that are being sent have a bound. A tenant without room waits; another tenant does not.
+func TestRoomForPayloads(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, nil)
+	release := p.HoldPayloads("other", 80<<20)
+	got, err := p.attempt(b.stored(t))
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State, "half of the room is kept from any tenant alone")
+	require.Equal(t, 64<<20, p.PayloadBytes(), "what goes beyond a tenant's share takes no room of others")
+	release()
+
+	release = p.HoldPayloads(tenant, 64<<20)
+	in := b.stored(t)
+	got, err = p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, "capacity", got.Reason)
+	require.True(t, got.Deferred())
+	release()
+	in.Progress = got.Progress
+	got, err = p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.Eventually(t, func() bool { return p.PayloadBytes() == 0 }, 10*time.Second, time.Millisecond)
+}
+
 // Endpoints of one host share its permits: a real receiver never has more requests at a time, and deferred deliveries are delivered in
 // turn.
 func TestPermitsOfAHost(t *testing.T) {

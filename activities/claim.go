@@ -24,6 +24,7 @@ func (a *Activities) payloadWithRightToSend(
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
 		if content := a.takeFresh(ctx, in); content != nil {
 			in.known = true
+			exec.payload.fit(len(content.Payload))
 			return content, AttemptResult{}, nil
 		}
 	}
@@ -40,6 +41,7 @@ func (a *Activities) payloadWithRightToSend(
 		return nil, AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("claim attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
 	failpoint.Hit("claim-after")
+	exec.payload.fit(len(claimed.Payload))
 	a.outage.end()
 	a.executions.markClaimed(exec)
 	status := claimed.Status

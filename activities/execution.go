@@ -20,6 +20,7 @@ type execution struct {
 	timeout  time.Duration // of the request
 	result   AttemptResult
 	err      error
+	payload  payloadRoom   // while it has a permit
 	span     *tracing.Span // of the attempt; nil without traces
 	claimed  bool          // guarded by executions.mu: the store has a claim, or gets one now
 	settled  bool          // result is what the store says; false if nothing was sent and nothing is known

@@ -80,7 +80,7 @@ func TestEnvelopeOfATest(t *testing.T) {
 	tests := activities.NewTests(b.process(t, nil).config.Sender)
 	target := b.target(t)
 	target.PayloadFormat, target.Signature = webhook.PayloadEnvelope, webhook.SignatureHex
-	largest := bytes.Repeat([]byte("1"), webhook.MaxPayloadBytes)
+	largest := bytes.Repeat([]byte("1"), webhook.DefaultMaxPayload)
 	made, err := tests.Send(t.Context(), target, "order.test", largest)
 	require.NoError(t, err)
 	require.Equal(t, retry.Delivered, made.Outcome.Decision)

@@ -52,10 +52,10 @@ type answerRoom struct {
 	held   int    // in steps
 }
 
-// reserve takes room for a page, before it is read and encoded. CodeRateLimited: answers to the
+// reserve takes room for an answer of up to n bytes, before it is read and encoded. CodeRateLimited: answers to the
 // tenant use all of its room; CodeUnavailable: the answers to all do.
-func (r *answerRoom) reserve() error {
-	steps := stepsOf(maxPageBytes)
+func (r *answerRoom) reserve(n int) error {
+	steps := stepsOf(n)
 	if r.budget.TryAcquireAll(r.tenant, steps) {
 		r.held += steps
 		return nil
@@ -76,15 +76,11 @@ func (r *answerRoom) reserve() error {
 // A small answer without room needs none.
 func (r *answerRoom) fit(n int) {
 	steps := stepsOf(n)
-	switch {
-	case r.held == 0 && steps <= 1:
-	case steps > r.held:
-		r.budget.Overdraw(r.tenant, steps-r.held)
-		r.held = steps
-	case steps < r.held:
-		r.budget.Release(r.tenant, r.held-steps)
-		r.held = steps
+	if r.held == 0 && steps <= 1 {
+		return
 	}
+	r.budget.Resize(r.tenant, r.held, steps)
+	r.held = steps
 }
 
 // release returns the room. It may be called more than once.

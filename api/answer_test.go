@@ -86,26 +86,26 @@ func TestRoomForAnswers(t *testing.T) {
 	var rooms []*answerRoom
 	for range 16 {
 		r := room("acme")
-		require.NoError(t, r.reserve())
+		require.NoError(t, r.reserve(maxPageBytes))
 		rooms = append(rooms, r)
 	}
-	err := room("acme").reserve()
+	err := room("acme").reserve(maxPageBytes)
 	require.Equal(t, webhook.CodeRateLimited, webhook.CodeOf(err))
 	rooms[0].fit(100)
 	require.Equal(t, 1, rooms[0].held)
-	require.Error(t, room("acme").reserve())
+	require.Error(t, room("acme").reserve(maxPageBytes))
 	rooms[1].fit(3 << 20)
 	require.Equal(t, 48, rooms[1].held)
 	rooms[1].release()
 	rooms[1].release()
-	require.NoError(t, rooms[1].reserve())
+	require.NoError(t, rooms[1].reserve(maxPageBytes))
 	for _, tenant := range []string{"b", "c", "d", "e", "f", "g"} {
 		r := room(tenant)
-		for r.reserve() == nil {
+		for r.reserve(maxPageBytes) == nil {
 		}
 		rooms = append(rooms, r)
 	}
-	require.NoError(t, room("next").reserve(), "there is room for the next tenant")
+	require.NoError(t, room("next").reserve(maxPageBytes), "there is room for the next tenant")
 	require.LessOrEqual(t, budget.InUse()*answerStep, maxProcessAnswers)
 	small := room("acme")
 	small.fit(answerStep)

@@ -25,9 +25,9 @@ import (
 
 // Limits of a request. openapi.yaml documents them.
 const (
-	maxBodyBytes   = 320 << 10
-	maxBatchBytes  = 8 << 20
-	maxHeaderBytes = 32 << 10
+	roomAroundPayload = 64 << 10 // bytes of a body besides its payload
+	minBatchBytes     = 8 << 20  // the limit of a batch, if it is not twice the largest payload
+	maxHeaderBytes    = 32 << 10
 )
 
 // Config is the configuration of the API. All interfaces but ConsoleLinks are required.
@@ -70,6 +70,10 @@ type Config struct {
 	// console's address for browsers, without a path. Defaults to the address that a request came to.
 	ConsoleLinks ConsoleLinks
 	ConsoleURL   string
+
+	// MaxPayload is the largest payload of an event in bytes, at most webhook.LargestMaxPayload. Defaults to
+	// webhook.DefaultMaxPayload.
+	MaxPayload int
 
 	// OperatorKey is accepted as an operator key in addition to the stored ones. Any text;
 	// defaults to none.
@@ -119,6 +123,9 @@ func (c Config) withDefaults() Config {
 	if c.RetryPolicy.IsZero() {
 		c.RetryPolicy = retry.Default()
 	}
+	if c.MaxPayload == 0 {
+		c.MaxPayload = webhook.DefaultMaxPayload
+	}
 	if c.Retention == 0 {
 		c.Retention = 30 * 24 * time.Hour
 	}
@@ -147,7 +154,7 @@ type Server struct {
 	openAPI []byte
 	page    func() ([]byte, error) // the documentation page
 	buckets buckets
-	bodies  bodyBudget
+	bodies  *bodyBudget
 	answers *fair.Semaphore // in steps of answerStep
 
 	encoders *fair.Semaphore // of lists
@@ -167,6 +174,7 @@ func New(c Config) *Server {
 		config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(),
 		answers: newAnswerBudget(), encoders: newEncoders(), byPath: map[string]route{},
 	}
+	s.bodies = newBodyBudget(s.config.MaxPayload)
 	s.conditions, s.presetHash = s.newConditions(), presetHash(s.config.OperatorKey)
 	s.openAPI = openAPIDocument(s.config.Version)
 	s.page = docsOf(s.openAPI)
@@ -179,6 +187,10 @@ func New(c Config) *Server {
 	}
 	return s
 }
+
+// maxBody and maxBatch are the largest bodies, in bytes: of a batch, and of everything else.
+func (s *Server) maxBody() int  { return s.config.MaxPayload + roomAroundPayload }
+func (s *Server) maxBatch() int { return max(minBatchBytes, 2*s.config.MaxPayload) }
 
 // Close ends what runs in the background. Call it when the server takes no more requests.
 func (s *Server) Close() { s.conditions.Close() }
@@ -193,7 +205,7 @@ func (s *Server) AnswerBytes() int { return s.answers.InUse() * answerStep }
 func (s *Server) BodyBytes() int { return s.bodies.held() }
 
 // HTTPServer returns the server for the API, with every timeout and limit set. A client has
-// 30 s to send its body of up to 320 KiB, or 8 MiB for a batch. A response takes up to 1 s of
+// 30 s to send its body. A response takes up to 1 s of
 // waiting for the starter's queue plus the handler's own work; an endpoint test sets a
 // longer limit of its own, and a response is written for as long as the client keeps to the pace (answer.go).
 func (s *Server) HTTPServer(handler http.Handler) *http.Server {

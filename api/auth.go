@@ -40,7 +40,7 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		}
 		in := call{
 			Context: c, route: r, key: key, from: from, tenant: c.Param("tenant"),
-			server: s, reservation: &bodyReservation{budget: &s.bodies, tenant: key.TenantID},
+			server: s, reservation: &bodyReservation{budget: s.bodies, tenant: key.TenantID},
 			answer: &answerRoom{budget: s.answers, tenant: key.TenantID},
 		}
 		defer in.reservation.release()

@@ -21,11 +21,11 @@ func (s *Server) postEventBatch(c call) error {
 	if err != nil {
 		return err
 	}
-	text, err := c.bodyUpTo(maxBatchBytes)
+	text, err := c.bodyUpTo(s.maxBatch())
 	if err != nil {
 		return err
 	}
-	b, err := parseBatch(text, s.config.Now())
+	b, err := parseBatch(text, s.config.Now(), s.config.MaxPayload)
 	if err != nil {
 		return err
 	}
@@ -42,12 +42,12 @@ func (s *Server) postEventBatch(c call) error {
 }
 
 // parseBatch parses the body of a batch. It copies the payloads, so that a delivery that waits
-// does not keep 8 MiB in memory.
-func parseBatch(text []byte, now time.Time) (webhook.NewBatch, error) {
+// does not keep the whole batch in memory.
+func parseBatch(text []byte, now time.Time, maxPayload int) (webhook.NewBatch, error) {
 	if text == nil {
 		return webhook.NewBatch{}, webhook.Invalid("body", "is required")
 	}
-	r := batchReader{jsonDecoder: newJSONDecoder(text), now: now, firstIndex: map[string]int{}}
+	r := batchReader{jsonDecoder: newJSONDecoder(text), now: now, maxPayload: maxPayload, firstIndex: map[string]int{}}
 	r.object(func(name []byte) {
 		if string(name) == "events" {
 			r.readEvents()
@@ -73,6 +73,7 @@ type batchReader struct {
 	*jsonDecoder
 
 	now        time.Time
+	maxPayload int // bytes
 	events     []webhook.NewEvent
 	firstIndex map[string]int // by external id: the index of the first event that has it
 	large      []webhook.FieldError
@@ -102,8 +103,8 @@ func (r *batchReader) readEvent(i int) {
 		return
 	}
 	e.BodySHA256 = sha256.Sum256(r.text[start:r.pos])
-	if len(e.Payload) > webhook.MaxPayloadBytes {
-		r.large = append(r.large, overLimit(r.path()+".payload", webhook.MaxPayloadBytes))
+	if len(e.Payload) > r.maxPayload {
+		r.large = append(r.large, overLimit(r.path()+".payload", r.maxPayload, int64(len(e.Payload))))
 	}
 	if first, twice := r.firstIndex[e.ExternalID]; twice {
 		r.noteIn("external_id", "is the same as that of events["+strconv.Itoa(first)+"] too")

@@ -69,7 +69,7 @@ func TestPostEventBatch(t *testing.T) {
 func TestBatchPayloadsAreCopies(t *testing.T) {
 	t.Parallel()
 	text := []byte(batch(`{"type":"a","payload":"one"}`))
-	got, err := parseBatch(text, testNow())
+	got, err := parseBatch(text, testNow(), webhook.DefaultMaxPayload)
 	require.NoError(t, err)
 	clear(text)
 	require.Equal(t, `"one"`, string(got.Events[0].Payload))
@@ -149,11 +149,11 @@ func TestPostEventBatchSizes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	sized := func(n int) string { return `{"type":"a","payload":"` + strings.Repeat("x", n-2) + `"}` }
-	largest := sized(webhook.MaxPayloadBytes)
+	largest := sized(webhook.DefaultMaxPayload)
 	full := batch(slices.Repeat([]string{largest}, 31)...)
-	full = full[:len(full)-1] + strings.Repeat(" ", maxBatchBytes-len(full)) + "}"
-	require.Len(t, full, maxBatchBytes)
-	over := batch(`{"type":"a","payload":1}`, sized(webhook.MaxPayloadBytes+1), largest, sized(webhook.MaxPayloadBytes+1))
+	full = full[:len(full)-1] + strings.Repeat(" ", minBatchBytes-len(full)) + "}"
+	require.Len(t, full, minBatchBytes)
+	over := batch(`{"type":"a","payload":1}`, sized(webhook.DefaultMaxPayload+1), largest, sized(webhook.DefaultMaxPayload+1))
 	for _, option := range []func(*http.Request){func(*http.Request) {}, unsized} {
 		b.ok(t, http.StatusAccepted, "ingest", "POST", batchPath, full, option)
 		a := b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", batchPath, full+" ", option)
@@ -161,7 +161,7 @@ func TestPostEventBatchSizes(t *testing.T) {
 		a = b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", batchPath, over, option)
 		require.Equal(t, []string{"events[1].payload", "is larger than 262144 bytes", "events[3].payload", "is larger than 262144 bytes"}, fieldsOf(t, a))
 	}
-	for _, missing := range []int64{1, maxBodyBytes, maxBatchBytes - 100} {
+	for _, missing := range []int64{1, (webhook.DefaultMaxPayload + roomAroundPayload), minBatchBytes - 100} {
 		announce := func(r *http.Request) { r.ContentLength += missing }
 		a := b.ok(t, http.StatusBadRequest, "ingest", "POST", batchPath, batch(`{"type":"a","payload":1}`), announce)
 		require.Equal(t, "body: could not be read to its end", a.json["detail"])
@@ -179,8 +179,8 @@ func FuzzBatchBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		alone, errAlone := parseEvent(text, testNow())
-		together, errTogether := parseBatch(slices.Concat([]byte(`{"events":[`), text, []byte(`]}`)), testNow())
+		alone, errAlone := parseEvent(text, testNow(), webhook.DefaultMaxPayload)
+		together, errTogether := parseBatch(slices.Concat([]byte(`{"events":[`), text, []byte(`]}`)), testNow(), webhook.DefaultMaxPayload)
 		if errTogether == nil && len(together.Events) != 1 {
 			return
 		}

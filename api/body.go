@@ -144,23 +144,23 @@ func (b *bodyBudget) join(segments []*[bodyStep]byte, size int) []byte {
 	return text
 }
 
-// body reads the request's body, at most maxBodyBytes. The caller may keep the bytes; their
+// body reads the request's body, at most maxBody. The caller may keep the bytes; their
 // memory stays reserved until the request is answered.
-func (c call) body() ([]byte, error) { return c.bodyUpTo(maxBodyBytes) }
+func (c call) body() ([]byte, error) { return c.bodyUpTo(c.server.maxBody()) }
 
 // bodyUpTo reads the request's body, at most limit bytes. A byte order mark before it is left out (RFC 8259 section 8.1): editors
 // and shells of Windows write one.
 func (c call) bodyUpTo(limit int) ([]byte, error) {
 	r := c.Request()
 	if r.ContentLength > int64(limit) {
-		return nil, tooLarge("body", limit)
+		return nil, tooLarge("body", limit, r.ContentLength)
 	}
 	if r.ContentLength == 0 {
 		return nil, nil
 	}
 	reader := bodyReader{
 		source: http.MaxBytesReader(c.Response().Writer, r.Body, int64(limit)), length: r.ContentLength,
-		reservation: c.reservation, batch: limit > maxBodyBytes, pace: c.server.pace, connection: http.NewResponseController(c.Response().Writer),
+		reservation: c.reservation, batch: limit > c.server.maxBody(), pace: c.server.pace, connection: http.NewResponseController(c.Response().Writer),
 	}
 	text, err := reader.read()
 	if err != nil {
@@ -177,7 +177,7 @@ func (c call) bodyUpTo(limit int) ([]byte, error) {
 // read: the connection is closed.
 func (c call) bodyError(err error, limit int) error {
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
-		return tooLarge("body", limit)
+		return tooLarge("body", limit, 0)
 	}
 	c.Response().Header().Set("Connection", "close")
 	code := webhook.CodeOf(err)

@@ -46,7 +46,7 @@ func TestBodiesAreReadWhole(t *testing.T) {
 			source = iotest.DataErrReader(iotest.HalfReader(source))
 		}
 		length := rapid.SampledFrom([]int64{int64(size), -1}).Draw(t, "length")
-		budget := &bodyBudget{}
+		budget := newBodyBudget(webhook.DefaultMaxPayload)
 		reservation := &bodyReservation{budget: budget, tenant: "acme"}
 		got, err := (&bodyReader{source: source, length: length, reservation: reservation, pace: usualPace(), connection: connection}).read()
 		require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestATruncatedBodyIsRefused(t *testing.T) {
 			if size >= length {
 				continue
 			}
-			reservation := &bodyReservation{budget: &bodyBudget{}}
+			reservation := &bodyReservation{budget: newBodyBudget(webhook.DefaultMaxPayload)}
 			_, err := (&bodyReader{
 				source: bytes.NewReader(make([]byte, size)), length: int64(length), reservation: reservation, pace: usualPace(), connection: connection,
 			}).read()
@@ -143,18 +143,18 @@ func status(t require.TestingT, c net.Conn) (int, *http.Response) {
 // immediately. The heap holds the reserved memory and no more.
 func TestUnfinishedBatchesHoldABoundedAmountOfHeap(t *testing.T) { //nolint:paralleltest // it measures the whole heap
 	s := serveAPI(t, bodyPace{grace: time.Minute, rate: bodyRate, pause: time.Minute, limit: time.Minute})
-	body := bytes.Repeat([]byte(" "), maxBatchBytes-1)
+	body := bytes.Repeat([]byte(" "), minBatchBytes-1)
 	before := heap()
 	var connections []net.Conn
-	for i, length := range []int{maxBatchBytes, -1} {
+	for i, length := range []int{minBatchBytes, -1} {
 		connections = append(connections, s.send(t, batchPath, s.keys["ingest"], length, body))
-		require.Eventually(t, func() bool { return s.server.BodyBytes() == (i+1)*maxBatchBytes }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return s.server.BodyBytes() == (i+1)*minBatchBytes }, 20*time.Second, time.Millisecond)
 	}
 	var mu sync.Mutex
 	var senders sync.WaitGroup
 	for i := range 18 {
 		senders.Go(func() {
-			c := s.send(t, batchPath, s.keys["ingest"], []int{maxBatchBytes, -1}[i%2], body)
+			c := s.send(t, batchPath, s.keys["ingest"], []int{minBatchBytes, -1}[i%2], body)
 			code, r := status(t, c)
 			require.Equal(t, http.StatusTooManyRequests, code)
 			require.Equal(t, "1", r.Header.Get("Retry-After"))
@@ -164,10 +164,10 @@ func TestUnfinishedBatchesHoldABoundedAmountOfHeap(t *testing.T) { //nolint:para
 		})
 	}
 	senders.Wait()
-	require.Equal(t, maxTenantBodies, s.server.BodyBytes())
+	require.Equal(t, s.server.bodies.tenantMax, s.server.BodyBytes())
 	grown := int(heap()) - int(before)
 	t.Logf("the heap has grown by %d KiB", grown>>10)
-	require.Less(t, grown, maxTenantBodies+4<<20)
+	require.Less(t, grown, s.server.bodies.tenantMax+4<<20)
 	runtime.KeepAlive(body)
 	for _, c := range connections {
 		require.NoError(t, c.Close())
@@ -195,7 +195,7 @@ func TestSlowBatchesDoNotDelayOtherTenants(t *testing.T) {
 		tenant := "dripping" + strconv.Itoa(i)
 		key := s.tenant(tenant)
 		for range 60 {
-			c := s.send(t, "/v1/tenants/"+tenant+"/events/batch", key, []int{maxBatchBytes, -1}[i%2], piece)
+			c := s.send(t, "/v1/tenants/"+tenant+"/events/batch", key, []int{minBatchBytes, -1}[i%2], piece)
 			dripping.Go(func() {
 				defer c.Close()
 				for tick := time.NewTicker(100 * time.Millisecond); ; { // more often, the two cores would be busy with that
@@ -212,7 +212,7 @@ func TestSlowBatchesDoNotDelayOtherTenants(t *testing.T) {
 	}
 	defer dripping.Wait()
 	defer close(stop)
-	const most = maxProcessBodies - smallBodyReserve
+	const most = minProcessBodies / 4 * 3
 	require.Eventually(t, func() bool { return s.server.BodyBytes() == most }, 10*time.Second, time.Millisecond)
 
 	key := s.tenant("ninth")
@@ -230,7 +230,7 @@ func TestSlowBatchesDoNotDelayOtherTenants(t *testing.T) {
 	t.Logf("answered in %s, at most %s", took[len(took)/2], took[len(took)-1])
 	require.Less(t, took[len(took)/4], 500*time.Millisecond,
 		"were it blocked by the slow bodies, every answer would wait for them; a busy machine delays some")
-	c := s.send(t, "/v1/tenants/ninth/events/batch", key, maxBatchBytes, piece)
+	c := s.send(t, "/v1/tenants/ninth/events/batch", key, minBatchBytes, piece)
 	code, r := status(t, c)
 	require.Equal(t, http.StatusServiceUnavailable, code, "there is no room for another large one")
 	require.Equal(t, "1", r.Header.Get("Retry-After"))
@@ -314,7 +314,7 @@ func TestUnauthenticatedBodiesReserveNothing(t *testing.T) {
 	t.Parallel()
 	s := serveAPI(t, bodyPace{grace: 100 * time.Millisecond, rate: bodyRate, pause: time.Minute, limit: bodyTime})
 	for _, key := range []string{"", "nonsense", s.tenant("acme")[:80]} {
-		for _, length := range []int{1000, 100_000, maxBatchBytes, -1} {
+		for _, length := range []int{1000, 100_000, minBatchBytes, -1} {
 			for _, path := range []string{batchPath, "/elsewhere"} {
 				c := s.send(t, path, key, length, []byte(" "))
 				code, _ := status(t, c)
@@ -386,9 +386,9 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 		option := func(*http.Request) {}
 		switch cause {
 		case BodyOverTenant:
-			require.NoError(t, (&bodyReservation{budget: &b.server.bodies, tenant: "acme"}).reserve(maxTenantBodies, false))
+			require.NoError(t, (&bodyReservation{budget: b.server.bodies, tenant: "acme"}).reserve(b.server.bodies.tenantMax, false))
 		case BodyOverProcess:
-			require.NoError(t, (&bodyReservation{budget: &b.server.bodies}).reserve(maxProcessBodies, false))
+			require.NoError(t, (&bodyReservation{budget: b.server.bodies}).reserve(b.server.bodies.max, false))
 		case BodyTooSlow:
 			option = func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(os.ErrDeadlineExceeded)) }
 		}

@@ -12,26 +12,33 @@ import (
 const (
 	bodyStep = 64 << 10 // memory for a body is reserved in steps of this size, as its bytes arrive
 
-	maxProcessBodies = 64 << 20
-	maxTenantBodies  = 16 << 20
-	// smallBodyReserve is the part of maxProcessBodies that batches of more than one step may
-	// not use, so that all other bodies, such as single events, still fit.
-	smallBodyReserve = 16 << 20
+	minProcessBodies = 64 << 20
+	bodiesPerProcess = 16 // of the largest payloads, if that is more than minProcessBodies
 
 	// bodyRetryAfter is the Retry-After of a refused body: others are read or given up within
 	// seconds.
 	bodyRetryAfter = time.Second
 )
 
-// bodyBudget counts the memory for request bodies in this process. The zero value is an empty
-// budget.
+// bodyBudget counts the memory for request bodies in this process.
 type bodyBudget struct {
+	max, tenantMax int
+	// smallReserve is the part of max that batches of more than one step may not use, so that all other bodies, such as
+	// single events, still fit.
+	smallReserve int
+
 	mu       sync.Mutex
 	total    int
 	large    int // the part of total for batches larger than a step
 	byTenant map[string]int
 
 	joining sync.Mutex // held while a body is joined, see join
+}
+
+// newBodyBudget returns the budget of an installation whose largest payload has that many bytes.
+func newBodyBudget(maxPayload int) *bodyBudget {
+	most := max(minProcessBodies, bodiesPerProcess*maxPayload)
+	return &bodyBudget{max: most, tenantMax: most / 4, smallReserve: most / 4, byTenant: map[string]int{}}
 }
 
 // bodyReservation is the part of the budget that one request has reserved.
@@ -56,13 +63,13 @@ func (r *bodyReservation) reserve(n int, large bool) error {
 			becomesLarge += r.bytes
 		}
 	}
-	if r.tenant != "" && b.byTenant[r.tenant]+n > maxTenantBodies {
+	if r.tenant != "" && b.byTenant[r.tenant]+n > b.tenantMax {
 		return &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: bodyRetryAfter,
-			Message: "the bodies of the tenant's current requests have reached their limit of " + megabytes(maxTenantBodies) + ": send fewer at a time",
+			Message: "the bodies of the tenant's current requests have reached their limit of " + megabytes(b.tenantMax) + ": send fewer at a time",
 		}
 	}
-	if b.total+n > maxProcessBodies || becomesLarge > 0 && b.large+becomesLarge > maxProcessBodies-smallBodyReserve {
+	if b.total+n > b.max || becomesLarge > 0 && b.large+becomesLarge > b.max-b.smallReserve {
 		return &webhook.Error{
 			Code: webhook.CodeUnavailable, RetryAfter: bodyRetryAfter,
 			Message: "the bodies of all current requests have reached their limit",
@@ -73,9 +80,6 @@ func (r *bodyReservation) reserve(n int, large bool) error {
 	r.bytes += n
 	r.large = r.large || large
 	if r.tenant != "" {
-		if b.byTenant == nil {
-			b.byTenant = map[string]int{}
-		}
 		b.byTenant[r.tenant] += n
 	}
 	return nil

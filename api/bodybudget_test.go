@@ -14,7 +14,7 @@ import (
 func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		b := &bodyBudget{}
+		b := newBodyBudget(webhook.DefaultMaxPayload)
 		var all []*bodyReservation
 		sum := func(of func(*bodyReservation) bool) (n int) {
 			for _, r := range all {
@@ -48,12 +48,12 @@ func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 				require.Equal(t, before, r.bytes, "a refused reservation holds nothing")
 				if webhook.CodeOf(err) == webhook.CodeRateLimited {
 					require.NotEmpty(t, r.tenant)
-					require.Greater(t, ofTenant+n, maxTenantBodies)
+					require.Greater(t, ofTenant+n, b.tenantMax)
 					return
 				}
 				require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
-				overLarge := (large || r.large) && totalLarge+before+n > maxProcessBodies-smallBodyReserve
-				require.True(t, total+n > maxProcessBodies || overLarge)
+				overLarge := (large || r.large) && totalLarge+before+n > b.max-b.smallReserve
+				require.True(t, total+n > b.max || overLarge)
 			},
 			"release": func(t *rapid.T) {
 				if len(all) == 0 {
@@ -64,10 +64,10 @@ func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 			"": func(t *rapid.T) {
 				require.Equal(t, sum(everything), b.total)
 				require.Equal(t, sum(isLarge), b.large)
-				require.LessOrEqual(t, b.total, maxProcessBodies)
-				require.LessOrEqual(t, b.large, maxProcessBodies-smallBodyReserve)
+				require.LessOrEqual(t, b.total, b.max)
+				require.LessOrEqual(t, b.large, b.max-b.smallReserve)
 				for tenant, n := range b.byTenant {
-					require.LessOrEqual(t, n, maxTenantBodies, tenant)
+					require.LessOrEqual(t, n, b.tenantMax, tenant)
 					require.Positive(t, n, "a tenant without a reservation is removed")
 				}
 			},
@@ -86,9 +86,9 @@ func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 // small bodies, but no large one.
 func TestRoomIsKeptForSmallBodies(t *testing.T) {
 	t.Parallel()
-	b := &bodyBudget{}
+	b := newBodyBudget(webhook.DefaultMaxPayload)
 	for _, tenant := range []string{"a", "b", "c"} {
-		require.NoError(t, (&bodyReservation{budget: b, tenant: tenant}).reserve(maxTenantBodies, true))
+		require.NoError(t, (&bodyReservation{budget: b, tenant: tenant}).reserve(b.tenantMax, true))
 	}
 	err := (&bodyReservation{budget: b, tenant: "d"}).reserve(bodyStep, true)
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
@@ -97,11 +97,20 @@ func TestRoomIsKeptForSmallBodies(t *testing.T) {
 	require.NoError(t, small.reserve(bodyStep, false))
 	err = small.reserve(bodyStep, true)
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "the body is larger than a step")
-	for range maxTenantBodies/bodyStep - 1 {
+	for range b.tenantMax/bodyStep - 1 {
 		require.NoError(t, (&bodyReservation{budget: b, tenant: "d"}).reserve(bodyStep, false))
 	}
 	err = (&bodyReservation{budget: b, tenant: "d"}).reserve(1, false)
 	require.Equal(t, webhook.CodeRateLimited, webhook.CodeOf(err))
 	err = (&bodyReservation{budget: b, tenant: "e"}).reserve(1, false)
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "everything is held")
+}
+
+func TestBodiesOfLargePayloads(t *testing.T) {
+	t.Parallel()
+	for maxPayload, want := range map[int]int{1: 64 << 20, webhook.DefaultMaxPayload: 64 << 20, webhook.LargestMaxPayload: 64 << 20, 8 << 20: 128 << 20} {
+		b := newBodyBudget(maxPayload)
+		require.Equal(t, want, b.max)
+		require.Equal(t, want/4, b.tenantMax)
+	}
 }

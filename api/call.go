@@ -83,12 +83,17 @@ func unsupported(detail string) error {
 	return &httpError{unsupportedMedia(), detail}
 }
 
-func tooLarge(field string, limit int) error {
-	return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{overLimit(field, limit)}}
+// tooLarge is the error for a value of size bytes; 0 if that is not known.
+func tooLarge(field string, limit int, size int64) error {
+	return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{overLimit(field, limit, size)}}
 }
 
-func overLimit(field string, limit int) webhook.FieldError {
-	return webhook.FieldError{Field: field, Message: "is larger than " + strconv.Itoa(limit) + " bytes"}
+func overLimit(field string, limit int, size int64) webhook.FieldError {
+	message := "is larger than " + strconv.Itoa(limit) + " bytes"
+	if size > 0 {
+		message = "has " + strconv.FormatInt(size, 10) + " bytes; the limit is " + strconv.Itoa(limit)
+	}
+	return webhook.FieldError{Field: field, Message: message}
 }
 
 // object reads the body as a JSON object. field reads the known fields.

@@ -60,8 +60,8 @@ func (c call) testEvent() (eventType string, payload []byte, err error) {
 			d.unknown()
 		}
 	})
-	if err == nil && len(payload) > webhook.MaxPayloadBytes {
-		err = tooLarge("payload", webhook.MaxPayloadBytes)
+	if err == nil && len(payload) > c.server.config.MaxPayload {
+		err = tooLarge("payload", c.server.config.MaxPayload, int64(len(payload)))
 	}
 	return eventType, payload, err
 }

@@ -62,7 +62,7 @@ func TestTestEndpoint(t *testing.T) {
 
 	b.refused(t, "admin", "POST", path, `{"type":"No Type"}`, "type", notAType)
 	b.refused(t, "admin", "POST", path, `{"typ":"a"}`, "typ", "is not a known field")
-	b.ok(t, http.StatusRequestEntityTooLarge, "admin", "POST", path, `{"payload":"`+strings.Repeat("x", webhook.MaxPayloadBytes-1)+`"}`)
+	b.ok(t, http.StatusRequestEntityTooLarge, "admin", "POST", path, `{"payload":"`+strings.Repeat("x", webhook.DefaultMaxPayload-1)+`"}`)
 	require.Len(t, got, 6)
 
 	b.test = func(context.Context, string, []byte) (webhook.Attempt, error) {

@@ -76,7 +76,7 @@ func (s *Server) postEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	e, err := parseEvent(text, s.config.Now())
+	e, err := parseEvent(text, s.config.Now(), s.config.MaxPayload)
 	if err != nil {
 		return err
 	}
@@ -144,15 +144,15 @@ func printableASCII(s string) bool {
 
 // parseEvent parses the body of an event, without the fields that come from the path and the
 // headers. The payload is a slice of text.
-func parseEvent(text []byte, now time.Time) (webhook.NewEvent, error) {
+func parseEvent(text []byte, now time.Time, maxPayload int) (webhook.NewEvent, error) {
 	if text == nil {
 		return webhook.NewEvent{}, webhook.Invalid("body", "is required")
 	}
 	d := newJSONDecoder(text)
 	e := readEvent(d, now)
 	d.end()
-	if len(e.Payload) > webhook.MaxPayloadBytes {
-		return webhook.NewEvent{}, tooLarge("payload", webhook.MaxPayloadBytes)
+	if len(e.Payload) > maxPayload {
+		return webhook.NewEvent{}, tooLarge("payload", maxPayload, int64(len(e.Payload)))
 	}
 	if err := d.problem(); err != nil {
 		return webhook.NewEvent{}, err
@@ -251,7 +251,7 @@ func (s *Server) getEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.answer.reserve(); err != nil {
+	if err := c.answer.reserve(maxPageBytes); err != nil {
 		return err
 	}
 	event, deliveries, err := s.config.Events.Event(c.Request().Context(), c.tenant, id)
@@ -280,7 +280,7 @@ func (s *Server) getEventPayload(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.answer.reserve(); err != nil {
+	if err := c.answer.reserve(max(maxPageBytes, s.config.MaxPayload)); err != nil {
 		return err
 	}
 	payload, err := s.config.Events.Payload(c.Request().Context(), c.tenant, id)

@@ -105,7 +105,7 @@ func (s *Server) exportTenant(c call) error {
 		return err
 	}
 	defer end()
-	if err := c.answer.reserve(); err != nil { // what it has read, and writes
+	if err := c.answer.reserve(maxPageBytes); err != nil { // what it has read, and writes
 		return err
 	}
 	to := newPacedWriter(c.Response())

@@ -16,7 +16,7 @@ import (
 
 // parse returns parseEvent's errors about a body as "field: message" lines.
 func parse(body string) (webhook.NewEvent, []string) {
-	e, err := parseEvent([]byte(body), testNow())
+	e, err := parseEvent([]byte(body), testNow(), webhook.DefaultMaxPayload)
 	if err == nil {
 		return e, nil
 	}
@@ -104,7 +104,7 @@ func TestPayloadIsThePartOfTheBody(t *testing.T) {
 		require.Equal(t, payload, string(e.Payload))
 		require.Equal(t, "x", e.ExternalID, "what follows the payload is read as before")
 
-		b, err := parseBatch([]byte(`{"events":[{"type":"b","payload":0},`+body+`]}`), testNow())
+		b, err := parseBatch([]byte(`{"events":[{"type":"b","payload":0},`+body+`]}`), testNow(), webhook.DefaultMaxPayload)
 		require.NoError(t, err)
 		require.Equal(t, payload, string(b.Events[1].Payload))
 	}
@@ -123,7 +123,7 @@ func TestPayloadThatIsRefused(t *testing.T) {
 		require.Len(t, errs, 1)
 		require.Contains(t, errs[0], message)
 		require.True(t, strings.HasPrefix(errs[0], "payload"), errs[0])
-		_, err := parseBatch([]byte(`{"events":[{"type":"b","payload":0},`+bad+`,{"type":"b","payload":0}]}`), testNow())
+		_, err := parseBatch([]byte(`{"events":[{"type":"b","payload":0},`+bad+`,{"type":"b","payload":0}]}`), testNow(), webhook.DefaultMaxPayload)
 		invalid, ok := errors.AsType[*webhook.Error](err)
 		require.True(t, ok)
 		require.Len(t, invalid.Fields, 1)
@@ -193,7 +193,7 @@ func FuzzEventBody(f *testing.F) {
 			require.NotEmpty(t, e.Field)
 		}
 
-		e, err := parseEvent(text, testNow())
+		e, err := parseEvent(text, testNow(), webhook.DefaultMaxPayload)
 		if err != nil {
 			return
 		}
@@ -285,7 +285,7 @@ func BenchmarkParseEvent(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := parseEvent(body, testNow()); err != nil {
+		if _, err := parseEvent(body, testNow(), webhook.DefaultMaxPayload); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -192,7 +192,7 @@ func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, 
 func listAll[T, V any](c call, q *query, fetch func(limit int, after string) (found []T, searched string, err error), position func(T) string,
 	prepare func([]T) (show func(T) V),
 ) error {
-	if err := c.answer.reserve(); err != nil {
+	if err := c.answer.reserve(maxPageBytes); err != nil {
 		return err
 	}
 	var page pageWriter

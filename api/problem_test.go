@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"context"
 	"errors"
 	"net/http"
@@ -192,17 +193,47 @@ func TestBodies(t *testing.T) {
 	sized := func(payload, padding int) string {
 		return `{"type":"a","payload":"` + strings.Repeat("x", payload-2) + `"` + strings.Repeat(" ", padding) + `}`
 	}
-	exact := sized(webhook.MaxPayloadBytes, maxBodyBytes-webhook.MaxPayloadBytes-len(`{"type":"a","payload":}`))
-	require.Len(t, exact, maxBodyBytes)
+	exact := sized(webhook.DefaultMaxPayload, roomAroundPayload-len(`{"type":"a","payload":}`))
+	require.Len(t, exact, webhook.DefaultMaxPayload+roomAroundPayload)
 	for _, option := range []func(*http.Request){func(*http.Request) {}, unsized} {
 		b.ok(t, http.StatusAccepted, "ingest", "POST", events, exact, option)
-		a := b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", events, sized(webhook.MaxPayloadBytes+1, 0), option)
-		require.Equal(t, "payload: is larger than 262144 bytes", a.json["detail"])
+		a := b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", events, sized(webhook.DefaultMaxPayload+1, 0), option)
+		require.Equal(t, "payload: has 262145 bytes; the limit is 262144", a.json["detail"])
 		a = b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", events, exact+" ", option)
-		require.Equal(t, "body: is larger than 327680 bytes", a.json["detail"])
+		require.Contains(t, []any{"body: is larger than 327680 bytes", "body: has 327681 bytes; the limit is 327680"}, a.json["detail"])
 	}
 	a := b.ok(t, http.StatusBadRequest, "ingest", "POST", events, ok, func(r *http.Request) { r.ContentLength = 100 })
 	require.Equal(t, "body: could not be read to its end", a.json["detail"])
+}
+
+// An installation chooses the largest payload: of an event, in a batch, of a test request.
+func TestTheLargestPayloadIsASetting(t *testing.T) {
+	t.Parallel()
+	for name, most := range map[string]int{"smaller": 1 << 10, "the largest": webhook.LargestMaxPayload} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.server.config.MaxPayload = most
+			payload := func(size int) string { return `"` + strings.Repeat("x", size-2) + `"` }
+			event := func(size int) string { return `{"type":"a","payload":` + payload(size) + `}` }
+			const events = "/v1/tenants/acme/events"
+			refusal := fmt.Sprintf("payload: has %d bytes; the limit is %d", most+1, most)
+
+			a := b.ok(t, http.StatusAccepted, "ingest", "POST", events, event(most))
+			b.ok(t, http.StatusOK, "ingest", "GET", events+"/"+a.json["id"].(string)+"/payload", "")
+			a = b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", events, event(most+1))
+			require.Equal(t, refusal, a.json["detail"])
+
+			b.ok(t, http.StatusAccepted, "ingest", "POST", events+"/batch", `{"events":[`+event(most)+`]}`)
+			a = b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", events+"/batch", `{"events":[`+event(1)+`,`+event(most+1)+`]}`)
+			require.Equal(t, "events[1]."+refusal, a.json["detail"])
+
+			test := "/v1/tenants/acme/endpoints/" + b.endpoint(t) + "/test"
+			b.ok(t, http.StatusOK, "admin", "POST", test, `{"payload":`+payload(most)+`}`)
+			a = b.ok(t, http.StatusRequestEntityTooLarge, "admin", "POST", test, `{"payload":`+payload(most+1)+`}`)
+			require.Equal(t, refusal, a.json["detail"])
+		})
+	}
 }
 
 func TestServerIsBounded(t *testing.T) {

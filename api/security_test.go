@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // counting is an endless body that counts the bytes read.
@@ -33,11 +35,11 @@ func TestBodiesAreCappedBeforeTheyAreRead(t *testing.T) {
 		{"", "/v1/tenants/acme/events", -1, http.StatusUnauthorized, 0},
 		{"foreign", "/v1/tenants/acme/events", -1, http.StatusNotFound, 0},
 		{"ingest", "/v1/tenants/acme/endpoints", -1, http.StatusForbidden, 0},
-		{"ingest", "/v1/tenants/acme/events", maxBodyBytes + 1, http.StatusRequestEntityTooLarge, 0},
-		{"ingest", "/v1/tenants/acme/events/batch", maxBatchBytes + 1, http.StatusRequestEntityTooLarge, 0},
-		{"ingest", "/v1/tenants/acme/events", -1, http.StatusRequestEntityTooLarge, 2 * maxBodyBytes},
-		{"ingest", "/v1/tenants/acme/events/batch", -1, http.StatusRequestEntityTooLarge, 2 * maxBatchBytes},
-		{"admin", "/v1/tenants/acme/endpoints", -1, http.StatusRequestEntityTooLarge, 2 * maxBodyBytes},
+		{"ingest", "/v1/tenants/acme/events", (webhook.DefaultMaxPayload + roomAroundPayload) + 1, http.StatusRequestEntityTooLarge, 0},
+		{"ingest", "/v1/tenants/acme/events/batch", minBatchBytes + 1, http.StatusRequestEntityTooLarge, 0},
+		{"ingest", "/v1/tenants/acme/events", -1, http.StatusRequestEntityTooLarge, 2 * (webhook.DefaultMaxPayload + roomAroundPayload)},
+		{"ingest", "/v1/tenants/acme/events/batch", -1, http.StatusRequestEntityTooLarge, 2 * minBatchBytes},
+		{"admin", "/v1/tenants/acme/endpoints", -1, http.StatusRequestEntityTooLarge, 2 * (webhook.DefaultMaxPayload + roomAroundPayload)},
 	} {
 		body := &counting{}
 		b.ok(t, c.status, c.as, "POST", c.path, "x", func(r *http.Request) { r.Body, r.ContentLength = body, c.length })

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func eventRoutes() []route {
@@ -99,8 +101,13 @@ func (p *page) addPayload(v *eventView) error {
 	if err != nil {
 		return err
 	}
-	indented, ok := pretty(string(payload))
-	v.Payload, v.JSON = string(payload), ok
+	v.Payload = string(payload)
+	if len(payload) > webhook.DefaultMaxPayload { // formatting it would take too long
+		v.Payload, v.Cut = clip(v.Payload, maxShownPayload), true
+		return nil
+	}
+	indented, ok := pretty(v.Payload)
+	v.JSON = ok
 	if ok && !v.Raw {
 		v.Payload = indented
 	}
@@ -165,6 +172,11 @@ func newEvent(p *page) error {
 		return err
 	}
 	f.Values.Set("type", e.Type)
+	if len(payload) > webhook.DefaultMaxPayload {
+		f.Values.Set("payload", "")
+		f, _ = f.refused(f.Values, wrong("payload", "of the event is too large for this form; download it, and send it with the command line or the API"))
+		return p.showEventForm(f, e.ID)
+	}
 	f.Values.Set("payload", string(payload))
 	return p.showEventForm(f, e.ID)
 }

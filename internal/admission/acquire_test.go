@@ -102,7 +102,7 @@ func TestRateIsExact(t *testing.T) {
 		req.Limits = Limits{Rate: rate, MaxInFlight: 1000}
 		first := ctl.Acquire(canceled(), req).Permit
 		first.Done(delivered(time.Millisecond))
-		begun, level, before := c.Time, 1.0, c.Time
+		begun, level, before := c.now(), 1.0, c.now()
 		due := map[webhook.DeliveryID]time.Time{}
 		ask := func(id webhook.DeliveryID) {
 			req.Delivery = id
@@ -113,7 +113,7 @@ func TestRateIsExact(t *testing.T) {
 			case permit != nil:
 				permit.Done(delivered(time.Millisecond))
 				level = max(0, level-rate*c.Sub(before).Seconds()) + 1
-				before = c.Time
+				before = c.now()
 				require.LessOrEqual(t, level, 1+rate*burst.Seconds()+1e-3)
 			case decision.Deferred() && queueOf(ctl, req.Endpoint).reserved > len(due):
 				due[id] = decision.Until
@@ -131,7 +131,7 @@ func TestRateIsExact(t *testing.T) {
 						at, first = until, id
 					}
 				}
-				c.Time = at
+				c.set(at)
 				if first == (webhook.DeliveryID{}) {
 					break
 				}

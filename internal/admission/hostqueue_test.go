@@ -67,7 +67,7 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	for range 5 {
 		req := at("a.test:443")
 		decision := ctl.Acquire(t.Context(), req)
-		require.Equal(t, Decision{Until: decision.Until, Wait: decision.Until.Sub(clock.Time), Reason: webhook.ReasonHost}, decision)
+		require.Equal(t, Decision{Until: decision.Until, Wait: decision.Until.Sub(clock.now()), Reason: webhook.ReasonHost}, decision)
 		require.True(t, decision.Deferred())
 		deferred, times = append(deferred, req), append(times, decision.Until)
 	}
@@ -82,12 +82,12 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	require.Nil(t, permit, "the slot is free, but not for it")
 	require.False(t, decision.Until.Before(times[4]))
 	for i, req := range deferred {
-		clock.Time = times[i]
+		clock.set(times[i])
 		permit := admit(t, ctl, req)
 		clock.advance(1900 * time.Millisecond)
 		permit.Done(delivered(1900 * time.Millisecond))
 	}
-	clock.Time = decision.Until
+	clock.set(decision.Until)
 	admit(t, ctl, later).Cancel()
 
 	// Once all wait, the reservations of one endpoint are a round apart.
@@ -96,7 +96,7 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 		for i, req := range deferred {
 			decision := ctl.Acquire(t.Context(), another(req))
 			require.True(t, decision.Deferred())
-			if !times[i].Before(clock.Time) {
+			if !times[i].Before(clock.now()) {
 				require.GreaterOrEqual(t, decision.Until.Sub(times[i]), 8*time.Second)
 			}
 			times[i] = decision.Until

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,12 +58,20 @@ func refused(latency time.Duration) Result {
 	return Result{Latency: latency, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true}
 }
 
-// clock is one that a test sets.
-type clock struct{ time.Time }
+// clock is one that a test sets. Timers of what is tested read it too.
+type clock struct{ at atomic.Pointer[time.Time] }
 
-func (c *clock) now() time.Time           { return c.Time }
-func (c *clock) advance(by time.Duration) { c.Time = c.Add(by) }
-func newClock() *clock                    { return &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
+func newClock() *clock {
+	var c clock
+	c.set(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	return &c
+}
+
+func (c *clock) now() time.Time                      { return *c.at.Load() }
+func (c *clock) set(to time.Time)                    { c.at.Store(&to) }
+func (c *clock) advance(by time.Duration)            { c.set(c.Add(by)) }
+func (c *clock) Add(d time.Duration) time.Time       { return c.now().Add(d) }
+func (c *clock) Sub(earlier time.Time) time.Duration { return c.now().Sub(earlier) }
 func (c *clock) controller(f ...func(*Config)) *Controller {
 	config := Config{Now: c.now}
 	for _, set := range f {

@@ -59,7 +59,7 @@ func TestTransfer(t *testing.T) {
 			require.Len(t, states, 1)
 			clock.advance(2 * time.Second)
 			states[0].Age = 2 * time.Second
-			states[0].Request.Since = clock.Time
+			states[0].Request.Since = clock.now()
 			from.Drop(all)
 			to.Import(states[0])
 
@@ -93,7 +93,7 @@ func TestAdopt(t *testing.T) {
 	c := clock.controller()
 	r := newRequest()
 	r.Limits = Limits{MaxInFlight: 2, Rate: 10}
-	r.Since = clock.Time
+	r.Since = clock.now()
 	var adopted []*Permit
 	for range 3 {
 		adopted = append(adopted, c.Adopt(r, 5*time.Second, 15*time.Second))
@@ -118,7 +118,7 @@ func TestRateAfterATakeOver(t *testing.T) {
 	clock := newClock()
 	c := clock.controller()
 	r := newRequest()
-	r.Limits, r.Since = Limits{MaxInFlight: 10, Rate: 2}, clock.Time
+	r.Limits, r.Since = Limits{MaxInFlight: 10, Rate: 2}, clock.now()
 	require.Nil(t, c.TryAcquire(r))
 	clock.advance(500 * time.Millisecond)
 	require.NotNil(t, c.TryAcquire(r))

@@ -382,7 +382,7 @@ func (a *App) startAPI() {
 		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
-		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
+		MaxPayload: int(a.options.Config.MaxPayload), TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
 		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities},
 		Retention: a.options.Config.Retention, DeadLettersKept: a.options.Config.DeadLetterRetention,

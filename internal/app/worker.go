@@ -27,7 +27,7 @@ func (a *App) makeActivities() {
 		Admission: a.admission, OnBacklog: a.starter.NoteHeld, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
 		Tenants: tenantDeletions{a.store.Tenants, a.starter},
 		Audit:   a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, Tracer: a.tracer,
-		Logger: a.log, Claimant: a.options.Process, LeastRetryDelay: a.options.Config.TenantLeastRetryDelay,
+		Logger: a.log, Claimant: a.options.Process, MaxPayload: int(a.options.Config.MaxPayload), LeastRetryDelay: a.options.Config.TenantLeastRetryDelay,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	}
 	if a.fleet != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// maxArgument bounds what is read from a file or standard input: the largest payload with
-// white space around it.
-const maxArgument = webhook.MaxPayloadBytes + 64<<10
+// maxArgument bounds what is read from a file or standard input: the largest payload of any
+// installation with white space around it. The API knows the limit of its own.
+const maxArgument = webhook.LargestMaxPayload + 64<<10
 
 // source is a JSON argument: the JSON itself, @file, or - for standard input.
 type source string
@@ -74,7 +74,7 @@ func readBounded(r io.Reader) ([]byte, error) {
 		return nil, err //nolint:wrapcheck // names the file
 	}
 	if len(text) > maxArgument {
-		return nil, fmt.Errorf("is larger than %d bytes", webhook.MaxPayloadBytes)
+		return nil, fmt.Errorf("is larger than %d bytes", webhook.LargestMaxPayload)
 	}
 	return bytes.TrimPrefix(text, []byte("\ufeff")), nil // the byte order mark that editors of Windows write
 }
@@ -85,8 +85,8 @@ func checkJSON(text []byte) error {
 	if len(text) == 0 {
 		return errors.New("is empty; it must be JSON, if only {} or null")
 	}
-	if len(text) > webhook.MaxPayloadBytes {
-		return fmt.Errorf("is larger than %d bytes", webhook.MaxPayloadBytes)
+	if len(text) > webhook.LargestMaxPayload {
+		return fmt.Errorf("is larger than %d bytes", webhook.LargestMaxPayload)
 	}
 	if !utf8.Valid(text) {
 		return errors.New("is not valid UTF-8")

@@ -243,7 +243,7 @@ func TestListenPrintsBodies(t *testing.T) {
 	require.Equal(t, strings.Repeat("x", 128)+"…  attempt -  evt_1  signature unchecked  200", line)
 	require.Equal(t, `  {"a":1,`, l.line())
 	require.Equal(t, `  \t"b":"\x1b[31m\u202e�"}`, l.line())
-	answer, line := l.post(strings.Repeat("x", 1<<20+1))
+	answer, line := l.post(strings.Repeat("x", 8<<20+1))
 	require.Equal(t, http.StatusRequestEntityTooLarge, answer.StatusCode)
 	require.Equal(t, "-  attempt -  -  signature unchecked  413", line)
 	require.Equal(t, "  ", l.line())

@@ -53,7 +53,7 @@ func TestBadPayloads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const canary = "canary"
-	large := `"` + strings.Repeat("x", webhook.MaxPayloadBytes) + `"`
+	large := `"` + strings.Repeat("x", webhook.LargestMaxPayload) + `"`
 	file := filepath.Join(t.TempDir(), "large.json")
 	require.NoError(t, os.WriteFile(file, []byte(large), 0o600))
 	for _, c := range []struct{ payload, want string }{
@@ -63,7 +63,7 @@ func TestBadPayloads(t *testing.T) {
 		{`{"canary":`, "payload: is not JSON: unexpected end of JSON input (line 1, column 10)"},
 		{`{"canary":1} {}`, "payload: is not JSON: invalid character '{' after top-level value (line 1, column 14)"},
 		{"\"\xff\"", "payload: is not valid UTF-8"},
-		{"@" + file, "payload: is larger than 262144 bytes"},
+		{"@" + file, "payload: is larger than 4194304 bytes"},
 		{"@" + file + ".none", "payload: open " + file + ".none: no such file or directory"},
 	} {
 		line := b.fails("send", "order.paid", c.payload)

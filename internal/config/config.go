@@ -88,6 +88,9 @@ type Config struct {
 	// MaxInFlightPerHost limits the concurrent requests of a worker to one host, over all endpoints there.
 	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests in flight to one host and port, of all endpoints of all tenants there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N" range:"0 to 10000" role:"worker" section:"egress" see:"isolation.md"`
 
+	// MaxPayload is the largest payload that the API accepts. Stored ones are sent whatever their size.
+	MaxPayload ByteSize `default:"256KiB" env:"EVERPOST_MAX_PAYLOAD" help:"Largest payload of an event, in bytes or as 1MiB (413 above it); larger ones that are stored are still sent. The same for every process." name:"max-payload" placeholder:"SIZE" range:"1KiB to 4MiB" section:"deliveries" see:"operations.md#large-payloads"`
+
 	// RetryPolicy applies if neither the endpoint nor its tenant has a policy.
 	RetryPolicy RetryPolicy `default:"default" env:"EVERPOST_RETRY_POLICY" help:"Retry policy of endpoints without one, if their tenant has none either: a preset's name, or JSON; the same for every process." placeholder:"POLICY" section:"deliveries" see:"retries.md#the-policy-in-force"`
 

@@ -120,10 +120,14 @@ func parseRange(declared string) (least, most float64, err error) {
 	return least, most, err
 }
 
-// parseBound parses a number, or a duration as nanoseconds.
+// parseBound parses a number, a size in bytes, or a duration as nanoseconds.
 func parseBound(text string) (float64, error) {
 	if number, err := strconv.ParseFloat(text, 64); err == nil {
 		return number, nil
+	}
+	var size ByteSize
+	if size.UnmarshalText([]byte(text)) == nil {
+		return float64(size), nil
 	}
 	d, err := time.ParseDuration(text)
 	return float64(d), err

@@ -184,7 +184,7 @@ func TestMemoryOfFiveHundredCostlyReceivers(t *testing.T) { //nolint:paralleltes
 			var sending sync.WaitGroup
 			for i := range requests {
 				sending.Go(func() {
-					if wrong := h.wrong(h.attempt(t, c, "ep_"+strconv.Itoa(i), address, nil, 2*time.Second)); wrong != "" {
+					if wrong := h.wrong(h.attempt(t, c, "ep_"+strconv.Itoa(i), address, nil, 5*time.Second)); wrong != "" {
 						t.Error(wrong)
 					}
 				})

@@ -301,7 +301,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"capacity", deferred(webhook.ReasonCapacity), WaitsCapacity,
-			"Waits because requests to slow receivers already use their half of the worker's capacity; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+			"Waits because requests to slow receivers, or with large payloads, already use their share of the worker; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
 				"tried until 26 Nov 12:00 UTC.", "",
 		},
 		{

@@ -255,7 +255,7 @@ func Wait(reason string) string {
 	case webhook.ReasonInternal:
 		return "an internal fault keeps its endpoint from being sent to"
 	case webhook.ReasonCapacity:
-		return "too many requests to slow receivers are in flight"
+		return "too many requests to slow receivers or with large payloads are in flight"
 	case webhook.ReasonNoOwner:
 		return "the worker that enforces the endpoint's limits did not answer"
 	case "":

@@ -148,7 +148,7 @@ func (s *Situation) turn() (e Explanation) {
 		e.Code, e.Summary = WaitsHost, "waits because "+receiver+" is at the limit of requests at a time that all endpoints of its host share"
 		e.Operator = "EVERPOST_MAX_IN_FLIGHT_PER_HOST sets that limit."
 	case webhook.ReasonCapacity:
-		e.Code, e.Summary = WaitsCapacity, "waits because requests to slow receivers already use their half of the worker's capacity"
+		e.Code, e.Summary = WaitsCapacity, "waits because requests to slow receivers, or with large payloads, already use their share of the worker"
 		e.Remedy, e.Operator = "Have the slow receivers answer faster.", "Add workers."
 	case webhook.ReasonNoOwner:
 		e.Code = WaitsOwner

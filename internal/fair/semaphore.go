@@ -135,6 +135,16 @@ func (s *Semaphore) Overdraw(tenant string, n int) {
 	s.fix(of)
 }
 
+// Resize makes of what a holder has, from, what it needs now, to: it overdraws or releases the difference.
+func (s *Semaphore) Resize(tenant string, from, to int) {
+	switch {
+	case to > from:
+		s.Overdraw(tenant, to-from)
+	case to < from:
+		s.Release(tenant, from-to)
+	}
+}
+
 // Release returns n of what the tenant holds; the overdraft is returned first.
 func (s *Semaphore) Release(tenant string, n int) {
 	s.mu.Lock()

@@ -162,7 +162,7 @@ func TestForwardsAreBounded(t *testing.T) {
 	endpoint := endpointOf(t, s, a)
 	large := func() webhook.Accepted {
 		event := eventTo(endpoint)
-		event.Payload = make([]byte, webhook.MaxPayloadBytes)
+		event.Payload = make([]byte, webhook.DefaultMaxPayload)
 		return event
 	}
 	first, out := newOutcomes(), newOutcomes()
@@ -172,7 +172,7 @@ func TestForwardsAreBounded(t *testing.T) {
 	p.mu.Lock()
 	p.sentAt = time.Now().Add(time.Hour) // however slow this test is
 	p.mu.Unlock()
-	fit := maxForwardingBytes / webhook.MaxPayloadBytes
+	fit := maxForwardingBytes / webhook.DefaultMaxPayload
 	for range fit + 3 {
 		api.Forward(large(), out.done(t))
 	}
@@ -181,7 +181,7 @@ func TestForwardsAreBounded(t *testing.T) {
 		require.Equal(t, webhook.ForwardRefused, result, "there is no room for these")
 	}
 	batch, client := p.nextForwards()
-	require.Len(t, batch, maxForwardedBytes/webhook.MaxPayloadBytes)
+	require.Len(t, batch, maxForwardedBytes/webhook.DefaultMaxPayload)
 	require.NotNil(t, client)
 	for i := range batch {
 		batch[i].finish(webhook.ForwardAccepted, nil)

@@ -98,7 +98,7 @@ func TestFreshTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	f := newFresh(func() time.Time { return now })
-	payload := make([]byte, webhook.MaxPayloadBytes)
+	payload := make([]byte, webhook.DefaultMaxPayload)
 	fit := maxFreshBytes / len(payload)
 	ids := make([]webhook.Ref, fit+1)
 	for i := range ids {

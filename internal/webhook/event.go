@@ -8,7 +8,8 @@ import (
 
 // Limits of an event. api/openapi.yaml documents them.
 const (
-	MaxPayloadBytes    = 256 << 10
+	DefaultMaxPayload  = 256 << 10 // bytes, unless the installation has another limit
+	LargestMaxPayload  = 4 << 20   // bytes that an installation may choose
 	MaxTypeLength      = 128
 	MaxExternalID      = 255
 	MaxIdempotencyKey  = 255

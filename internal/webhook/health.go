@@ -43,7 +43,7 @@ const (
 	ReasonHost          = "host_in_flight"  // the permits of the host, or the endpoint's share of them, are all in use
 	ReasonRate          = "rate"            // the endpoint's rate limit, or the ramp-up after a recovery
 	ReasonCircuitOpen   = "circuit_open"    // the circuit breaker is open
-	ReasonCapacity      = "capacity"        // slow receivers occupy half of the worker
+	ReasonCapacity      = "capacity"        // slow receivers occupy half of the worker, or payloads that are being sent its memory for them
 	ReasonNoOwner       = "no_owner"        // no process admits requests to the endpoint at present: its owner has just ended, or cannot be reached
 	ReasonRetryAfter    = "retry_after"     // the receiver answered 429 with Retry-After
 	ReasonRateLimitHint = "rate_limit_hint" // a response's header says that no request is left of the rate limit

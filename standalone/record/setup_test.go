@@ -77,7 +77,7 @@ func prepare(t *testing.T) *installation {
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: url, OperatorKey: key,
 		KEKs:      config.KEKs{KEK: "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="},
 		AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true},
-		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, DBConnections: 37,
+		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, DBConnections: 37, MaxPayload: 256 << 10,
 		StartSlots: 4, MaxPerWorkflow: 50,
 		ReconcileEvery: time.Minute, QueueLength: 100,
 	}

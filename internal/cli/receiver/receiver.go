@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	maxBody        = 1 << 20 // four times the largest payload
+	maxBody        = 8 << 20 // twice the largest payload
 	clockTime      = "15:04:05.000"
 	maxTrackedIDs  = 100_000 // webhook-ids whose requests are counted; the oldest are dropped
 	maxShownHeader = 128
