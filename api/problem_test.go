@@ -1,9 +1,9 @@
 package api
 
 import (
-	"fmt"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -225,9 +226,12 @@ func TestTheLargestPayloadIsASetting(t *testing.T) {
 			require.Equal(t, refusal, a.json["detail"])
 
 			b.ok(t, http.StatusAccepted, "ingest", "POST", events+"/batch", `{"events":[`+event(most)+`]}`)
-			a = b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", events+"/batch", `{"events":[`+event(1)+`,`+event(most+1)+`]}`)
+			a = b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", events+"/batch", `{"events":[`+event(2)+`,`+event(most+1)+`]}`)
 			require.Equal(t, "events[1]."+refusal, a.json["detail"])
 
+			b.test = func(context.Context, string, []byte) (webhook.Attempt, error) {
+				return webhook.Attempt{StartedAt: testNow(), Outcome: retry.Outcome{Decision: retry.Delivered, Reason: retry.ReasonDelivered, Status: 200}}, nil
+			}
 			test := "/v1/tenants/acme/endpoints/" + b.endpoint(t) + "/test"
 			b.ok(t, http.StatusOK, "admin", "POST", test, `{"payload":`+payload(most)+`}`)
 			a = b.ok(t, http.StatusRequestEntityTooLarge, "admin", "POST", test, `{"payload":`+payload(most+1)+`}`)
