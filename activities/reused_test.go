@@ -36,9 +36,9 @@ func (b *bundle) reasons(t *testing.T, in activities.AttemptInput) (all []retry.
 // attempt is recorded before that, and only the second one counts.
 func TestReusedConnectionEnds(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(*bundle, *testing.T, *process) activities.AttemptInput{
-		"with a claim": func(b *bundle, t *testing.T, _ *process) activities.AttemptInput { t.Helper(); return b.stored(t) },
-		"with a token": func(b *bundle, t *testing.T, p *process) activities.AttemptInput { t.Helper(); return b.fresh(t, p) },
+	for name, begin := range map[string]func(*testing.T, *bundle, *process) activities.AttemptInput{
+		"with a claim": func(t *testing.T, b *bundle, _ *process) activities.AttemptInput { t.Helper(); return b.stored(t) },
+		"with a token": func(t *testing.T, b *bundle, p *process) activities.AttemptInput { t.Helper(); return b.fresh(t, p) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +47,7 @@ func TestReusedConnectionEnds(t *testing.T) {
 			ctl := admission.New(admission.Config{})
 			p := b.guarded(t, ctl, nil)
 			b.warm(t, p)
-			in := begin(b, t, p)
+			in := begin(t, b, p)
 			b.Script("/hook", receivertest.Step{Drop: true})
 			got, err := p.attempt(in)
 			require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestReusedConnectionEnds(t *testing.T) {
 
 			state := ctl.Health(b.endpoint.ID)
 			require.Zero(t, state.Retries, "admission knows of the second one only, as a first attempt")
-			require.EqualValues(t, 2, state.First)
+			require.Equal(t, 2, int(state.First))
 			require.Zero(t, state.InFlight)
 
 			again, err := p.attempt(in) // R3: its task was lost
@@ -124,9 +124,10 @@ func TestReusedConnectionIsRecordedFirst(t *testing.T) {
 	var in activities.AttemptInput
 	p := b.process(t, func(c *activities.Config) {
 		requests := 0
-		real := c.Sender
+		sender := c.Sender
 		c.Sender = faulty(func(ctx context.Context, r egress.Request) egress.Response {
-			if requests++; requests == 1 {
+			requests++
+			if requests == 1 {
 				return ended(ctx, r)
 			}
 			require.Equal(t, []retry.Reason{retry.ReasonConnectionReused}, b.reasons(t, in))
@@ -137,7 +138,7 @@ func TestReusedConnectionIsRecordedFirst(t *testing.T) {
 			found, err = other.attempt(in)
 			require.NoError(t, err)
 			require.False(t, found.ClaimedUntil.IsZero())
-			return real.Send(ctx, r)
+			return sender.Send(ctx, r)
 		})
 	})
 	in = b.stored(t)
@@ -156,7 +157,8 @@ func TestReusedConnectionAndThen(t *testing.T) {
 		var in activities.AttemptInput
 		p := b.process(t, func(c *activities.Config) {
 			c.Sender = faulty(func(ctx context.Context, r egress.Request) egress.Response {
-				_, _, err := b.store.Deliveries.Command(ctx, webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
+				_, _, err := b.store.Deliveries.Command(ctx, webhook.Actor{Name: "test"}, tenant, in.DeliveryID,
+					webhook.PendingCommand{Command: webhook.CommandCancel})
 				require.NoError(t, err)
 				return ended(ctx, r)
 			})

@@ -159,7 +159,8 @@ func TestPostEventBatchSizes(t *testing.T) {
 		a := b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", batchPath, full+" ", option)
 		require.Contains(t, []any{"body: is larger than 8388608 bytes", "body: has 8388609 bytes; the limit is 8388608"}, a.json["detail"])
 		a = b.ok(t, http.StatusRequestEntityTooLarge, "ingest", "POST", batchPath, over, option)
-		require.Equal(t, []string{"events[1].payload", "has 262145 bytes; the limit is 262144", "events[3].payload", "has 262145 bytes; the limit is 262144"}, fieldsOf(t, a))
+		const refusal = "has 262145 bytes; the limit is 262144"
+		require.Equal(t, []string{"events[1].payload", refusal, "events[3].payload", refusal}, fieldsOf(t, a))
 	}
 	for _, missing := range []int64{1, (webhook.DefaultMaxPayload + roomAroundPayload), minBatchBytes - 100} {
 		announce := func(r *http.Request) { r.ContentLength += missing }

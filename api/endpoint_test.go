@@ -48,7 +48,8 @@ func TestEndpointShape(t *testing.T) {
 const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"description":"two\nlines",` +
 	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
-	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,"success_statuses":[302,303],"auto_replay":true,` +
+	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,` +
+	`"success_statuses":[302,303],"auto_replay":true,` +
 	`"signature":"v1","payload_format":"envelope","trace_context":true,"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","metadata":{"a":"b"}}`
 
 func TestEndpointWithEveryField(t *testing.T) {
@@ -109,7 +110,8 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, want, b.endpoints[0])
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,`+
-		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,"success_statuses":null,"auto_replay":null,"signature":null,`+
+		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,`+
+		`"success_statuses":null,"auto_replay":null,"signature":null,`+
 		`"payload_format":null,"trace_context":null,"metadata":null}`)
 	reset := defaultEndpoint()
 	reset.ID, reset.TenantID, reset.URL, reset.CreatedAt, reset.UpdatedAt = want.ID, want.TenantID, want.URL, want.CreatedAt, want.UpdatedAt

@@ -52,7 +52,8 @@ func TestEndpointFromCreationToDeletion(t *testing.T) {
 	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/"), "Begin with an endpoint")
 	u.get(t, http.StatusOK, "/console/t/acme/endpoints/new")
 	_, text := u.post(t, http.StatusCreated, "/console/t/acme/endpoints/new", "url", "https://receiver.example/hook", "event_types", "order.*, user.created",
-		"max_in_flight", "3", "retry_policy", "fast", "headers", "X-Team: orders", "signature", "v1", "payload_format", "envelope", "success_statuses", "302, 303", "auto_replay", "yes")
+		"max_in_flight", "3", "retry_policy", "fast", "headers", "X-Team: orders", "signature", "v1", "payload_format", "envelope",
+		"success_statuses", "302, 303", "auto_replay", "yes")
 	require.Contains(t, text, "whsec_")
 	_, id, _ := strings.Cut(text, "/endpoints/ep_")
 	id = "ep_" + id[:26]

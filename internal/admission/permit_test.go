@@ -163,13 +163,13 @@ func TestAgain(t *testing.T) {
 		require.NotNil(t, p)
 		require.True(t, p.Begin(t.Context()))
 		require.False(t, p.Again(t.Context()), "the rate allows one in a second")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.True(t, p.Again(t.Context()))
 		require.Equal(t, 1, ctl.Health(req.Endpoint).InFlight)
 		p.Done(delivered(time.Millisecond))
 		require.Zero(t, ctl.Health(req.Endpoint).InFlight)
 		require.Nil(t, ctl.TryAcquire(req), "it was charged")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.False(t, p.Again(t.Context()), "it has ended")
 		require.NotNil(t, ctl.TryAcquire(req))
 	})
@@ -189,10 +189,10 @@ func TestAgainWhileBlocked(t *testing.T) {
 		require.Equal(t, webhook.CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 		require.False(t, third.Again(t.Context()))
 		third.Cancel()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		probe := ctl.Acquire(t.Context(), req).Permit
 		require.NotNil(t, probe)
-		time.Sleep(time.Minute) // the rate after an outage is low
+		<-time.After(time.Minute) // the rate after an outage is low
 		require.True(t, probe.Again(t.Context()))
 		probe.Done(delivered(time.Millisecond))
 		require.Equal(t, webhook.CircuitClosed, ctl.Health(req.Endpoint).Circuit)

@@ -35,7 +35,8 @@ func options(t *testing.T, databaseURL string) Options {
 	return Options{
 		Config: config.Config{
 			Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: databaseURL, OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
-			Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 4, DBConnections: 37, MaxPayload: 256 << 10,
+			Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 4, DBConnections: 37,
+			MaxPayload:     256 << 10,
 			MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100,
 		},
 		Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), API: true, Temporal: client.Options{HostPort: closedPort(t)},

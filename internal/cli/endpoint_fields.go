@@ -22,7 +22,7 @@ type endpointFields struct {
 	Signature   *string           `help:"How requests are signed: v1, v1a or hex." placeholder:"SCHEME"`
 	Format      *string           `help:"What the body of a request is: raw, the payload as it was posted, or envelope, with type and timestamp around it." name:"payload-format" placeholder:"FORMAT"` //nolint:lll // a struct tag cannot be wrapped
 	Traces      *bool             `help:"Send a traceparent header, so that the receiver's spans are in the event's trace." name:"trace-context" negatable:""`
-	Accepted    []int             `help:"A redirect that counts as delivered: 301, 302, 303, 307 or 308; may be repeated. Replaces all." name:"success-status" placeholder:"STATUS"`
+	Accepted    []int             `help:"A redirect that counts as delivered: 301, 302, 303, 307 or 308; may be repeated. Replaces all." name:"success-status" placeholder:"STATUS"` //nolint:lll // a struct tag cannot be wrapped
 	AutoReplay  *bool             `help:"Replay the dead letters of an outage when the endpoint has recovered." negatable:""`
 	Metadata    map[string]string `help:"Metadata, as name=value; may be repeated. Replaces all metadata." mapsep:"none" placeholder:"NAME=VALUE"`
 	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. Flags override its fields." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped

@@ -18,8 +18,8 @@ func (b *ByteSize) UnmarshalText(text []byte) error {
 			break
 		}
 	}
-	n, err := strconv.ParseUint(number, 10, 31)
-	if err != nil || n > uint64(1<<31/unit) {
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n > 1<<30/unit {
 		return fmt.Errorf("%q is not a number of bytes, nor a size such as 256KiB or 1MiB", text)
 	}
 	*b = ByteSize(n) * ByteSize(unit)

@@ -11,7 +11,7 @@ import (
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]config.ByteSize{
-		"0": 0, "262144": 256 << 10, "256KiB": 256 << 10, "256 KiB": 256 << 10, "4MiB": 4 << 20, "1023MiB": 1023 << 20,
+		"0": 0, "262144": 256 << 10, "256KiB": 256 << 10, "256 KiB": 256 << 10, "4MiB": 4 << 20, "1024MiB": 1 << 30,
 	} {
 		var got config.ByteSize
 		require.NoError(t, got.UnmarshalText([]byte(text)), text)

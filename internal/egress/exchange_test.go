@@ -323,7 +323,9 @@ func TestAtMostOnce(t *testing.T) {
 		}, retry.FailureUnexpectedEOF, false},
 		"an interim answer": {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 103 Hints\r\n\r\n") }, retry.FailureUnexpectedEOF, false},
 		"hang":              {func(conn *net.TCPConn) { hold(conn) }, retry.FailureTimeoutHeaders, false},
-		"408 and closed":    {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 408 Idle\r\nConnection: close\r\n\r\n") }, retry.FailureNone, false},
+		"408 and closed": {func(conn *net.TCPConn) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 408 Idle\r\nConnection: close\r\n\r\n")
+		}, retry.FailureNone, false},
 		"part of an answer": {func(conn *net.TCPConn) { _, _ = io.WriteString(conn, "HTTP/1.1 2") }, retry.FailureUnexpectedEOF, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -301,8 +301,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"capacity", deferred(webhook.ReasonCapacity), WaitsCapacity,
-			"Waits because requests to slow receivers, or with large payloads, already use their share of the worker; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
-				"tried until 26 Nov 12:00 UTC.", "",
+			"Waits because requests to slow receivers, or with large payloads, already use their share of the worker; " +
+				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"no owner", deferred(webhook.ReasonNoOwner), WaitsOwner,

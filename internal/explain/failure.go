@@ -94,8 +94,8 @@ func statusFailure(status int) failure {
 	f := failure{code: RetryResponse}
 	switch {
 	case status >= 300 && status < 400:
-		name, remedy = "a redirect, which is never followed", "Set the endpoint's URL to the address that the redirect names, or, if {receiver} answers so after it has accepted the event, "+
-			"add the status to the endpoint's success_statuses."
+		name, remedy = "a redirect, which is never followed", "Set the endpoint's URL to the address that the redirect names, or, "+
+			"if {receiver} answers so after it has accepted the event, add the status to the endpoint's success_statuses."
 	case status == 400:
 		name, remedy = "Bad Request", "The receiver did not understand the request: compare the payload with what it expects."
 	case status == 401:
