@@ -53,7 +53,7 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	outcome := retry.Classify(response.Answer, policy, target.SuccessStatuses...)
 	span.Outcome(outcome)
 	return webhook.Attempt{
-		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: outcome,
+		Number: m.number, StartedAt: now, Latency: response.Latency, Times: response.Times, Outcome: outcome,
 		Error:          cmp.Or(response.Err, redirect(target.URL, outcome.Status, response.Header)),
 		RequestHeaders: recordedHeader(header, ownCount, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
 		Truncated: response.Truncated,

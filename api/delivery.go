@@ -47,6 +47,7 @@ type attemptView struct {
 	Run               *int              `json:"run"` // null for a test
 	StartedAt         timestamp         `json:"started_at"`
 	LatencyMS         int64             `json:"latency_ms"`
+	Times             *timesView        `json:"times"`
 	Status            *int              `json:"status"`
 	Decision          retry.Decision    `json:"decision"`
 	Reason            retry.Reason      `json:"reason"`
@@ -58,6 +59,22 @@ type attemptView struct {
 	ResponseHeaders   map[string]string `json:"response_headers"`
 	ResponseBody      string            `json:"response_body"`
 	ResponseTruncated bool              `json:"response_truncated"`
+}
+
+// timesView is the API's view of where the time of an attempt went.
+type timesView struct {
+	NamesMS   int64 `json:"names_ms"`
+	ConnectMS int64 `json:"connect_ms"`
+	TLSMS     int64 `json:"tls_ms"`
+	WaitMS    int64 `json:"wait_ms"`
+}
+
+// showTimes returns nil if nothing is known.
+func showTimes(t webhook.Times) *timesView {
+	if t == (webhook.Times{}) {
+		return nil
+	}
+	return &timesView{t.Names.Milliseconds(), t.Connecting.Milliseconds(), t.TLS.Milliseconds(), t.Waiting.Milliseconds()}
 }
 
 // explainedDelivery is the view of one delivery, with its explanation.
@@ -96,7 +113,7 @@ func (c call) showDelivery(d webhook.Delivery, summary string) deliveryView {
 
 func showAttempt(a webhook.Attempt) attemptView {
 	view := attemptView{
-		Number: a.Number, Run: nullable(a.Run), StartedAt: timestamp(a.StartedAt), LatencyMS: a.Latency.Milliseconds(),
+		Number: a.Number, Run: nullable(a.Run), StartedAt: timestamp(a.StartedAt), LatencyMS: a.Latency.Milliseconds(), Times: showTimes(a.Times),
 		Status: nullable(a.Outcome.Status), Decision: a.Outcome.Decision, Reason: a.Outcome.Reason, Error: nullable(a.Error),
 		RetryAfterMS: milliseconds(a.Outcome.RetryAfter), DelaySource: nullable(a.DelaySource),
 		RequestHeaders: orEmpty(a.RequestHeaders), ResponseHeaders: make(map[string]string, len(a.ResponseHeaders)),

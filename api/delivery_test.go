@@ -82,6 +82,7 @@ func TestAttempts(t *testing.T) {
 	b.attempts[id] = []webhook.Attempt{
 		{
 			Number: 1, Run: 1, StartedAt: testNow(), Latency: 41 * time.Millisecond,
+			Times:   webhook.Times{Names: 1500 * time.Microsecond, Connecting: 9 * time.Millisecond, TLS: 19 * time.Millisecond, Waiting: 11 * time.Millisecond},
 			Outcome: retry.Outcome{Decision: retry.Retry, Reason: "http_503", Status: 503, RetryAfter: time.Second},
 			Delay:   time.Second, DelaySource: "retry_after", RequestHeaders: map[string]string{"webhook-id": "evt_1"},
 			ResponseHeaders: map[string][]string{"Via": {"a", "b"}}, ResponseBody: []byte("busy\xff\x00"), Truncated: true,
@@ -91,11 +92,12 @@ func TestAttempts(t *testing.T) {
 	path := deliveriesPath + "/" + delivery + "/attempts"
 	first := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1", "")
 	cursor := first.json["next_cursor"].(string)
-	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"status":null,`+
+	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"times":null,"status":null,`+
 		`"decision":"permanent","reason":"denied_address","error":"denied","retry_after_ms":null,"delay_ms":null,"delay_source":null,`+
 		`"request_headers":{},"response_headers":{},"response_body":"","response_truncated":false}],"next_cursor":"`+cursor+`"}`, strings.TrimSpace(first.text))
 	second := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1&cursor="+cursor, "")
-	require.Equal(t, `{"data":[{"number":1,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":41,"status":503,"decision":"retry",`+
+	require.Equal(t, `{"data":[{"number":1,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":41,`+
+		`"times":{"names_ms":1,"connect_ms":9,"tls_ms":19,"wait_ms":11},"status":503,"decision":"retry",`+
 		`"reason":"http_503","error":null,"retry_after_ms":1000,"delay_ms":1000,"delay_source":"retry_after",`+
 		`"request_headers":{"webhook-id":"evt_1"},"response_headers":{"Via":"a, b"},"response_body":"busy�\u0000","response_truncated":true}],`+
 		`"next_cursor":null}`, strings.TrimSpace(second.text))

@@ -180,7 +180,7 @@ func (x *explainer) delivery(d webhook.Delivery) explain.Explanation {
 	if d.LastOutcome != nil && d.State != webhook.StateDelivered {
 		last, err := x.s.config.Deliveries.Attempts(ctx, x.c.tenant, d.DeliveryID, 1, 0)
 		if x.noted("the last attempt", err) && len(last) > 0 {
-			s.Error = last[0].Error
+			s.Error, s.Times = last[0].Error, last[0].Times
 		}
 	}
 	if d.Deferred() || d.State == webhook.StateHeld && d.Reason == webhook.ReasonBacklog {

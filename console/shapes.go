@@ -48,11 +48,20 @@ func (d delivery) Open() bool {
 	return d.State == "pending" || d.State == "retrying" || d.State == "held"
 }
 
+// attemptTimes is where the time of an attempt went.
+type attemptTimes struct {
+	NamesMS   int64 `json:"names_ms"`
+	ConnectMS int64 `json:"connect_ms"`
+	TLSMS     int64 `json:"tls_ms"`
+	WaitMS    int64 `json:"wait_ms"`
+}
+
 type attempt struct {
 	Number            int               `json:"number"`
 	Run               int               `json:"run"`
 	StartedAt         time.Time         `json:"started_at"`
 	LatencyMS         int64             `json:"latency_ms"`
+	Times             *attemptTimes     `json:"times"`
 	Status            int               `json:"status"`
 	Decision          string            `json:"decision"`
 	Reason            string            `json:"reason"`

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/client"
@@ -69,11 +71,37 @@ type attempt struct {
 	Run         int        `json:"run"`
 	StartedAt   *time.Time `json:"started_at"`
 	LatencyMS   int64      `json:"latency_ms"`
+	Times       *times     `json:"times"`
 	Status      *int       `json:"status"`
 	Reason      string     `json:"reason"`
 	Error       *string    `json:"error"`
 	DelayMS     *int64     `json:"delay_ms"`
 	DelaySource *string    `json:"delay_source"`
+}
+
+// times is where the time of an attempt went.
+type times struct {
+	NamesMS   int64 `json:"names_ms"`
+	ConnectMS int64 `json:"connect_ms"`
+	TLSMS     int64 `json:"tls_ms"`
+	WaitMS    int64 `json:"wait_ms"`
+}
+
+// String lists the parts above 0: "names 3 ms, wait 20 ms". It is "-" when there is none.
+func (t *times) String() string {
+	if t == nil {
+		return "-"
+	}
+	var parts []string
+	for _, part := range [...]struct {
+		name string
+		ms   int64
+	}{{"names", t.NamesMS}, {"connect", t.ConnectMS}, {"tls", t.TLSMS}, {"wait", t.WaitMS}} {
+		if part.ms > 0 {
+			parts = append(parts, part.name+" "+strconv.FormatInt(part.ms, 10)+" ms")
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 func (a attempt) status() string {
@@ -199,6 +227,7 @@ func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
 		{"STATUS", attempt.status},
 		{"REASON", func(a attempt) string { return a.Reason }},
 		{"TOOK", attempt.latency},
+		{"OF WHICH", func(a attempt) string { return a.Times.String() }},
 		{"NEXT IN", attempt.wait},
 		{"ERROR", func(a attempt) string { return text(a.Error) }},
 	})

@@ -187,6 +187,7 @@ func (b *bundle) answered(id string, number, status int, state webhook.State, bo
 	now := b.store.Now().UTC().Truncate(time.Microsecond)
 	outcome := retry.Outcome{Decision: retry.Delivered, Reason: retry.ReasonDelivered, Status: status}
 	tried := &webhook.Attempt{Number: number, Run: known.Run, StartedAt: now.Add(-latency), Latency: latency, ResponseBody: []byte(body)}
+	tried.Times = webhook.Times{Names: 5 * time.Millisecond, Waiting: latency - 5*time.Millisecond}
 	step := webhook.Step{Ref: known.Ref, Attempt: tried, WorkflowID: known.WorkflowID, Progress: webhook.Progress{
 		Run: known.Run, Seq: number, State: state, Attempts: number, RunAttempts: number, GiveUpAt: known.GiveUpAt,
 	}}

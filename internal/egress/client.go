@@ -170,6 +170,7 @@ type Request struct {
 type Response struct {
 	Answer  retry.Answer
 	Latency time.Duration // from Send to the end of the answer, or to the failure
+	Times   webhook.Times // of all requests that Send has made to the receiver
 
 	// Header of the response, 8 KiB at most, without Set-Cookie and other secrets of the
 	// receiver. Where Header or Body repeats the credentials of Request.Auth, it contains
@@ -265,12 +266,16 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 		return failed(ctx, phaseStart, err)
 	}
 	t.endpoint, t.tenant = r.EndpointID, r.TenantID
+	var times webhook.Times
 	for again := false; ; again = true {
 		authorization, err := c.authorization(ctx, deadline, r)
 		if err != nil {
-			return unauthorized(ctx, err)
+			response := unauthorized(ctx, err)
+			response.Times = times
+			return response
 		}
-		response := c.once(ctx, deadline, t, r, authorization.header)
+		response := c.once(ctx, deadline, t, r, authorization.header, &times)
+		response.Times = times
 		withoutEcho(&response, authorization.header)
 		if response.Answer.Status != http.StatusUnauthorized || authorization.token == nil {
 			return response
@@ -282,8 +287,8 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 	}
 }
 
-// once makes one request on a kept connection or a new one.
-func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Request, authorization string) Response {
+// once makes one request on a kept connection or a new one, and adds to times.
+func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Request, authorization string, times *webhook.Times) Response {
 	head, err := c.requestHead(t, r, authorization)
 	if err != nil {
 		return failed(ctx, phaseStart, err)
@@ -294,7 +299,7 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 
 	id := identity{endpoint: r.EndpointID, version: r.Version, scheme: t.url.Scheme, address: t.address, exempt: t.exempt}
 	if kept := c.pool.take(id, time.Now(), deadline); kept != nil {
-		response, untouched := c.exchange(ctx, deadline, kept, head, r)
+		response, untouched := c.exchange(ctx, deadline, kept, head, r, times)
 		if !untouched {
 			return response
 		}
@@ -307,12 +312,12 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 		}
 		t.certificate = &certificate
 	}
-	fresh, at, err := c.dial(ctx, deadline, t)
+	fresh, at, err := c.dial(ctx, deadline, t, times)
 	if err != nil {
 		return failed(ctx, at, err)
 	}
 	fresh.id = id
-	response, _ := c.exchange(ctx, deadline, fresh, head, r)
+	response, _ := c.exchange(ctx, deadline, fresh, head, r, times)
 	return response
 }
 

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // conn is a connection to one endpoint's receiver.
@@ -42,12 +44,12 @@ func (c *conn) noPendingData(completeRecord bool) bool {
 	return errors.Is(err, errNothing)
 }
 
-// dial connects to the target by the deadline. On failure it returns the phase that failed.
-func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn, phase, error) {
+// dial connects to the target by the deadline, and adds to times. On failure it returns the phase that failed.
+func (c *Client) dial(ctx context.Context, deadline time.Time, t target, times *webhook.Times) (*conn, phase, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 
-	tcp, err := c.connect(ctx, t)
+	tcp, err := c.connect(ctx, t, times)
 	if err != nil {
 		return nil, phaseDial, err
 	}
@@ -71,6 +73,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate, nil }
 	}
 	below := &wire{Conn: tcp, tcp: tcp}
+	defer addSince(&times.TLS, time.Now())
 	secure := tls.Client(below, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		cn.discard()
@@ -86,10 +89,10 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 // A name that resolves to a denied address looks to the tenant exactly like a name that
 // does not exist. Otherwise any tenant could discover the names of a private network. Both
 // cases take the same time at least, because a name server's response time would tell them
-// apart.
-func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
-	start := time.Now()
-	tcp, err := c.lookUpAndDial(ctx, t)
+// apart. For the same reason all of that time counts as a look-up.
+func (c *Client) connect(ctx context.Context, t target, times *webhook.Times) (*net.TCPConn, error) {
+	start, before := time.Now(), *times
+	tcp, err := c.lookUpAndDial(ctx, t, times)
 	if !t.named || err == nil {
 		return tcp, err
 	}
@@ -105,6 +108,8 @@ func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
 	case <-time.After(time.Until(start.Add(c.minNotFoundTime))):
 	case <-ctx.Done():
 	}
+	*times = before
+	addSince(&times.Names, start)
 	return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
 }
 
@@ -114,11 +119,16 @@ const minNotFoundTime = 100 * time.Millisecond
 
 // lookUpAndDial opens a connection to one of the target's addresses, directly or through the
 // proxy.
-func (c *Client) lookUpAndDial(ctx context.Context, t target) (*net.TCPConn, error) {
+func (c *Client) lookUpAndDial(ctx context.Context, t target, times *webhook.Times) (*net.TCPConn, error) {
+	start := time.Now()
 	addrs, err := c.addresses(ctx, t)
+	if t.named {
+		addSince(&times.Names, start)
+	}
 	if err != nil {
 		return nil, err
 	}
+	defer addSince(&times.Connecting, time.Now())
 	if c.proxied(t) {
 		return race(ctx, addrs, c.failed, c.tunnel)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/failpoint"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // reusedEndsWithin is how long after the first byte of a request the end of a kept connection still means that the
@@ -36,7 +37,11 @@ const smallestRequest = 64
 // acknowledged none of the request's bytes: a FIN sent after the request arrived would have
 // acknowledged it, so this one was sent before. A reset proves nothing, because it may
 // overtake a delayed acknowledgement.
-func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, head []byte, r *Request) (_ Response, untouched bool) {
+//
+// The time that it takes is added to times.
+func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, head []byte, r *Request, times *webhook.Times,
+) (_ Response, untouched bool) {
+	defer addSince(&times.Waiting, time.Now())
 	x := &exchanging{conn: cn, reused: cn.used, in: &limitedReader{conn: cn, left: MaxHeaderBytes}}
 	if x.reused {
 		x.ackedBefore = acknowledged(cn.tcp)
@@ -84,6 +89,9 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, hea
 	}
 	return response, false
 }
+
+// addSince adds the time that has passed.
+func addSince(sum *time.Duration, begin time.Time) { *sum += time.Since(begin) }
 
 // idleTime is how long the connection may stay idle. A receiver that says how long it keeps idle
 // connections gets a second for the network.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func TestRequestAsReceived(t *testing.T) {
@@ -298,7 +299,7 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 			require.NoError(t, err)
 			req, err := c.requestHead(target, &request, "")
 			require.NoError(t, err)
-			_, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), kept, req, &request)
+			_, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), kept, req, &request, new(webhook.Times))
 			require.True(t, untouched)
 		})
 	}
@@ -383,13 +384,13 @@ func TestFreshConnectionThatDiesAtOnce(t *testing.T) {
 	c := setup(t, Config{})
 	target, err := c.config.Guard.target(url, netip.AddrPort{})
 	require.NoError(t, err)
-	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target)
+	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target, new(webhook.Times))
 	require.NoError(t, err)
 	close(connected)
 	<-reset
 	req, err := c.requestHead(target, &Request{}, "")
 	require.NoError(t, err)
-	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{})
+	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{}, new(webhook.Times))
 	require.False(t, untouched)
 	require.Equal(t, retry.FailureConnectionReset, r.Answer.Failure, r.Err)
 }

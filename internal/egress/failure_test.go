@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // short is the timeout of requests that are meant to time out.
@@ -175,12 +176,12 @@ func TestResetInTheBody(t *testing.T) {
 	c := setup(t, Config{})
 	target, err := c.config.Guard.target(url, netip.AddrPort{})
 	require.NoError(t, err)
-	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target)
+	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target, new(webhook.Times))
 	require.NoError(t, err)
 	cn.Conn = &signalling{Conn: cn.Conn, read: seen}
 	req, err := c.requestHead(target, &Request{}, "")
 	require.NoError(t, err)
-	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{})
+	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{}, new(webhook.Times))
 	require.False(t, untouched)
 	requireFailure(t, r, retry.FailureConnectionReset, 500)
 	require.Equal(t, "abc", string(r.Body))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // connections counts the distinct connections over which requests came.
@@ -260,7 +261,7 @@ func put(t *testing.T, c *Client, endpoint string, version int64, perEndpoint in
 	silent := answering(t, "")
 	target, err := c.config.Guard.target("http://"+silent, netip.AddrPort{})
 	require.NoError(t, err)
-	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target)
+	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target, new(webhook.Times))
 	require.NoError(t, err)
 	cn.id = identity{endpoint: endpoint, version: version}
 	cn.until = time.Now().Add(time.Minute)

@@ -121,6 +121,8 @@ type Situation struct {
 	SentAt time.Time
 	// Error is the error of the last attempt: webhook.Attempt.Error.
 	Error string
+	// Times is where the time of the last attempt went; zero if not known.
+	Times webhook.Times
 	// Ahead is the number of deliveries that go to the endpoint before a waiting or held one.
 	Ahead *Ahead
 	// PausedReplay is the paused replay that is to release a held delivery; zero if there is none.

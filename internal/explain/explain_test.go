@@ -187,6 +187,29 @@ func deliveryCases() []deliveryCase {
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
 		},
 		{
+			"timeout, most of it for the name", last("timeout_headers", func(s *Situation) {
+				s.Times = webhook.Times{Names: 12 * time.Second, Connecting: 20 * time.Millisecond, Waiting: 2980 * time.Millisecond}
+			}), RetryTimeout,
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not begin to answer in time; " +
+				"12 s of 15 s went to looking up the host name shop.example; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "12 s of 15 s went to looking up the host name shop.example.",
+		},
+		{
+			"timeout, most of it for a dead address", last("timeout_dial", func(s *Situation) {
+				s.Times = webhook.Times{Names: time.Second, Connecting: 14 * time.Second}
+			}), RetryTimeout,
+			"Attempt 3 at 12:03:44 UTC timed out: no connection to the receiver at shop.example could be made in time; " +
+				"14 s of 15 s went to connecting: an address of shop.example does not answer, or late; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "an address of shop.example does not answer",
+		},
+		{
+			"timeout, most of it for the receiver", last("timeout_body", func(s *Situation) {
+				s.Times = webhook.Times{Names: time.Second, Connecting: 2 * time.Second, TLS: 3 * time.Second, Waiting: 9 * time.Second}
+			}), RetryTimeout,
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not finish its answer in time; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
+		},
+		{
 			"refused", last("connect_refused"), RetryConnection,
 			"Attempt 3 at 12:03:44 UTC failed: the receiver at shop.example refused the connection; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "",
@@ -684,4 +707,27 @@ func TestRedirectNamesItsTarget(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "the redirect leads to https://elsewhere.example/echo", errorDetail("redirect: https://elsewhere.example/echo", noon()))
 	require.Contains(t, failureOf("http_302").remedy, "success_statuses")
+}
+
+// "Have the receiver answer at once" is said of the wait for an answer only.
+func TestRemedyOfTimeouts(t *testing.T) {
+	t.Parallel()
+	const much, little = 9 * time.Second, time.Second
+	for _, reason := range []string{"timeout_dial", "timeout_tls", "timeout_headers", "timeout_body", "timeout_total"} {
+		for remedy, spent := range map[string]webhook.Times{
+			"Check the name servers":  {Names: much, Connecting: little, TLS: little, Waiting: little},
+			"Check that each address": {Names: little, Connecting: much, TLS: little, Waiting: little},
+			"Check that the TLS":      {Names: little, Connecting: little, TLS: much, Waiting: little},
+			failureOf(reason).remedy:  {Names: little, Connecting: little, TLS: little, Waiting: much},
+		} {
+			require.True(t, strings.HasPrefix(failureOf(reason).spent(spent).remedy, remedy), "%s %+v", reason, spent)
+		}
+	}
+	for reason, receiver := range map[string]bool{
+		"timeout_dial": false, "timeout_tls": false, "timeout_headers": true, "timeout_body": true, "timeout_total": true,
+	} {
+		require.Equal(t, receiver, strings.HasPrefix(failureOf(reason).remedy, "Have the receiver answer at once"), reason)
+	}
+	quick := failureOf("http_503")
+	require.Equal(t, quick, quick.spent(webhook.Times{Names: much}), "not a timeout")
 }

@@ -19,7 +19,12 @@ type failure struct {
 	remedy string
 }
 
-const checkReceiver = "Check {receiver}"
+const (
+	checkReceiver  = "Check {receiver}"
+	checkNames     = "Check the name servers of the host name {host}, and the resolver that Everpost uses."
+	checkAddresses = "Check that each address of {host} takes connections: that no dead one is left in DNS, and that the firewall lets them through."
+	checkHandshake = "Check that the TLS of {receiver}, or of the load balancer before it, is not overloaded."
+)
 
 // failureOf explains the reason of an attempt.
 func failureOf(reason string) failure {
@@ -56,9 +61,11 @@ func failureOf(reason string) failure {
 	case string(retry.ReasonProtocolError), string(retry.ReasonHeadersIncomplete):
 		return connection("{receiver} did not answer in valid HTTP")
 	case string(retry.ReasonTimeoutDial):
-		return timeout("no connection to {receiver} could be made in time")
+		return failure{RetryTimeout, "timed out: no connection to {receiver} could be made in time",
+			"no address of {host} took a connection within the endpoint's timeout", checkAddresses}
 	case string(retry.ReasonTimeoutTLS):
-		return timeout("{receiver} did not finish the TLS handshake in time")
+		return failure{RetryTimeout, "timed out: {receiver} did not finish the TLS handshake in time",
+			"the TLS handshake was not over within the endpoint's timeout", checkHandshake}
 	case string(retry.ReasonTimeoutHeaders):
 		return timeout("{receiver} did not begin to answer in time")
 	case string(retry.ReasonTimeoutBody):
@@ -143,13 +150,33 @@ func (f failure) at(e *webhook.Endpoint) failure {
 	return failure{f.code, names.Replace(f.what), sentence(names.Replace(f.cause)), sentence(names.Replace(f.remedy))}
 }
 
+// spent says where most of the time went of an attempt that timed out, if it was not the wait for the receiver: the phase in
+// which the time was over may have had little of it.
+func (f failure) spent(t webhook.Times) failure {
+	most := max(t.Names, t.Connecting, t.TLS)
+	if f.code != RetryTimeout || most < t.Waiting || most == 0 {
+		return f
+	}
+	of := latency(most) + " of " + latency(t.Sum()) + " went to "
+	switch most {
+	case t.Names:
+		f.cause, f.remedy = of+"looking up the host name {host}", checkNames
+	case t.Connecting:
+		f.cause, f.remedy = of+"connecting: an address of {host} does not answer, or late", checkAddresses
+	default:
+		f.cause, f.remedy = of+"the TLS handshake with {receiver}", checkHandshake
+	}
+	f.what += "; " + f.cause
+	return f
+}
+
 // lastFailure explains the last attempt of the delivery.
 func (s *Situation) lastFailure() failure {
 	reason := ""
 	if s.Delivery.LastOutcome != nil {
 		reason = s.Delivery.LastOutcome.Reason
 	}
-	f := failureOf(reason).at(s.Endpoint)
+	f := failureOf(reason).spent(s.Times).at(s.Endpoint)
 	f.cause = joined(f.cause, sentence(errorDetail(s.Error, s.Now)))
 	return f
 }

@@ -23,12 +23,21 @@ type getDeliveryInput struct {
 	Attempts int    `json:"attempts,omitempty" jsonschema:"How many attempts to show, the latest first: 1 to 20, 5 if absent."`
 }
 
+// times is where the time of an attempt went.
+type times struct {
+	NamesMS   int64 `json:"names_ms"   jsonschema:"The look-up of the host name."`
+	ConnectMS int64 `json:"connect_ms" jsonschema:"Connecting; 0 over a kept connection."`
+	TLSMS     int64 `json:"tls_ms"     jsonschema:"The TLS handshake."`
+	WaitMS    int64 `json:"wait_ms"    jsonschema:"From the request's first byte to the end of the answer."`
+}
+
 // attempt is an attempt as the API shows it.
 type attempt struct {
 	Number      int        `json:"number"`
 	Run         int        `json:"run"`
 	StartedAt   *time.Time `json:"started_at"`
 	LatencyMS   int64      `json:"latency_ms"`
+	Times       *times     `json:"times"`
 	Status      *int       `json:"status"`
 	Reason      string     `json:"reason"`
 	Error       *string    `json:"error"`
@@ -44,6 +53,7 @@ type attemptView struct {
 	Run         int           `json:"run"`
 	StartedAt   *time.Time    `json:"started_at"`
 	LatencyMS   int64         `json:"latency_ms"`
+	Times       *times        `json:"times" jsonschema:"Where the time went; null if not known."`
 	Status      *int          `json:"status" jsonschema:"Null if no answer came."`
 	Reason      string        `json:"reason"`
 	DelayMS     *int64        `json:"delay_ms" jsonschema:"The delay until the next attempt; null if there is none."`
@@ -187,7 +197,7 @@ func getDelivery(ctx context.Context, c *call, in getDeliveryInput) (string, del
 // view is the attempt with at most so many bytes of each text of the receiver.
 func (a attempt) view(excerpt int) attemptView {
 	v := attemptView{
-		Number: a.Number, Run: a.Run, StartedAt: a.StartedAt, LatencyMS: a.LatencyMS, Status: a.Status, Reason: clip(a.Reason, maxWord),
+		Number: a.Number, Run: a.Run, StartedAt: a.StartedAt, LatencyMS: a.LatencyMS, Times: a.Times, Status: a.Status, Reason: clip(a.Reason, maxWord),
 		DelayMS: a.DelayMS, DelaySource: a.DelaySource,
 	}
 	if a.Body != "" || a.Error != nil {
@@ -218,6 +228,9 @@ func (d deliveryDetails) text(attempts []attempt, excerpt int) string {
 func (a attempt) text(excerpt int) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "Attempt %d at %s: %s, %d ms", a.Number, optionalStamp(a.StartedAt), clip(a.Reason, maxWord), a.LatencyMS)
+	if t := a.Times; t != nil {
+		_, _ = fmt.Fprintf(&b, " (names %d, connecting %d, TLS %d, waiting %d)", t.NamesMS, t.ConnectMS, t.TLSMS, t.WaitMS)
+	}
 	if a.DelayMS != nil {
 		_, _ = fmt.Fprintf(&b, ", the next one after %s (%s)", time.Duration(*a.DelayMS)*time.Millisecond, value(a.DelaySource))
 	}

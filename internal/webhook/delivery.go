@@ -179,6 +179,7 @@ type Attempt struct {
 	Run       int
 	StartedAt time.Time
 	Latency   time.Duration
+	Times     Times
 	Outcome   retry.Outcome
 	Error     string // class and cause, never the endpoint's URL; "" when a response was received that is no redirect
 
@@ -191,6 +192,18 @@ type Attempt struct {
 	ResponseBody    []byte // at most 16 KiB
 	Truncated       bool
 }
+
+// Times is where the time of an attempt went. All are zero when nothing is known, and before 1 µs.
+// What is missing to the latency went to a token, or to the sender itself.
+type Times struct {
+	Names      time.Duration // looking up the host name; 0 for an address
+	Connecting time.Duration // to an address, through the egress proxy if there is one; 0 over a kept connection
+	TLS        time.Duration // the handshake
+	Waiting    time.Duration // from the request's first byte to the end of the answer, or of the wait for it
+}
+
+// Sum is the sum of the four.
+func (t Times) Sum() time.Duration { return t.Names + t.Connecting + t.TLS + t.Waiting }
 
 // RedirectError begins the Error of an attempt that was answered with a redirect; scheme, host and path of the target follow.
 const RedirectError = "redirect: "
