@@ -2,9 +2,7 @@ package activities_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -12,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,33 +22,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// errNoHAProxy says why the test with HAProxy is skipped.
-var errNoHAProxy = errors.New("HAProxy is not installed, and cannot be (it is a package of Debian; that needs root)")
-
-// findHAProxy returns the HAProxy of this machine. As root on Debian it installs the package if there is none, as the tests do with
-// PostgreSQL.
-var findHAProxy = sync.OnceValues(func() (string, error) {
-	for _, name := range []string{"haproxy", "/usr/sbin/haproxy"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	apt, err := exec.LookPath("apt-get")
-	if _, debian := os.Stat("/etc/debian_version"); err != nil || debian != nil || os.Geteuid() != 0 {
-		return "", errNoHAProxy
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	for _, args := range [][]string{{"update", "--quiet"}, {"install", "--quiet", "--yes", "--no-install-recommends", "haproxy"}} {
-		command := exec.CommandContext(ctx, apt, args...)
-		command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := command.CombinedOutput(); err != nil {
-			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			return "", fmt.Errorf("%w: apt-get %s: %w: %s", errNoHAProxy, args[0], err, lines[len(lines)-1])
-		}
-	}
-	return exec.LookPath("haproxy")
-})
+//nolint:gochecknoglobals // looked for once
+var findHAProxy = sync.OnceValues(func() (string, error) { return findProgram("haproxy") })
 
 // idleTime is after what time HAProxy closes idle connections here.
 const idleTime = time.Second
@@ -59,11 +31,7 @@ const idleTime = time.Second
 // startHAProxy starts HAProxy in front of a receiver, and returns its URL.
 func startHAProxy(t *testing.T, receiver string) string {
 	t.Helper()
-	program, err := findHAProxy()
-	if err != nil && os.Getenv("CI") == "" {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
+	path := program(t, findHAProxy)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := listener.Addr().String()
@@ -85,7 +53,7 @@ backend b
 `, idleTime.Milliseconds(), address, receiver), 0o600))
 	require.NoError(t, listener.Close())
 	var log buffer
-	command := exec.CommandContext(t.Context(), program, "-db", "-f", file)
+	command := exec.CommandContext(t.Context(), path, "-db", "-f", file)
 	command.Stdout, command.Stderr = &log, &log
 	require.NoError(t, command.Start())
 	t.Cleanup(func() {

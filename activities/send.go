@@ -74,6 +74,9 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 		}
 		return webhook.Attempt{}, fault
 	}
+	if made.Outcome.Reason == retry.ReasonProxyRefused && !refusedLong(in, target, a.now()) {
+		return webhook.Attempt{}, &internalError{error: &sendError{made.Error}, text: made.Error, scope: scopeEndpoint}
+	}
 	if reusedEnded && !a.hasReused(ctx, in) {
 		return asReused(made), nil // nothing is known of the receiver
 	}
@@ -83,6 +86,17 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	result.Error = made.Error
 	permit.Done(result)
 	return made, nil
+}
+
+// refusedFor is for how long after its acceptance, or its replay, a delivery is held because the egress proxy refuses the host. Afterwards
+// the refusal counts as a failure of the receiver, so that an endpoint which the proxy never allows is disabled in the end.
+const refusedFor = 24 * time.Hour
+
+// refusedLong reports whether a delivery has waited for so long. Its run's begin follows from the give-up time; after a change of the
+// policy it is off by as much.
+func refusedLong(in AttemptInput, target *webhook.Target, now time.Time) bool {
+	policy, _ := target.PolicyInForce()
+	return now.Sub(in.GiveUpAt.Add(-policy.GiveUpAfter)) > refusedFor
 }
 
 // redactEchoes removes from a response the values of the endpoint's own header fields and of its

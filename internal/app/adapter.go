@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"net/url"
+	"os"
 	"sync"
 
 	"github.com/everpost/everpost/internal/config"
@@ -22,6 +25,7 @@ import (
 func (a *App) startSender() {
 	a.sender = egress.New(egress.Config{
 		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(),
+		ProxyNames: a.options.Config.EgressProxyNames, NoProxy: egress.NewHostList(a.options.Config.NoProxy...),
 		Exempt: a.options.Exempt, Logger: a.log,
 	})
 	a.push(phaseSender, func(context.Context) { a.sender.Close() })
@@ -49,9 +53,12 @@ func (a *App) makeGuard(ctx context.Context) error { //nolint:contextcheck // wh
 	if err != nil {
 		return err
 	}
-	a.guard = newGuard(a.options.Config, own.list)
+	a.guard = newGuard(a.options.Config, a.options.Temporal.HostPort, own.list)
 	if err := a.guard.LearnOwnAddrs(); err != nil {
 		return fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
+	}
+	if proxy := a.options.Config.EgressProxyURL(); proxy != nil && a.options.Config.EgressProxyNames {
+		a.log.Info("the egress proxy looks names up; " + proxysDuty)
 	}
 	life, end := context.WithCancel(a.life)
 	var watching sync.WaitGroup
@@ -63,11 +70,34 @@ func (a *App) makeGuard(ctx context.Context) error { //nolint:contextcheck // wh
 	return nil
 }
 
-func newGuard(c config.Config, listeners func() []netip.AddrPort) *egress.Guard {
+// newGuard makes the guard. temporal is the host:port of Temporal.
+func newGuard(c config.Config, temporal string, listeners func() []netip.AddrPort) *egress.Guard {
+	var names *egress.NamesConfig
+	if proxy := c.EgressProxyURL(); proxy != nil && c.EgressProxyNames {
+		names = &egress.NamesConfig{Own: append(ownNames(c, temporal), proxy.Hostname()), NoProxy: egress.NewHostList(c.NoProxy...)}
+	}
 	return egress.NewGuard(egress.GuardConfig{
+		DeniedHosts: egress.NewHostList(c.DeniedHosts...), Names: names,
 		AllowHTTP: c.AllowHTTP, AllowedCIDRs: c.AllowedCIDRs, DeniedCIDRs: c.DeniedCIDRs, ExtraPorts: c.ExtraPorts.List, AnyPort: c.ExtraPorts.Any,
 		Listeners: listeners,
 	})
+}
+
+// ownNames are the host names of this machine and of what the settings name, as far as they are names.
+func ownNames(c config.Config, temporal string) []string {
+	name, _ := os.Hostname() // without one there is none to refuse
+	all := []string{name}
+	for _, address := range []string{c.DatabaseURL, c.ConsoleURL} {
+		if u, err := url.Parse(address); err == nil {
+			all = append(all, u.Hostname())
+		}
+	}
+	for _, address := range []string{c.Listen, c.AdminListen, c.LaneListen, c.LaneAddress, temporal} {
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			all = append(all, host)
+		}
+	}
+	return all
 }
 
 // tenantLimits are the limits of tenants without limits of their own.

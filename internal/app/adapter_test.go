@@ -46,7 +46,7 @@ func TestAcceptedEventsAreCounted(t *testing.T) {
 // All that is wrong with a URL is said at once, each with the setting that would allow it.
 func TestEachRefusalOfAURL(t *testing.T) {
 	t.Parallel()
-	u := urls{newGuard(config.Config{DeniedCIDRs: []netip.Prefix{netip.MustParsePrefix("93.184.215.0/24")}}, nil)}
+	u := urls{newGuard(config.Config{DeniedCIDRs: []netip.Prefix{netip.MustParsePrefix("93.184.215.0/24")}}, "", nil)}
 	require.NoError(t, u.CheckURL("https://example.com/"))
 	joined, ok := u.CheckURL("http://127.0.0.1:8080/a b").(interface{ Unwrap() []error })
 	require.True(t, ok)

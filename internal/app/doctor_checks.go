@@ -260,7 +260,7 @@ func (c *diagnosis) backlog(ctx context.Context) Finding {
 }
 
 func (c *diagnosis) egress(ctx context.Context) Finding {
-	guard := newGuard(c.Config, nil)
+	guard := newGuard(c.Config, "", nil)
 	if err := guard.LearnOwnAddrs(); err != nil {
 		return problem("this machine's own addresses, to which no request may go, cannot be read: "+oneLine(err), "let the process read its network interfaces")
 	}
@@ -273,8 +273,14 @@ func (c *diagnosis) egress(ctx context.Context) Finding {
 		return problem("the proxy "+proxy.Host+" does not answer: "+oneLine(err), "check EVERPOST_EGRESS_PROXY")
 	}
 	_ = conn.Close()
+	if c.Config.EgressProxyNames {
+		return ok("%s, by the proxy %s; %s", describeEgress(c.Config), proxy.Host, proxysDuty)
+	}
 	return ok("%s, by the proxy %s", describeEgress(c.Config), proxy.Host)
 }
+
+// proxysDuty is what is said where the proxy looks names up.
+const proxysDuty = "it gets names (EVERPOST_EGRESS_PROXY_NAMES), so only its own rules keep requests from private addresses"
 
 // describeEgress says where requests may go.
 func describeEgress(c config.Config) string {
@@ -287,6 +293,9 @@ func describeEgress(c config.Config) string {
 	}
 	if n := len(c.DeniedCIDRs); n > 0 {
 		text += fmt.Sprintf(", without %d ranges", n)
+	}
+	if n := len(c.DeniedHosts); n > 0 {
+		text += fmt.Sprintf(", without %d host names", n)
 	}
 	return text
 }

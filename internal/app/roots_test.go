@@ -24,7 +24,7 @@ func TestOwnAuthority(t *testing.T) {
 	authority := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw}))
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(path, []byte(authority), 0o600))
-	guard := newGuard(config.Config{AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true}}, nil)
+	guard := newGuard(config.Config{AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true}}, "", nil)
 	send := func(path string) string {
 		roots, err := (&config.Config{CAFile: path}).RootCAs()
 		require.NoError(t, err)

@@ -76,11 +76,20 @@ type Config struct {
 	// DeniedCIDRs are address ranges that the egress guard always refuses.
 	DeniedCIDRs []netip.Prefix `env:"EVERPOST_DENIED_CIDRS" help:"Address ranges that endpoints may not be in, whatever else allows them, separated by commas." name:"denied-cidrs" placeholder:"CIDR" section:"egress"`
 
+	// DeniedHosts are names that the egress guard always refuses, with all names below them.
+	DeniedHosts []string `env:"EVERPOST_DENIED_HOSTS" help:"Host names that endpoints may not have, separated by commas; 'example.com' stands for all names below it too, '*.example.com' for these only." placeholder:"HOST" section:"egress" see:"egress.md#hosts"`
+
 	// ExtraPorts are allowed destination ports in addition to 443 and 80.
 	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports in addition to 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any" section:"egress"`
 
 	// EgressProxy is a CONNECT proxy for requests to receivers. The URL may contain a password.
-	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port'." placeholder:"URL" section:"egress"`
+	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port', or https." placeholder:"URL" section:"egress" see:"egress.md#egress-proxy"`
+
+	// NoProxy are hosts to which requests go directly.
+	NoProxy []string `env:"EVERPOST_NO_PROXY" help:"Hosts to which requests go directly and not through EVERPOST_EGRESS_PROXY: names, which stand for all names below them too, and addresses or ranges, each with ':port' or without, separated by commas." placeholder:"HOST" section:"egress" see:"egress.md#egress-proxy"`
+
+	// EgressProxyNames makes the proxy look up names, whose addresses the egress guard then does not check.
+	EgressProxyNames bool `env:"EVERPOST_EGRESS_PROXY_NAMES" help:"Send the proxy names instead of addresses: then only the proxy can refuse private addresses of a name." section:"egress" see:"egress.md#names-for-the-proxy"`
 
 	// CAFile has additional certificates (PEM) to verify receivers with.
 	CAFile string `env:"EVERPOST_CA_FILE" help:"File with certificates (PEM) to trust for receivers, in addition to the system's." name:"ca-file" placeholder:"FILE" section:"egress"`

@@ -95,7 +95,10 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		`EVERPOST_DENIED_CIDRS: "::ffff:10.0.0.0/104" is a range of IPv4`: func(c *config.Config) {
 			c.DeniedCIDRs = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::ffff:10.0.0.0/104")}
 		},
-		"EVERPOST_EGRESS_PROXY: must be http://host:port":          func(c *config.Config) { c.EgressProxy = "https://out:hunter2@proxy:3128" },
+		"EVERPOST_EGRESS_PROXY: must be http://host:port":          func(c *config.Config) { c.EgressProxy = "socks5://out:hunter2@proxy:1080" },
+		"EVERPOST_EGRESS_PROXY_NAMES: is set without":              func(c *config.Config) { c.EgressProxyNames = true },
+		`EVERPOST_DENIED_HOSTS: "10.0.0.0/8" is not a host name`:   func(c *config.Config) { c.DeniedHosts = []string{"*.example.com", "10.0.0.0/8"} },
+		`EVERPOST_NO_PROXY: "http://a" is neither`:                 func(c *config.Config) { c.NoProxy = []string{".example.com", "http://a"} },
 		"EVERPOST_TENANT_ENDPOINTS: must be between 0 and 1000000": func(c *config.Config) { c.TenantEndpoints = -1 },
 		"EVERPOST_TENANT_REQUESTS_PER_SECOND: must be 0":           func(c *config.Config) { c.TenantRequestsPerSecond = math.NaN() },
 		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":      func(c *config.Config) { c.QueueLength = 100_001 },
@@ -212,11 +215,24 @@ func TestEgressProxyURL(t *testing.T) {
 	t.Parallel()
 	for text, valid := range map[string]bool{
 		"http://proxy:3128": true, "http://out:secret@proxy.internal:3128/": true, "http://[fd00::1]:3128": true, "http://10.0.0.1:80": true,
-		"": false, "proxy:3128": false, "http://proxy": false, "http://:3128": false, "https://proxy:3128": false, "socks5://proxy:1080": false,
+		"": false, "proxy:3128": false, "http://proxy": false, "http://:3128": false, "https://proxy:3128": true, "https://proxy": false, "socks5://proxy:1080": false,
 		"http://proxy:0": false, "http://proxy:65536": false, "http://proxy:3128/path": false, "http://proxy:3128?a": false, "http://a b:3128": false,
 	} {
 		c := config.Config{EgressProxy: text}
 		require.Equal(t, valid, c.EgressProxyURL() != nil, text)
+	}
+}
+
+func TestHostEntries(t *testing.T) {
+	t.Parallel()
+	for entry, want := range map[string]bool{
+		"*": true, "example.com": true, ".example.com": true, "*.example.com": true, "example.com:8443": true, "10.0.0.0/8": true, "10.1.2.3": true,
+		"10.1.2.3:80": true, "fd00::1": true, "fd00::/8": true, "[fd00::1]": true, "[fd00::1]:443": true, "a_b.internal.": true, "localhost": true,
+		"": false, "a b": false, "http://a": false, "a:0": false, "a:65536": false, "a:b": false, "a/b": false, "-a": false, "a..b": false, "[a]:1": false,
+	} {
+		c := valid()
+		c.NoProxy = []string{entry}
+		require.Equal(t, want, c.Validate() == nil, entry)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -54,10 +55,61 @@ func (c *Config) validateCIDRs(bad *refusals) {
 	}
 }
 
+// validHost is the form of a name in lists of hosts.
+var validHost = regexp.MustCompile(`^(?i:[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.(?i:[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?))*\.?$`)
+
+// validateProxy adds errors about the egress proxy and about lists of hosts. No error contains the proxy's URL.
+func (c *Config) validateProxy(bad *refusals) {
+	if c.EgressProxy != "" && c.EgressProxyURL() == nil {
+		bad.addf("EVERPOST_EGRESS_PROXY", "must be http://host:port or https://host:port, with user:password@ before the host or without")
+	}
+	if c.EgressProxy == "" && c.EgressProxyNames {
+		bad.addf("EVERPOST_EGRESS_PROXY_NAMES", "is set without EVERPOST_EGRESS_PROXY")
+	}
+	for _, entry := range c.DeniedHosts {
+		if !validHost.MatchString(withoutWildcard(entry)) || isAddress(entry) {
+			bad.addf("EVERPOST_DENIED_HOSTS", "%q is not a host name; ranges of addresses belong into EVERPOST_DENIED_CIDRS", entry)
+		}
+	}
+	for _, entry := range c.NoProxy {
+		if !isHostEntry(entry) {
+			bad.addf("EVERPOST_NO_PROXY", "%q is neither a host name nor an address or a range of addresses, with :port or without", entry)
+		}
+	}
+}
+
+func withoutWildcard(entry string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(entry), "*"), ".")
+}
+
+// isAddress reports whether the text is an address or a range of addresses.
+func isAddress(text string) bool {
+	_, notAddr := netip.ParseAddr(strings.Trim(text, "[]"))
+	_, notPrefix := netip.ParsePrefix(text)
+	return notAddr == nil || notPrefix == nil
+}
+
+// isHostEntry reports whether the text is an entry of EVERPOST_NO_PROXY.
+func isHostEntry(entry string) bool {
+	entry = strings.TrimSpace(entry)
+	if entry == "*" || isAddress(entry) {
+		return true
+	}
+	if host, port, found := strings.Cut(entry, ":"); found && !strings.HasPrefix(entry, "[") {
+		n, err := strconv.ParseUint(port, 10, 16)
+		return err == nil && n > 0 && (isAddress(host) || validHost.MatchString(withoutWildcard(host)))
+	}
+	if host, port, err := net.SplitHostPort(entry); err == nil { // [fd00::1]:443
+		n, err := strconv.ParseUint(port, 10, 16)
+		return err == nil && n > 0 && isAddress(host)
+	}
+	return validHost.MatchString(withoutWildcard(entry))
+}
+
 // EgressProxyURL returns EgressProxy as a URL, or nil if it is empty or invalid.
 func (c *Config) EgressProxyURL() *url.URL {
 	u, err := url.Parse(c.EgressProxy)
-	if err != nil || u.Scheme != "http" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return nil
 	}
 	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {

@@ -47,9 +47,7 @@ func (c *Config) Validate() error {
 	if _, err := c.RootCAs(); err != nil {
 		bad.addf("EVERPOST_CA_FILE", "%s", err)
 	}
-	if c.EgressProxy != "" && c.EgressProxyURL() == nil {
-		bad.addf("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // the error never contains the value
-	}
+	c.validateProxy(&bad)
 	for _, p := range c.TrustedProxies {
 		if wrong := notProxies(p); wrong != "" {
 			bad.addf("EVERPOST_TRUSTED_PROXIES", "%s %s", p, wrong)

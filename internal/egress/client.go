@@ -80,10 +80,17 @@ type Config struct {
 	// to. Defaults to none.
 	Logger *slog.Logger
 
-	// Proxy is the operator's egress proxy, http://[user:password@]host:port. Requests go
+	// Proxy is the operator's egress proxy, http[s]://[user:password@]host:port. Requests go
 	// through CONNECT tunnels to addresses that the guard has checked. The address of Exempt
 	// is dialled directly. Defaults to none; HTTPS_PROXY and similar variables are ignored.
 	Proxy *url.URL
+
+	// ProxyNames makes the proxy look up names: the guard then checks no address of a name, so
+	// GuardConfig.Names should be set. Defaults to false.
+	ProxyNames bool
+
+	// NoProxy lists hosts to which requests go directly. Defaults to none.
+	NoProxy HostList
 
 	// Exempt allows the demonstration's receiver inside the process. Defaults to none.
 	Exempt Exemption

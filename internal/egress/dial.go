@@ -49,11 +49,11 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target, times *
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 
-	tcp, err := c.connect(ctx, t, times)
+	made, err := c.connect(ctx, t, times)
 	if err != nil {
 		return nil, phaseDial, err
 	}
-	cn := &conn{Conn: tcp, tcp: tcp, created: time.Now()}
+	cn := &conn{Conn: made.Conn, tcp: made.tcp, created: time.Now()}
 	if t.url.Scheme != "https" {
 		return cn, phaseDial, nil
 	}
@@ -72,7 +72,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target, times *
 		// reported only later.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate, nil }
 	}
-	below := &wire{Conn: tcp, tcp: tcp}
+	below := &wire{Conn: made.Conn, tcp: made.tcp}
 	defer addSince(&times.TLS, time.Now())
 	secure := tls.Client(below, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -90,11 +90,11 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target, times *
 // does not exist. Otherwise any tenant could discover the names of a private network. Both
 // cases take the same time at least, because a name server's response time would tell them
 // apart. For the same reason all of that time counts as a look-up.
-func (c *Client) connect(ctx context.Context, t target, times *webhook.Times) (*net.TCPConn, error) {
+func (c *Client) connect(ctx context.Context, t target, times *webhook.Times) (*pipe, error) {
 	start, before := time.Now(), *times
-	tcp, err := c.lookUpAndDial(ctx, t, times)
+	made, err := c.lookUpAndDial(ctx, t, times)
 	if !t.named || err == nil {
-		return tcp, err
+		return made, err
 	}
 	refusal, refused := errors.AsType[*DeniedError](err)
 	if refused {
@@ -119,7 +119,11 @@ const minNotFoundTime = 100 * time.Millisecond
 
 // lookUpAndDial opens a connection to one of the target's addresses, directly or through the
 // proxy.
-func (c *Client) lookUpAndDial(ctx context.Context, t target, times *webhook.Times) (*net.TCPConn, error) {
+func (c *Client) lookUpAndDial(ctx context.Context, t target, times *webhook.Times) (*pipe, error) {
+	if c.sendsNames(t) {
+		defer addSince(&times.Connecting, time.Now())
+		return c.tunnel(ctx, net.JoinHostPort(serverName(t.host), t.port()))
+	}
 	start := time.Now()
 	addrs, err := c.addresses(ctx, t)
 	if t.named {
@@ -130,10 +134,10 @@ func (c *Client) lookUpAndDial(ctx context.Context, t target, times *webhook.Tim
 	}
 	defer addSince(&times.Connecting, time.Now())
 	if c.proxied(t) {
-		return race(ctx, addrs, c.failed, c.tunnel)
+		return race(ctx, addrs, c.failed, c.tunnelTo)
 	}
 	control := c.config.Guard.control(t.exempt)
-	return race(ctx, addrs, c.failed, func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+	return race(ctx, addrs, c.failed, func(ctx context.Context, addr netip.AddrPort) (*pipe, error) {
 		dialer := net.Dialer{
 			KeepAlive:      -1, // no connection lives idle long enough to need probes
 			ControlContext: control,
@@ -142,12 +146,21 @@ func (c *Client) lookUpAndDial(ctx context.Context, t target, times *webhook.Tim
 		if err != nil {
 			return nil, fmt.Errorf("dial: %w", err)
 		}
-		return asTCPConn(plain)
+		tcp, err := asTCPConn(plain)
+		if err != nil {
+			return nil, err
+		}
+		return &pipe{Conn: tcp, tcp: tcp}, nil
 	})
 }
 
 // proxied reports whether the target is reached through the proxy.
-func (c *Client) proxied(t target) bool { return c.config.Proxy != nil && !t.exempt.IsValid() }
+func (c *Client) proxied(t target) bool {
+	return c.config.Proxy != nil && !t.exempt.IsValid() && !c.config.NoProxy.has(t.host, t.port())
+}
+
+// sendsNames reports whether the proxy gets the target's name, and looks it up.
+func (c *Client) sendsNames(t target) bool { return c.config.ProxyNames && t.named && c.proxied(t) }
 
 // maxAddresses bounds the addresses of a name that are tried.
 const maxAddresses = 8

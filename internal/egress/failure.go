@@ -49,6 +49,12 @@ func isOwn(err error) bool {
 	return ok && known.own
 }
 
+// isProxyRefusal reports whether the egress proxy refuses the host, or everything.
+func isProxyRefusal(err error) bool {
+	known, ok := errors.AsType[*knownError](err)
+	return ok && known.class == retry.FailureProxyRefused
+}
+
 // failed is the response when none came from the receiver.
 func failed(ctx context.Context, at phase, err error) Response {
 	return withFailure(ctx, Response{}, at, err)

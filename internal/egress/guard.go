@@ -50,10 +50,23 @@ type GuardConfig struct {
 	// AnyPort allows every port. Defaults to false.
 	AnyPort bool
 
+	// DeniedHosts are names that are refused. Defaults to none.
+	DeniedHosts HostList
+
+	// Names refuses, if set, names whose addresses this process does not see, because the proxy looks them up: names
+	// without a dot, the names of local networks, and those of Own. NoProxy lists the hosts that are looked up here all the same.
+	Names *NamesConfig
+
 	// Listeners lists where the installation itself listens. No request goes there, whatever else is
 	// allowed. An unspecified address stands for all of this machine's. Called for every dial, so it
 	// must be quick. Defaults to none.
 	Listeners func() []netip.AddrPort
+}
+
+// NamesConfig is what is refused by name.
+type NamesConfig struct {
+	Own     []string // of the installation and of the proxy; "" is ignored
+	NoProxy HostList
 }
 
 // Guard decides where a request may go. It is safe for concurrent use.
@@ -69,6 +82,8 @@ type Guard struct {
 	addresses *ssrf.Guardian
 	exact     []netip.Addr   // allowed by a range of one address
 	denied    []netip.Prefix // by the operator
+	hosts     HostList       // denied
+	names     *NamesConfig   // may be nil
 	reserved  []netip.Addr
 	own       *ownAddrs
 	listeners func() []netip.AddrPort // may be nil
@@ -83,6 +98,8 @@ func NewGuard(config GuardConfig) *Guard {
 		reserved:  reservedAddrs(),
 		own:       &ownAddrs{list: config.OwnAddrs},
 		listeners: config.Listeners,
+		hosts:     config.DeniedHosts,
+		names:     config.Names,
 	}
 	if g.own.list == nil {
 		g.own.list = interfaceAddrs

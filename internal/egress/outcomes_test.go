@@ -265,10 +265,12 @@ func TestOutcomesAreComplete(t *testing.T) {
 	for _, reason := range all[:slices.Index(all, retry.ReasonUnknown)+1] {
 		// A payload that does not match its checksum is never sent. A body can time out
 		// only after a status, which decides.
-		if reason != retry.ReasonPayloadCorrupt && reason != retry.ReasonTimeoutBody && reason != retry.ReasonConnectionReused {
+		if reason != retry.ReasonPayloadCorrupt && reason != retry.ReasonTimeoutBody && reason != retry.ReasonConnectionReused &&
+			reason != retry.ReasonProxyRefused && reason != retry.ReasonProxyConnectFailed { // TestProxyRefuses
 			require.True(t, reasons[reason], "no connection leads to %s", reason)
 		}
 	}
+	faults[string(retry.FailureProxyRefused)], faults[string(retry.FailureProxyConnectFailed)] = true, true
 	for _, failure := range retry.Failures() {
 		require.True(t, faults[string(failure)], "no connection leads to %s", failure)
 	}

@@ -3,6 +3,7 @@ package egress
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -33,8 +34,19 @@ type connectProxy struct {
 // counted from 1; "" opens a tunnel to the receiver.
 func proxyTo(t *testing.T, receiver string, answer func(number int) string) *connectProxy {
 	t.Helper()
+	return secureProxyTo(t, nil, receiver, answer)
+}
+
+// secureProxyTo is proxyTo with an https proxy, unless secure is nil.
+func secureProxyTo(t *testing.T, secure *tls.Config, receiver string, answer func(number int) string) *connectProxy {
+	t.Helper()
 	p := &connectProxy{}
-	address := rawServer(t, func(conn *net.TCPConn, _ int) {
+	address := rawServer(t, func(tcp *net.TCPConn, _ int) {
+		var conn net.Conn = tcp
+		if secure != nil {
+			conn = tls.Server(tcp, secure)
+			defer conn.Close()
+		}
 		req, err := http.ReadRequest(bufio.NewReader(conn))
 		if err != nil {
 			return
@@ -52,11 +64,15 @@ func proxyTo(t *testing.T, receiver string, answer func(number int) string) *con
 			_, _ = io.WriteString(conn, said)
 		}
 	})
-	p.url = &url.URL{Scheme: "http", Host: address, User: url.UserPassword("out", "s3cr3t")}
+	scheme := "http"
+	if secure != nil {
+		scheme = "https"
+	}
+	p.url = &url.URL{Scheme: scheme, Host: address, User: url.UserPassword("out", "s3cr3t")}
 	return p
 }
 
-func tunnelling(conn *net.TCPConn, receiver string) {
+func tunnelling(conn net.Conn, receiver string) {
 	far, err := net.Dial("tcp", receiver)
 	if err != nil {
 		_, _ = io.WriteString(conn, "HTTP/1.1 502 Bad Gateway\r\n\r\n")
@@ -152,7 +168,7 @@ func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("169.254.169.254")}, 0
 	})})
-	for _, failure := range []retry.Failure{retry.FailureConnectRefused, retry.FailureDNSNotFound} {
+	for _, failure := range []retry.Failure{retry.FailureProxyConnectFailed, retry.FailureDNSNotFound} {
 		r := rebinding.Send(t.Context(), Request{URL: "https://receiver.example./", Timeout: patience})
 		require.Equal(t, failure, r.Answer.Failure, r.Err)
 	}
@@ -167,17 +183,19 @@ func TestProxyRefuses(t *testing.T) {
 		err    string
 		ours   bool
 	}{
-		"bad gateway":           {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "connect_refused: the egress proxy answered 502", false},
-		"forbidden":             {"HTTP/1.1 403 Forbidden\r\n\r\n", "connect_refused: the egress proxy answered 403", false},
-		"gateway timeout":       {"HTTP/1.1 504 Gateway Timeout\r\n\r\n", "timeout_dial: the egress proxy could not connect in time", false},
+		"bad gateway":           {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "proxy_connect_failed: the egress proxy answered 502", false},
+		"unavailable":           {"HTTP/1.1 503 Service Unavailable\r\n\r\n", "proxy_connect_failed: the egress proxy answered 503", false},
+		"gateway timeout":       {"HTTP/1.1 504 Gateway Timeout\r\n\r\n", "proxy_connect_failed: the egress proxy answered 504", false},
+		"forbidden":             {"HTTP/1.1 403 Forbidden\r\n\r\n", "proxy_refused: the egress proxy answered 403", false},
+		"fault of the proxy":    {"HTTP/1.1 500 Internal Server Error\r\n\r\n", "proxy_refused: the egress proxy answered 500", true},
 		"hang":                  {"hang", "timeout_dial: the deadline passed", false},
 		"answer before request": {"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "protocol_error: an answer before the request", false},
-		"authentication":        {"HTTP/1.1 407 Who are you\r\n\r\n", "unknown: the egress proxy answered 407", true},
-		"not a proxy":           {"HTTP/1.1 405 Method Not Allowed\r\n\r\n", "unknown: the egress proxy answered 405", true},
-		"redirect":              {"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/\r\n\r\n", "unknown: the egress proxy answered 302", true},
-		"garbage":               {"SSH-2.0-OpenSSH\r\n", "unknown: the egress proxy gave no answer", true},
-		"endless head":          {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 64<<10), "unknown: the egress proxy gave no answer", true},
-		"closed without a word": {" ", "unknown: the egress proxy gave no answer", true},
+		"authentication":        {"HTTP/1.1 407 Who are you\r\n\r\n", "proxy_refused: the egress proxy answered 407", true},
+		"not a proxy":           {"HTTP/1.1 405 Method Not Allowed\r\n\r\n", "proxy_refused: the egress proxy answered 405", true},
+		"redirect":              {"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/\r\n\r\n", "proxy_refused: the egress proxy answered 302", true},
+		"garbage":               {"SSH-2.0-OpenSSH\r\n", "proxy_refused: the egress proxy gave no answer", true},
+		"endless head":          {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 64<<10), "proxy_refused: the egress proxy gave no answer", true},
+		"closed without a word": {" ", "proxy_refused: the egress proxy gave no answer", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +213,7 @@ func TestProxyRefuses(t *testing.T) {
 	}
 	gone := &url.URL{Scheme: "http", Host: "127.0.0.1:" + closedPort(t)}
 	r := setup(t, Config{Guard: strictly(), Proxy: gone}).Send(t.Context(), Request{URL: "http://93.184.215.14" + secretPath, Timeout: patience})
-	require.Equal(t, "unknown: the egress proxy cannot be reached", r.Err)
+	require.Equal(t, "proxy_refused: the egress proxy cannot be reached", r.Err)
 	require.True(t, r.InternalFault)
 }
 
@@ -220,9 +238,11 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 	}{
 		"down, then up": {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FailureNone, false},
 		"hang, then up": {"hang", "", 2, retry.FailureNone, false},
-		"all down":      {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", len(six), retry.FailureConnectRefused, false},
-		"407":           {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FailureUnknown, true},
-		"407 after 503": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FailureUnknown, true},
+		"all down":      {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", len(six), retry.FailureProxyConnectFailed, false},
+		"403, then up":  {"HTTP/1.1 403 No\r\n\r\n", "", 2, retry.FailureNone, false},
+		"403, then 503": {"HTTP/1.1 403 No\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", len(six), retry.FailureProxyRefused, false},
+		"407":           {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FailureProxyRefused, true},
+		"407 after 503": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FailureProxyRefused, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -272,4 +292,134 @@ func TestCancelledAtTheProxy(t *testing.T) {
 	r := setup(t, Config{Guard: strictly(), Proxy: p.url}).Send(ctx, Request{URL: "http://93.184.215.14/", Timeout: patience})
 	require.True(t, r.InternalFault)
 	require.Equal(t, "unknown: cancelled by the sender", r.Err)
+}
+
+// An https proxy: plain and TLS receivers, kept connections, bytes that nobody has asked for.
+func TestSecureProxy(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	secure := ca.config(t, "127.0.0.1", time.Now().Add(time.Hour))
+	for scheme, receiver := range map[string]*receivertest.Receiver{
+		"http":  receivertest.New(t),
+		"https": receivertest.NewWith(t, receivertest.Options{TLS: ca.config(t, "93.184.215.14", time.Now().Add(time.Hour))}),
+	} {
+		p := secureProxyTo(t, secure, receiver.Addr().String(), always(""))
+		c := setup(t, Config{Guard: strictly(), Proxy: p.url, RootCAs: ca.pool})
+		for range 3 {
+			r := c.Send(t.Context(), Request{EndpointID: "ep_1", URL: scheme + "://93.184.215.14:8080/", Body: []byte("{}"), Timeout: patience})
+			requireFailure(t, r, retry.FailureNone, 200)
+		}
+		require.Equal(t, []string{"93.184.215.14:8080"}, p.requests(), "%s: the tunnel was kept", scheme)
+		require.Equal(t, "Basic b3V0OnMzY3IzdA==", p.connects[0].Header.Get("Proxy-Authorization"))
+	}
+
+	unasked := rawServer(t, func(conn *net.TCPConn, _ int) {
+		if readRequest(bufio.NewReader(conn)) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+			hold(conn)
+		}
+	})
+	p := secureProxyTo(t, secure, unasked, always(""))
+	c := setup(t, Config{Guard: strictly(), Proxy: p.url, RootCAs: ca.pool})
+	for range 2 {
+		requireFailure(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: "http://93.184.215.14/", Timeout: patience}), retry.FailureNone, 200)
+	}
+	require.Len(t, p.requests(), 2, "a connection on which more than the answer arrived is not used again")
+
+	for name, config := range map[string]*tls.Config{
+		"another name": ca.config(t, "other.example", time.Now().Add(time.Hour)), "not trusted": newAuthority(t).config(t, "127.0.0.1", time.Now().Add(time.Hour)),
+	} {
+		p := secureProxyTo(t, config, "", always(""))
+		r := setup(t, Config{Guard: strictly(), Proxy: p.url, RootCAs: ca.pool}).Send(t.Context(), Request{URL: "http://93.184.215.14/", Timeout: patience})
+		require.True(t, r.InternalFault, name)
+		require.Contains(t, r.Err, "proxy_refused: no TLS session with the egress proxy: ", name)
+		require.Empty(t, p.requests(), name)
+	}
+}
+
+// A proxy that is away is away for each address of a name, also when the deadline ends the race.
+func TestUnreachableProxyAndSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	failed := newFailedAddrs()
+	ctx, cancel := context.WithTimeout(t.Context(), short)
+	defer cancel()
+	_, err := race(ctx, []netip.AddrPort{port(1), port(2)}, failed, func(ctx context.Context, _ netip.AddrPort) (*pipe, error) {
+		<-ctx.Done()
+		return nil, refusedByProxy("the egress proxy cannot be reached")
+	})
+	require.True(t, isOwn(err), err)
+}
+
+// Names for the proxy: no look-up here, literal addresses are checked, and no name that only a private network knows is sent.
+func TestNamesForTheProxy(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	p := proxyTo(t, receiver.Addr().String(), always(""))
+	guard := NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true, DeniedHosts: NewHostList("evil.example"), Names: &NamesConfig{
+		Own: []string{"hooks.example.com", "Proxy.example.net", ""}, NoProxy: NewHostList("direct.internal"),
+	}})
+	asked := 0
+	c := setup(t, Config{
+		Guard: guard, Proxy: p.url, ProxyNames: true, NoProxy: NewHostList("direct.internal"),
+		Resolver: resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) {
+			asked++
+			return nil, dnsmessage.RCodeNameError
+		}),
+	})
+	for _, host := range []string{"receiver.example", "Receiver.Example.", "a.hooks.example.com", "local.example", "1a.example", "93.184.215.14"} {
+		requireFailure(t, c.Send(t.Context(), Request{URL: "http://" + host + ":8080/", Timeout: patience}), retry.FailureNone, 200)
+	}
+	require.Equal(t, []string{
+		"receiver.example:8080", "receiver.example:8080", "a.hooks.example.com:8080", "local.example:8080", "1a.example:8080", "93.184.215.14:8080",
+	}, p.requests())
+	for _, host := range []string{
+		"intranet", "localhost", "a.localhost", "printer.local", "LOCAL.", "db.internal.", "hooks.example.com", "HOOKS.example.com.", "proxy.example.net",
+		"evil.example", "a.evil.example", "127.1", "127.0.0.1.", "0x7f.1", "a.0x7f", "10.0.0.1", "[::1]", "169.254.169.254",
+	} {
+		_, err := guard.CheckURL("http://" + host + ":8080/")
+		require.Error(t, err, host)
+		requireFailure(t, c.Send(t.Context(), Request{URL: "http://" + host + ":8080/", Timeout: patience}), retry.FailureDenied, 0)
+	}
+	require.Len(t, p.requests(), 6)
+	require.Zero(t, asked)
+	r := c.Send(t.Context(), Request{URL: "http://direct.internal/", Timeout: patience})
+	require.Equal(t, retry.FailureDNSNotFound, r.Answer.Failure, "looked up and checked here")
+	require.Positive(t, asked)
+}
+
+func TestNoProxy(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	p := proxyTo(t, "", always("HTTP/1.1 502 Bad Gateway\r\n\r\n"))
+	c := setup(t, Config{Guard: local(), Proxy: p.url, NoProxy: NewHostList("127.0.0.0/8")})
+	requireFailure(t, c.Send(t.Context(), Request{URL: receiver.URL(), Timeout: patience}), retry.FailureNone, 200)
+	require.Empty(t, p.requests())
+	requireFailure(t, c.Send(t.Context(), Request{URL: "http://93.184.215.14/", Timeout: patience}), retry.FailureProxyConnectFailed, 0)
+	require.Len(t, p.requests(), 1)
+}
+
+func TestHostList(t *testing.T) {
+	t.Parallel()
+	for entry, hosts := range map[string]map[string]bool{
+		"shop.example":      {"shop.example": true, "SHOP.example.": true, "a.shop.example": true, "ashop.example": false, "example": false},
+		".shop.example":     {"shop.example": false, "a.shop.example": true},
+		"*.shop.example":    {"shop.example": false, "a.b.shop.example": true},
+		"shop.example:8443": {"shop.example": false, "shop.example:8443": true, "a.shop.example:8443": true, "shop.example:84": false},
+		"10.0.0.0/8":        {"10.1.2.3": true, "11.1.2.3": false, "10.example": false},
+		"10.1.2.3":          {"10.1.2.3": true, "10.1.2.4": false},
+		"10.1.2.3:80":       {"10.1.2.3": false, "10.1.2.3:80": true},
+		"[fd00::1]:443":     {"fd00::1": true},
+		"fd00::/8":          {"fd00::1": true, "fe00::1": false},
+		"*":                 {"shop.example": true, "10.1.2.3": true},
+		"":                  {"shop.example": false, "": false},
+		"a b":               {"a b": false},
+	} {
+		for host, want := range hosts {
+			name, port, found := strings.Cut(host, ":")
+			if !found || strings.Contains(port, ":") {
+				name, port = host, "443"
+			}
+			require.Equal(t, want, NewHostList(entry).has(name, port), "%s in %s", host, entry)
+		}
+	}
 }

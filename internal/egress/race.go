@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -23,27 +22,29 @@ const (
 )
 
 // dialFunc connects to an address. It ends soon after its context.
-type dialFunc = func(context.Context, netip.AddrPort) (*net.TCPConn, error)
+type dialFunc = func(context.Context, netip.AddrPort) (*pipe, error)
 
 // race dials the addresses in their order and returns the first connection. The next dial
 // begins when raceDelay has passed since the last one began, or as soon as one has failed.
 // After a fault of this side no other begins. No dial goes on after the end of the race.
 //
 // When every dial fails, the error is the gravest one (see gravity).
-func race(ctx context.Context, addrs []netip.AddrPort, failed *failedAddrs, dial dialFunc) (*net.TCPConn, error) {
+func race(ctx context.Context, addrs []netip.AddrPort, failed *failedAddrs, dial dialFunc) (*pipe, error) {
 	if len(addrs) == 1 {
 		return dial(ctx, addrs[0])
 	}
 	below, stop := context.WithCancel(ctx)
 	defer stop()
 	r := &racing{addrs: addrs, failed: failed, dial: dial, began: make([]time.Time, 0, len(addrs)), results: make(chan dialled, len(addrs))}
-	tcp, err := r.run(below)
+	made, err := r.run(below)
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		r.noteSlow(time.Now())
 	}
 	stop()
-	r.closeLate()
-	return tcp, err
+	if own := r.closeLate(); made == nil && own != nil {
+		return nil, own
+	}
+	return made, err
 }
 
 // racing is a race under way.
@@ -59,11 +60,11 @@ type racing struct {
 // dialled is the result of one dial.
 type dialled struct {
 	index int // of the address
-	tcp   *net.TCPConn
+	made  *pipe
 	err   error
 }
 
-func (r *racing) run(ctx context.Context) (*net.TCPConn, error) {
+func (r *racing) run(ctx context.Context) (*pipe, error) {
 	next := time.NewTimer(raceDelay)
 	defer next.Stop()
 	r.start(ctx)
@@ -76,7 +77,7 @@ func (r *racing) run(ctx context.Context) (*net.TCPConn, error) {
 			r.began[got.index] = time.Time{}
 			if got.err == nil {
 				r.failed.remove(r.addrs[got.index])
-				return got.tcp, nil
+				return got.made, nil
 			}
 			if ctx.Err() == nil && !ownFault(got.err) {
 				r.failed.add(r.addrs[got.index], time.Now())
@@ -100,8 +101,8 @@ func (r *racing) start(ctx context.Context) {
 	index := len(r.began)
 	r.began = append(r.began, time.Now())
 	go func() {
-		tcp, err := r.dial(ctx, r.addrs[index])
-		r.results <- dialled{index, tcp, err}
+		made, err := r.dial(ctx, r.addrs[index])
+		r.results <- dialled{index, made, err}
 	}()
 }
 
@@ -114,24 +115,32 @@ func (r *racing) noteSlow(now time.Time) {
 	}
 }
 
-// closeLate waits for the dials that are under way and closes their connections.
-func (r *racing) closeLate() {
+// closeLate waits for the dials that are under way and closes their connections. It returns a fault of this side that
+// one of them has met: that is why the others took so long.
+func (r *racing) closeLate() (own error) {
 	for ; r.ended < len(r.began); r.ended++ {
-		if late := <-r.results; late.err == nil {
-			_ = late.tcp.Close()
+		switch late := <-r.results; {
+		case late.err == nil:
+			_ = late.made.tcp.Close()
+		case ownFault(late.err):
+			own = late.err
 		}
 	}
+	return own
 }
 
 // gravity orders the errors of a race's dials. A refusal of the guard counts as a denied
 // address, which is final, while another address may work the next time. If one dial has
-// used up the time, that is what happened to the request.
+// used up the time, that is what happened to the request. A refusal of the proxy says more about
+// the others than that they failed.
 func gravity(err error) int {
 	_, refused := errors.AsType[*DeniedError](err)
 	switch {
 	case refused:
 		return 0
 	case ownFault(err):
+		return 4
+	case isProxyRefusal(err):
 		return 3
 	case isTimeout(err):
 		return 2

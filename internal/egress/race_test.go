@@ -32,9 +32,9 @@ func runRace(t *testing.T, failed *failedAddrs, addrs []netip.AddrPort, runners 
 	defer cancel()
 	start := time.Now()
 	began = map[netip.AddrPort]time.Duration{}
-	connected := map[*net.TCPConn]netip.AddrPort{}
+	connected := map[*pipe]netip.AddrPort{}
 	var mu sync.Mutex
-	tcp, err := race(ctx, addrs, failed, func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+	tcp, err := race(ctx, addrs, failed, func(ctx context.Context, addr netip.AddrPort) (*pipe, error) {
 		mu.Lock()
 		began[addr] = time.Since(start)
 		mu.Unlock()
@@ -51,7 +51,7 @@ func runRace(t *testing.T, failed *failedAddrs, addrs []netip.AddrPort, runners 
 		if own.err != nil {
 			return nil, own.err
 		}
-		made := &net.TCPConn{}
+		made := &pipe{tcp: &net.TCPConn{}}
 		mu.Lock()
 		defer mu.Unlock()
 		connected[made] = addr
@@ -133,7 +133,7 @@ func TestCancelledRace(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := newFailedAddrs()
 		time.AfterFunc(time.Second, cancel)
-		_, err := race(ctx, []netip.AddrPort{port(1), port(2)}, failed, func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) {
+		_, err := race(ctx, []netip.AddrPort{port(1), port(2)}, failed, func(ctx context.Context, _ netip.AddrPort) (*pipe, error) {
 			<-ctx.Done()
 			return nil, errors.New("interrupted")
 		})

@@ -67,7 +67,12 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *wire) readNow(p []byte) (int, error) { return readNow(w.tcp, p) }
+func (w *wire) readNow(p []byte) (int, error) {
+	if outer, ok := w.Conn.(*tlsConn); ok { // with an https proxy
+		return outer.readNow(p)
+	}
+	return readNow(w.tcp, p)
+}
 
 // tlsConn is a TLS session over a wire.
 type tlsConn struct {
@@ -94,11 +99,22 @@ func (s *tlsConn) Read(p []byte) (int, error) {
 // error permanent, except a net.Error that is Temporary, which it passes on so that a read
 // can be interrupted by a deadline and continued.
 func (s *tlsConn) noPendingData(completeRecord bool) bool {
+	var one [1]byte
+	_, err := s.readNow(one[:])
+	return errors.Is(err, errNothing) && (!completeRecord || s.complete())
+}
+
+// readNow reads without waiting; errNothing when nothing has arrived.
+func (s *tlsConn) readNow(p []byte) (int, error) {
 	s.wire.polling = true
 	defer func() { s.wire.polling = false }()
-	var one [1]byte
-	_, err := s.Read(one[:])
-	return errors.Is(err, errNothing) && (!completeRecord || s.wire.framing.complete())
+	return s.Read(p)
+}
+
+// complete reports whether the last record is complete, and the last one below it.
+func (s *tlsConn) complete() bool {
+	outer, ok := s.wire.Conn.(*tlsConn)
+	return s.wire.framing.complete() && (!ok || outer.complete())
 }
 
 // errNothing is readNow's error when nothing has arrived.

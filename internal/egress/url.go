@@ -26,6 +26,12 @@ type target struct {
 	certificate *tls.Certificate // client certificate; nil for none
 }
 
+// port is the port, with the scheme's own one if the URL has none.
+func (t *target) port() string {
+	_, port, _ := net.SplitHostPort(t.address) // always host:port
+	return port
+}
+
 // CheckURL parses the URL of an endpoint and returns a *DeniedError with all reasons when
 // no request may be sent to it. It runs when an endpoint is created or changed and again
 // before every request, because the operator's policy may have changed in between.
@@ -83,6 +89,7 @@ func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
 		reasons = append(reasons, g.portReasons(port)...)
 	}
 	t.named = !literal.IsValid() && !isLocalhost(t.host)
+	reasons = append(reasons, g.nameReasons(t.host, literal, port)...)
 	if len(reasons) == 0 && !t.exempt.IsValid() && !t.named {
 		reasons = g.ownReasons(literal, port)
 	}

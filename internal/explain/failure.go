@@ -23,6 +23,7 @@ const (
 	checkReceiver  = "Check {receiver}"
 	checkNames     = "Check the name servers of the host name {host}, and the resolver that Everpost uses."
 	checkAddresses = "Check that each address of {host} takes connections: that no dead one is left in DNS, and that the firewall lets them through."
+	checkProxy     = "Check EVERPOST_EGRESS_PROXY and the rules and the log of that proxy; EVERPOST_NO_PROXY lists hosts that need none."
 	checkHandshake = "Check that the TLS of {receiver}, or of the load balancer before it, is not overloaded."
 )
 
@@ -72,6 +73,11 @@ func failureOf(reason string) failure {
 		return timeout("{receiver} did not finish its answer in time")
 	case string(retry.ReasonTimeoutTotal):
 		return timeout("the request to {receiver} was not over in time")
+	case string(retry.ReasonProxyRefused):
+		return failure{RetryConnection, "was not sent: the egress proxy refuses {receiver}", "The rules of the egress proxy do not let requests to {receiver} through.",
+			"Check that the URL of the endpoint is right."}
+	case string(retry.ReasonProxyConnectFailed):
+		return connection("the egress proxy could not connect to {receiver}")
 	case string(retry.ReasonTokenRefused):
 		return failure{RetryToken, "was not sent: the token server refused the credentials",
 			"The OAuth 2 token server refused the endpoint's client credentials.", "Check client id, client secret and scope in the endpoint's auth."}
@@ -89,8 +95,11 @@ func failureOf(reason string) failure {
 
 // operatorAfter is what only the operator of the installation can do about the reason of an attempt.
 func operatorAfter(reason string) string {
-	if reason == string(retry.ReasonDeniedAddress) {
+	switch reason {
+	case string(retry.ReasonDeniedAddress):
 		return "EVERPOST_ALLOWED_CIDRS allows ranges of addresses."
+	case string(retry.ReasonProxyRefused):
+		return checkProxy
 	}
 	return ""
 }
@@ -241,6 +250,10 @@ func Outcome(reason string) string {
 	case string(retry.ReasonTimeoutDial), string(retry.ReasonTimeoutTLS), string(retry.ReasonTimeoutHeaders), string(retry.ReasonTimeoutBody),
 		string(retry.ReasonTimeoutTotal):
 		return "a time-out"
+	case string(retry.ReasonProxyRefused):
+		return "a refusal of the egress proxy"
+	case string(retry.ReasonProxyConnectFailed):
+		return "an egress proxy that could not connect"
 	case string(retry.ReasonTokenRefused):
 		return "credentials that the token server refuses"
 	case string(retry.ReasonTokenUnavailable):

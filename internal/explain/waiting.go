@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -316,10 +317,14 @@ func (s *Situation) fault(does string) Explanation {
 	if text == "" {
 		text = "its cause is in the worker's log"
 	}
+	operator := "The worker's log has the cause."
+	if cause, found := strings.CutPrefix(text, string(retry.ReasonProxyRefused)+": "); found {
+		text, operator = cause, checkProxy
+	}
 	return Explanation{
 		Code: InternalFault, Summary: sentence("a fault of Everpost, not of the receiver, "+does+": "+text, s.until("tried again until ")),
 		Cause: sentence(text) + " No attempt is counted, and nothing is recorded against the endpoint.",
-		Next:  "It continues when the fault has ended.", Operator: "The worker's log has the cause.", Until: s.Delivery.GiveUpAt,
+		Next:  "It continues when the fault has ended.", Operator: operator, Until: s.Delivery.GiveUpAt,
 	}
 }
 

@@ -132,6 +132,7 @@ func classifyFailure(failure Failure) Outcome {
 	case FailureDNSNotFound, FailureTLS,
 		// Names and certificates are usually repaired within hours, so they count as an outage.
 		FailureConnectRefused, FailureConnectionReset, FailureUnexpectedEOF, FailureProtocol,
+		FailureProxyRefused, FailureProxyConnectFailed,
 		FailureTimeoutDial, FailureTimeoutTLS, FailureTimeoutHeaders, FailureHeadersIncomplete, FailureTimeoutBody, FailureTimeoutTotal:
 		outcome.BreakerFailure = true
 	case FailureDenied:

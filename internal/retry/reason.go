@@ -40,6 +40,13 @@ const (
 	// next one in the same run is a connection_reset or unexpected_eof.
 	ReasonConnectionReused Reason = "connection_reused"
 
+	// ReasonProxyRefused: the operator's egress proxy refuses the host. Deliveries are held for it, and
+	// only what has waited for a day counts against the receiver.
+	ReasonProxyRefused Reason = "proxy_refused"
+
+	// ReasonProxyConnectFailed: the egress proxy could not connect to the receiver.
+	ReasonProxyConnectFailed Reason = "proxy_connect_failed"
+
 	// ReasonTokenRefused and ReasonTokenUnavailable are for endpoints with OAuth 2 client
 	// credentials: there was no token, so no request was sent to the endpoint.
 	ReasonTokenRefused     Reason = "token_refused"
@@ -69,7 +76,7 @@ func Reasons() []Reason {
 		ReasonDelivered, ReasonDNSNotFound, ReasonDNSTemporary, ReasonConnectRefused, ReasonConnectionReset,
 		ReasonUnexpectedEOF, ReasonProtocolError, ReasonTLSInvalid, ReasonTimeoutDial, ReasonTimeoutTLS,
 		ReasonTimeoutHeaders, ReasonHeadersIncomplete, ReasonTimeoutBody, ReasonTimeoutTotal, ReasonDeniedAddress, ReasonPayloadCorrupt,
-		ReasonConnectionReused, ReasonTokenRefused, ReasonTokenUnavailable, ReasonUnknown,
+		ReasonConnectionReused, ReasonProxyRefused, ReasonProxyConnectFailed, ReasonTokenRefused, ReasonTokenUnavailable, ReasonUnknown,
 		ReasonMaxAttempts, ReasonGiveUpTime, ReasonRetryAfterPastGiveUp, ReasonAmbiguousLimit, ReasonHeldExpired,
 		ReasonDeferredExpired, ReasonInternal, ReasonEndpointDeleted, ReasonTerminated, ReasonRetention, ReasonPayloadRemoved,
 	}

@@ -82,7 +82,8 @@ func ClassOf(o *retry.Outcome) OutcomeClass {
 	case retry.ReasonTimeoutDial, retry.ReasonTimeoutTLS, retry.ReasonTimeoutHeaders, retry.ReasonTimeoutBody, retry.ReasonTimeoutTotal:
 		return ClassTimeout
 	case retry.ReasonConnectRefused, retry.ReasonConnectionReset, retry.ReasonUnexpectedEOF, retry.ReasonProtocolError,
-		retry.ReasonHeadersIncomplete, retry.ReasonConnectionReused:
+		retry.ReasonHeadersIncomplete, retry.ReasonConnectionReused,
+		retry.ReasonProxyConnectFailed:
 		return ClassConnection
 	case retry.ReasonDNSNotFound, retry.ReasonDNSTemporary:
 		return ClassDNS

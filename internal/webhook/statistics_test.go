@@ -36,6 +36,7 @@ func TestEveryStatusAndFaultHasAClass(t *testing.T) {
 		retry.FailureProtocol: ClassConnection, retry.FailureHeadersIncomplete: ClassConnection,
 		retry.FailureTimeoutDial: ClassTimeout, retry.FailureTimeoutTLS: ClassTimeout, retry.FailureTimeoutHeaders: ClassTimeout,
 		retry.FailureTimeoutBody: ClassTimeout, retry.FailureTimeoutTotal: ClassTimeout,
+		retry.FailureProxyConnectFailed: ClassConnection, retry.FailureProxyRefused: ClassOther,
 		retry.FailureDenied: ClassOther, retry.FailureTokenRefused: ClassOther, retry.FailureTokenUnavailable: ClassOther, retry.FailureUnknown: ClassOther,
 	}
 	for _, fault := range retry.Failures() {
