@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,4 +57,41 @@ func TestEachRefusalOfAURL(t *testing.T) {
 		require.ErrorContains(t, joined.Unwrap()[i], word)
 	}
 	require.ErrorContains(t, u.CheckURL("https://93.184.215.14/"), "EVERPOST_DENIED_CIDRS")
+}
+
+// With names for the proxy, the installation's own names are refused, and the proxy's; and doctor says whose duty addresses are.
+func TestNamesForTheProxy(t *testing.T) {
+	t.Parallel()
+	c := config.Config{
+		EgressProxy: "http://out:hunter2@proxy.example.net:3128", EgressProxyNames: true, DatabaseURL: "postgres://u:p@pg.example.org:5432/db",
+		Listen: "api.example.org:8080", DeniedHosts: []string{"evil.example"}, NoProxy: []string{"db.internal"},
+	}
+	c.ConsoleURL = "https://hooks.example.org"
+	u := urls{newGuard(c, "temporal.example.org:7233", nil)}
+	for host, allowed := range map[string]bool{
+		"shop.example": true, "a.hooks.example.org": true, "db.internal": true, "hooks.example.org": false, "pg.example.org": false, "api.example.org": false,
+		"temporal.example.org": false, "proxy.example.net": false, "evil.example": false, "a.internal": false, "intranet": false,
+	} {
+		require.Equal(t, allowed, u.CheckURL("https://"+host+"/") == nil, host)
+	}
+	if name, err := os.Hostname(); err == nil {
+		require.Error(t, u.CheckURL("https://"+name+"/"))
+	}
+	c.EgressProxyNames = false
+	u = urls{newGuard(c, "temporal.example.org:7233", nil)}
+	require.NoError(t, u.CheckURL("https://pg.example.org/"), "its address is checked at the dial")
+	require.Error(t, u.CheckURL("https://evil.example/"))
+}
+
+func TestDoctorSaysWhoseDutyAddressesAre(t *testing.T) {
+	t.Parallel()
+	proxy := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(proxy.Close)
+	for names, want := range map[bool]string{true: "EVERPOST_EGRESS_PROXY_NAMES", false: "by the proxy 127.0.0.1"} {
+		c := diagnosis{Installation: Installation{Config: config.Config{EgressProxy: proxy.URL, EgressProxyNames: names, DeniedHosts: []string{"a.example"}}}}
+		found := c.egress(t.Context())
+		require.Contains(t, found.Detail, want)
+		require.Equal(t, names, strings.Contains(found.Detail, proxysDuty))
+		require.Contains(t, found.Detail, "without 1 host names")
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // connectProxy is a proxy that opens tunnels. Every tunnel leads to the same receiver,
@@ -421,5 +422,20 @@ func TestHostList(t *testing.T) {
 			}
 			require.Equal(t, want, NewHostList(entry).has(name, port), "%s in %s", host, entry)
 		}
+	}
+}
+
+// A refusal on the way to the token server is the same refusal.
+func TestProxyRefusesTheTokenServer(t *testing.T) {
+	t.Parallel()
+	for status, ours := range map[string]bool{"403": false, "407": true} {
+		p := proxyTo(t, "", always("HTTP/1.1 "+status+" No\r\n\r\n"))
+		r := setup(t, Config{Guard: strictly(), Proxy: p.url}).Send(t.Context(), Request{
+			EndpointID: "ep_1", URL: "http://93.184.215.14/", Timeout: patience,
+			Auth: webhook.Auth{Kind: webhook.AuthClientCredentials, TokenURL: "http://93.184.215.15/", ClientID: "a", ClientSecret: "b"},
+		})
+		require.Equal(t, "proxy_refused: the token server: the egress proxy answered "+status, r.Err)
+		require.Equal(t, ours, r.InternalFault)
+		require.Equal(t, []string{"93.184.215.15:80"}, p.requests())
 	}
 }

@@ -199,12 +199,14 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	r := t.client.send(req.Context(), t.deadline, &request)
+	_, cause, _ := strings.Cut(r.Err, ": ")
 	switch {
+	case r.Answer.Failure == retry.FailureProxyRefused:
+		return nil, &knownError{own: r.InternalFault, class: retry.FailureProxyRefused, cause: "the token server: " + cause}
 	case r.InternalFault:
 		return nil, &knownError{own: true, class: retry.FailureUnknown, cause: r.Err}
 	case r.Answer.Failure == retry.FailureDenied:
-		_, reason, _ := strings.Cut(r.Err, ": ")
-		return nil, denied(reason)
+		return nil, denied(cause)
 	case r.Answer.Failure != retry.FailureNone:
 		return nil, &knownError{class: retry.FailureTokenUnavailable, cause: "the token server: " + r.Err}
 	case r.Truncated:

@@ -210,6 +210,25 @@ func deliveryCases() []deliveryCase {
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
 		},
 		{
+			"the proxy could not connect", last("proxy_connect_failed"), RetryConnection,
+			"Attempt 3 at 12:03:44 UTC failed: the egress proxy could not connect to the receiver at shop.example; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The egress proxy could not connect",
+		},
+		{
+			"the proxy refuses the host", last("proxy_refused"), RetryConnection,
+			"Attempt 3 at 12:03:44 UTC was not sent: the egress proxy refuses the receiver at shop.example; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The rules of the egress proxy do not let requests to the receiver at shop.example through.",
+		},
+		{
+			"held, the proxy is away", func(s *Situation) {
+				pending(s)
+				s.Delivery.State, s.Delivery.Reason = webhook.StateHeld, webhook.ReasonInternal
+				s.Delivery.LastError = "proxy_refused: the egress proxy cannot be reached"
+			}, InternalFault,
+			"A fault of Everpost, not of the receiver, keeps the delivery waiting: the egress proxy cannot be reached; tried again until 26 Nov 12:00 UTC.",
+			"The egress proxy cannot be reached.",
+		},
+		{
 			"refused", last("connect_refused"), RetryConnection,
 			"Attempt 3 at 12:03:44 UTC failed: the receiver at shop.example refused the connection; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "",
