@@ -83,7 +83,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	result := admission.ResultOf(made.Outcome, in.numberForAdmission(), made.Latency)
 	policy, _ := target.PolicyInForce()
 	result.DeferFor = min(result.DeferFor, policy.MaxRetryAfter)
-	result.Error = made.Error
+	result.Error, result.Times = made.Error, made.Times
 	permit.Done(result)
 	return made, nil
 }

@@ -24,6 +24,7 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 	h.Delivered, h.Failed, h.First, h.Retries = e.recent.sum(now)
 	if f := e.recent.failing; f != nil {
 		h.FailingSince, h.LastFailedAt, h.LastFailure, h.LastError = e.env.time(f.since), e.env.time(f.last), string(f.reason), f.error
+		h.LastTimes = f.times
 	}
 	if h.LastFailure == "" && b.state != webhook.CircuitClosed { // taken over from another process
 		h.LastFailure = string(b.last)

@@ -549,10 +549,12 @@ func TestHealthNamesTheLastFailure(t *testing.T) {
 	clock.advance(time.Minute)
 	refusal := refused(time.Millisecond)
 	refusal.Reason, refusal.Answered = "connect_refused", false
+	refusal.Times = webhook.Times{Names: time.Second, Connecting: 2 * time.Second}
 	refusal.Error = "connect_refused: " + strings.Repeat("é", maxError)
 	h = end(refusal)
 	began := h.FailingSince
 	require.Equal(t, string(refusal.Reason), h.LastFailure)
+	require.Equal(t, refusal.Times, h.LastTimes)
 	require.LessOrEqual(t, len(h.LastError), maxError)
 	require.True(t, utf8.ValidString(h.LastError))
 	require.Equal(t, first, h.LastSuccess)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
@@ -45,6 +46,7 @@ type failures struct {
 	since, last time.Duration
 	reason      retry.Reason // of the last one
 	error       string       // of the last one, at most maxError bytes
+	times       webhook.Times
 }
 
 // maxError bounds what is kept of the error of an endpoint's last failure.
@@ -62,6 +64,7 @@ func (r *recent) count(now time.Duration, result *Result) {
 			r.failing = &failures{since: now}
 		}
 		f := r.failing
+		f.times = result.Times
 		f.last, f.reason, f.error = now, result.Reason, strings.ToValidUTF8(result.Error[:min(len(result.Error), maxError)], "")
 		r.failureStreak++
 		r.successStreak = 0

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Result is the result of a request.
@@ -13,6 +14,7 @@ type Result struct {
 	Number         int          // of the attempt; from 2 on it is a retry
 	Reason         retry.Reason // of the attempt
 	Error          string       // of the attempt: webhook.Attempt.Error; "" for none
+	Times          webhook.Times
 	Delivered      bool
 	Answered       bool // a status was read
 	BreakerFailure bool // the circuit breaker counts it as a failure

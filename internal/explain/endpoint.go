@@ -131,7 +131,7 @@ func (h health) failure() (last webhook.LastFailure) {
 		last = *h.LastFailure
 	}
 	if o := &h.Observed; o.LastFailure != "" && !last.At.After(o.LastFailedAt) {
-		last = webhook.LastFailure{Reason: o.LastFailure, At: o.LastFailedAt, Error: o.LastError}
+		last = webhook.LastFailure{Reason: o.LastFailure, At: o.LastFailedAt, Error: o.LastError, Times: o.LastTimes}
 	}
 	return last
 }
@@ -142,7 +142,7 @@ func (h health) lastFailure() string {
 	if last.Reason == "" {
 		return ""
 	}
-	f := failureOf(last.Reason).at(&h.Endpoint)
+	f := failureOf(last.Reason).spent(last.Times).at(&h.Endpoint)
 	text := sentence("the last failure on record, at " + when(last.At, h.now) + ": the attempt " + f.what)
 	return joined(text, sentence(errorDetail(last.Error, h.now)))
 }
@@ -153,7 +153,7 @@ func (h health) remedy() string {
 	if last.Reason == "" {
 		return ""
 	}
-	return failureOf(last.Reason).at(&h.Endpoint).remedy
+	return failureOf(last.Reason).spent(last.Times).at(&h.Endpoint).remedy
 }
 
 // stopped describes an endpoint that is not active.

@@ -750,3 +750,25 @@ func TestRemedyOfTimeouts(t *testing.T) {
 	quick := failureOf("http_503")
 	require.Equal(t, quick, quick.spent(webhook.Times{Names: much}), "not a timeout")
 }
+
+// The same remedy wherever the last failure of an endpoint is explained.
+func TestRemedyOfTimeoutsOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	const names = "Check the name servers"
+	spent := webhook.Times{Names: 12 * time.Second, Waiting: 3 * time.Second}
+	ep := webhook.Endpoint{State: webhook.EndpointActive, URL: "https://shop.example/"}
+	o := webhook.Observation{
+		Failed: 20, FailureStreak: 20, LastFailure: "timeout_headers", LastFailedAt: noon(), LastTimes: spent, Circuit: webhook.CircuitOpen,
+	}
+	s := Situation{Now: noon(), Endpoint: &ep, Observed: &o}
+	require.Contains(t, s.circuitOpen().Remedy, names)
+	require.Contains(t, s.failing().Remedy, names)
+	for _, h := range []webhook.Health{
+		{Endpoint: ep, Observed: o},
+		{Endpoint: ep, LastFailure: &webhook.LastFailure{Reason: "timeout_headers", At: noon(), Times: spent}},
+	} {
+		seen := health{&h, noon()}
+		require.Contains(t, seen.remedy(), names)
+		require.Contains(t, seen.lastFailure(), "12 s of 15 s went to looking up the host name shop.example")
+	}
+}

@@ -87,6 +87,7 @@ type Observation struct {
 	LastFailedAt time.Time `json:"last_failed_at,omitzero"`
 	LastFailure  string    `json:"last_failure,omitempty"`
 	LastError    string    `json:"last_error,omitempty"`
+	LastTimes    Times     `json:"last_times,omitzero"`
 	// LastSuccess is when the last attempt was delivered; zero if that is not known.
 	LastSuccess time.Time `json:"last_success,omitzero"`
 }
@@ -171,7 +172,7 @@ func (s *Observation) addFailures(o *Observation) {
 		s.FailingSince = o.FailingSince
 	}
 	if o.LastFailedAt.After(s.LastFailedAt) {
-		s.LastFailedAt, s.LastFailure, s.LastError = o.LastFailedAt, o.LastFailure, o.LastError
+		s.LastFailedAt, s.LastFailure, s.LastError, s.LastTimes = o.LastFailedAt, o.LastFailure, o.LastError, o.LastTimes
 	}
 	if o.LastSuccess.After(s.LastSuccess) {
 		s.LastSuccess = o.LastSuccess
@@ -251,6 +252,7 @@ type LastFailure struct {
 	Reason string
 	At     time.Time
 	Error  string // Attempt.Error
+	Times
 }
 
 // Timeout is the timeout of the next request; 0 if it is automatic and no process has

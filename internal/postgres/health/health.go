@@ -139,9 +139,9 @@ const (
 // tenant's newest 5,000, which the index has with their endpoints.
 const (
 	lastFailure = `
-	select f.last_reason, f.last_at,
-		coalesce((select error from attempts a where a.delivery_id = f.id and a.run = f.run and a.number = f.attempts), '')
-	from (
+	select f.last_reason, f.last_at, coalesce(a.error, ''), 1000 * coalesce(a.names_us, 0)::bigint, 1000 * coalesce(a.connect_us, 0)::bigint,
+		1000 * coalesce(a.tls_us, 0)::bigint, 1000 * coalesce(a.wait_us, 0)::bigint
+	from (select f.* from (
 		select * from (select ` + lastAttempt + ` from deliveries
 			where endpoint_id = $1 and state < ` + postgres.Held + ` and state ` + postgres.IsOpen + ` and due_at is not null
 			order by due_at limit 500) w
@@ -152,7 +152,10 @@ const (
 			where endpoint_id = $1 limit 20) i
 		cross join lateral (select ` + lastAttempt + ` from deliveries d where d.id = i.id limit 1) d) f
 	where f.last_decision > 1 -- not delivered
-	order by f.last_at desc limit 1`
+	order by f.last_at desc limit 1) f
+	left join lateral (
+		select error, names_us, connect_us, tls_us, wait_us from attempts a
+		where a.delivery_id = f.id and a.run = f.run and a.number = f.attempts limit 1) a on true`
 	lastAttempt = `id, run, attempts, last_reason, last_at, last_decision`
 )
 
