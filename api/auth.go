@@ -21,7 +21,7 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 			if err := in.refuseParameters(); err != nil {
 				return s.answer(c, r, err)
 			}
-			return s.answer(c, r, r.handle(s, in))
+			return s.answer(c, r, s.handle(in))
 		}
 		// Every response may contain a secret, an address or customer data.
 		c.Response().Header().Set("Cache-Control", "no-store")
@@ -51,7 +51,7 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		if err := in.refuseParameters(); err != nil {
 			return s.answer(c, r, err)
 		}
-		return s.answer(c, r, r.handle(s, in))
+		return s.answer(c, r, s.handle(in))
 	}
 }
 
