@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/credential"
 )
 
 // EndpointsRotateSecretCommand gives an endpoint a new secret.
@@ -49,5 +51,5 @@ func (c *EndpointsRotateSecretCommand) secret(p Process) (string, error) {
 	if err != nil {
 		return "", usagef("--secret: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	return credential.Trim(string(text)), nil
 }

@@ -65,7 +65,9 @@ func requireOnce(t *testing.T, processes []*world, name, path, body string) {
 	answers := make([]answer, 8)
 	var all sync.WaitGroup
 	for i := range answers {
-		all.Go(func() { answers[i] = processes[i%len(processes)].do("operator", "POST", path, body, keyHeader, "once "+name) })
+		all.Go(func() {
+			answers[i] = processes[i%len(processes)].do("operator", "POST", path, body, keyHeader, "once "+name)
+		})
 	}
 	all.Wait()
 	first, fresh := "", 0

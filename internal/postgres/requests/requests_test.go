@@ -82,7 +82,8 @@ func TestConcurrentChangesWithAKey(t *testing.T) {
 			_, err := b.CreateEndpoint(t.Context(), by, webhook.Endpoint{TenantID: "acme", URL: "https://example.com", EventTypes: []string{"*"}}, "whsec_x")
 			done <- err
 		}()
-		require.Eventually(t, func() bool { return b.CountOf(t, `pg_locks where not granted and pid in (
+		require.Eventually(t, func() bool {
+			return b.CountOf(t, `pg_locks where not granted and pid in (
 			select pid from pg_stat_activity where datname = current_database() and query like '%insert into request_keys%' and pid <> pg_backend_pid())`) > 0
 		}, storetest.Eventually, storetest.Poll)
 		before := b.Count(t, "endpoints")
