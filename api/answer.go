@@ -147,6 +147,9 @@ func (c call) json(status int, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode answer of %s: %w", c.Path(), err)
 	}
+	if err := c.keepAnswer(status, text); err != nil {
+		return err
+	}
 	return c.send(status, contentJSON, text)
 }
 

@@ -39,6 +39,7 @@ type Config struct {
 	Events          Events
 	Erasures        PayloadErasures
 	Exports         Exports
+	RequestKeys     RequestKeys
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
 	Audit           Audit
@@ -160,6 +161,7 @@ type Server struct {
 	encoders *fair.Semaphore // of lists
 	pace     bodyPace
 	exports  exports
+	keys     requestsUnderWay
 
 	byPath   map[string]route // by method and path of Echo
 	inFlight atomic.Int64     // requests
@@ -173,6 +175,7 @@ func New(c Config) *Server {
 	s := &Server{
 		config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(),
 		answers: newAnswerBudget(), encoders: newEncoders(), byPath: map[string]route{},
+		keys: requestsUnderWay{keys: map[[32]byte]struct{}{}},
 	}
 	s.bodies = newBodyBudget(s.config.MaxPayload)
 	s.conditions, s.presetHash = s.newConditions(), presetHash(s.config.OperatorKey)

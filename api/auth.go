@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -21,7 +22,7 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 			if err := in.refuseParameters(); err != nil {
 				return s.answer(c, r, err)
 			}
-			return s.answer(c, r, r.handle(s, in))
+			return s.answer(c, r, s.handle(in))
 		}
 		// Every response may contain a secret, an address or customer data.
 		c.Response().Header().Set("Cache-Control", "no-store")
@@ -51,7 +52,7 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		if err := in.refuseParameters(); err != nil {
 			return s.answer(c, r, err)
 		}
-		return s.answer(c, r, r.handle(s, in))
+		return s.answer(c, r, s.handle(in))
 	}
 }
 
@@ -74,10 +75,14 @@ func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
 	}
 	scheme, text, _ := strings.Cut(given[0], " ")
-	if len(given) != 1 || !strings.EqualFold(scheme, "Bearer") {
-		text = "" // no key
+	if len(given) != 1 || !strings.EqualFold(scheme, "Bearer") || credential.Trim(text) == "" {
+		s.config.Metrics.AuthFailed(AuthMalformed)
+		c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
+		return webhook.Key{}, &webhook.Error{
+			Code: webhook.CodeUnauthenticated, Message: `the header Authorization has no API key: send it once, as "Authorization: Bearer evk_…"`,
+		}
 	}
-	key, err := s.Authenticate(c.Request().Context(), strings.TrimSpace(text))
+	key, err := s.Authenticate(c.Request().Context(), text)
 	if err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated {
 		c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	}

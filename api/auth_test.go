@@ -175,3 +175,31 @@ func TestFailedAuthenticationIsCounted(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "foreign", "GET", "/v1/tenants/acme", "")
 	require.Empty(t, counted, "the key is valid")
 }
+
+// What is invisible around a key does not matter, and a refusal names what is wrong with text that no key can have. The text is not repeated.
+func TestKeysAreReadAsTheyAreHandedOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	key := b.keys["operator"]
+	for _, around := range []string{" ", "\t", "\ufeff", "\u200b", "\u00a0", "\u2060 "} {
+		b.ok(t, http.StatusOK, "", "GET", "/v1/tenants", "", header("Authorization", "Bearer "+around+key+around))
+	}
+	other := map[bool]string{true: "1", false: "0"}[key[88] == '0']
+	for text, want := range map[string]string{
+		"Bearer " + key[:40] + "\u200b" + key[40:]: "the given key has an invisible character (U+200B) inside",
+		"Bearer " + key[:40] + " " + key[40:]:      "the given key has a space inside",
+		"Bearer " + key[:40]:                       "the given key is not an API key: one is evk_ and 85 characters",
+		"Bearer " + key[:88] + other:               "its checksum is wrong",
+		"Bearer ":                                  `as "Authorization: Bearer evk_…"`,
+		key:                                        `as "Authorization: Bearer evk_…"`,
+		"Basic " + key:                             `as "Authorization: Bearer evk_…"`,
+	} {
+		a := b.ok(t, http.StatusUnauthorized, "", "GET", "/v1/tenants", "", header("Authorization", text))
+		require.Contains(t, a.json["detail"], want, text)
+		require.NotContains(t, a.text, key[10:40])
+		require.Contains(t, a.Header.Get("WWW-Authenticate"), "invalid_token")
+	}
+	unknown, _ := NewKey(webhook.NewKeyID())
+	a := b.ok(t, http.StatusUnauthorized, "", "GET", "/v1/tenants", "", header("Authorization", "Bearer "+unknown))
+	require.Equal(t, "the API key is not valid, has expired or was revoked", a.json["detail"])
+}

@@ -27,11 +27,16 @@ type call struct {
 	server      *Server
 	reservation *bodyReservation // for the body; released after the response
 	answer      *answerRoom      // for the response; released after it
+
+	once *webhook.RequestKey // with an Idempotency-Key that is kept; nil without
+	read *[]byte             // the body if it was read before the handler
 }
 
 // actor is the caller for the audit log.
 func (c call) actor() webhook.Actor {
-	by := webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.config.TrustedProxies)}
+	by := webhook.Actor{
+		KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.config.TrustedProxies), Request: c.once,
+	}
 	if !c.from.Link.IsZero() { // not the key that made the link: another person acts
 		by.KeyID, by.Name = webhook.KeyID{}, "console link "+c.from.Link.String()
 	}

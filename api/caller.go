@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -38,9 +39,10 @@ func (s *Server) As(caller Caller) http.Handler {
 	})
 }
 
-// Authenticate returns the valid key with this text, as for a request with it: a refusal is counted.
-// CodeUnauthenticated: it is not valid.
+// Authenticate returns the valid key with this text, as for a request with it: a refusal is counted. What is invisible around the text does
+// not matter. CodeUnauthenticated: it is not valid; the error says why if no key can have that text.
 func (s *Server) Authenticate(ctx context.Context, text string) (webhook.Key, error) {
+	text = credential.Trim(text)
 	if s.isPreset(text) {
 		return presetKey(), nil
 	}
@@ -57,6 +59,12 @@ func (s *Server) Authenticate(ctx context.Context, text string) (webhook.Key, er
 		cause = refusalCause(err)
 	}
 	s.config.Metrics.AuthFailed(cause)
+	if cause == AuthMalformed {
+		if _, fault := credential.Clean(text, !strings.HasPrefix(text, keyPrefix)); fault != nil {
+			err = fault
+		}
+		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the given key " + err.Error()}
+	}
 	return webhook.Key{}, errInvalidKey()
 }
 

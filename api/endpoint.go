@@ -20,6 +20,8 @@ type endpointView struct {
 	State           webhook.EndpointState `json:"state"`
 	StateReason     *string               `json:"state_reason"`
 	Secret          string                `json:"secret,omitempty"`
+	SecretRead      string                `json:"secret_read,omitempty"` // of a caller's own
+	SecretWarning   string                `json:"secret_warning,omitempty"`
 	Signature       string                `json:"signature"`
 	PublicKey       *string               `json:"public_key"`
 	PayloadFormat   webhook.PayloadFormat `json:"payload_format"`
@@ -136,21 +138,20 @@ func (s *Server) createEndpoint(c call) error {
 	now := s.config.Now().UTC().Truncate(time.Microsecond)
 	e := defaultEndpoint()
 	e.ID, e.TenantID, e.CreatedAt, e.UpdatedAt = webhook.NewEndpointID(), c.tenant, now, now
-	var given webhook.NewSecret
+	var given givenSecret
 	err := c.object(func(d *jsonDecoder, name string) {
-		if name != "secret" {
+		if !given.field(d, name) {
 			s.readEndpointField(d, &e, name)
-			return
 		}
-		set(d, &given, webhook.NewSecret{}, readSecret)
 	}, "url")
 	if err == nil {
 		err = checkAuth(&e)
 	}
+	own, err := given.read(err)
 	if err != nil {
 		return err
 	}
-	made, err := firstSecret(e.Signature, given)
+	made, err := firstSecret(e.Signature, own.NewSecret)
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (s *Server) createEndpoint(c call) error {
 		return err
 	}
 	view := showEndpoint(stored)
-	view.Secret = secret
+	view.Secret, view.SecretRead, view.SecretWarning = secret, own.Read, own.Warning
 	return c.json(http.StatusCreated, view)
 }
 

@@ -20,7 +20,7 @@ func allClasses() map[string]class {
 	for code := webhook.CodeInternal; code <= webhook.CodeUnavailable; code++ {
 		all[classOf(code).slug] = classOf(code)
 	}
-	for _, c := range []class{unsupportedMedia(), methodNotAllowed(), requestTimeout()} {
+	for _, c := range []class{unsupportedMedia(), methodNotAllowed(), requestTimeout(), alreadyCreated()} {
 		all[c.slug] = c
 	}
 	return all
@@ -28,7 +28,7 @@ func allClasses() map[string]class {
 
 func TestEveryCodeHasAClassOfItsOwn(t *testing.T) {
 	t.Parallel()
-	require.Len(t, allClasses(), int(webhook.CodeUnavailable)+1+3)
+	require.Len(t, allClasses(), int(webhook.CodeUnavailable)+1+4)
 	require.Equal(t, "internal", classOf(webhook.CodeUnavailable+1).slug, "CodeUnavailable is the last one")
 	require.Equal(t, webhook.CodeInternal.String(), (webhook.CodeUnavailable + 1).String(), "CodeUnavailable is the last one")
 }

@@ -112,34 +112,11 @@ func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Ac
 		}
 	}
 	if len(fresh) == 0 {
-		c.Response().Header().Set("Idempotent-Replayed", "true")
+		c.Response().Header().Set(replayedHeader, "true")
 	} else {
 		s.config.Starter.Accepted(fresh...)
 	}
 	return all, nil
-}
-
-// idempotencyKey returns the header's value, or "" if it is absent.
-func idempotencyKey(h http.Header) (string, error) {
-	const name = "Idempotency-Key"
-	values, given := h[name]
-	if !given {
-		return "", nil
-	}
-	key := values[0]
-	if len(values) != 1 || key == "" || len(key) > webhook.MaxIdempotencyKey || !printableASCII(key) {
-		return "", webhook.Invalid(name, "must be given once and be 1 to "+strconv.Itoa(webhook.MaxIdempotencyKey)+" printable ASCII characters")
-	}
-	return key, nil
-}
-
-func printableASCII(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 // parseEvent parses the body of an event, without the fields that come from the path and the

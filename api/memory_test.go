@@ -47,6 +47,8 @@ type memory struct {
 
 	test func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 
+	requests map[[32]byte]webhook.KeptRequest
+
 	audit []webhook.AuditEntry
 	links []webhook.ConsoleLink
 
@@ -68,12 +70,28 @@ func newMemory(now func() time.Time) *memory {
 	return &memory{
 		now: now, tenants: map[string]webhook.Tenant{}, secrets: map[webhook.EndpointID]string{},
 		attempts: map[webhook.DeliveryID][]webhook.Attempt{}, deletions: map[string]webhook.TenantDeletion{},
+		requests: map[[32]byte]webhook.KeptRequest{},
 	}
 }
 
 func (m *memory) lock() func() {
 	m.mu.Lock()
 	return m.mu.Unlock
+}
+
+func (m *memory) Request(_ context.Context, k *webhook.RequestKey) (*webhook.KeptRequest, error) {
+	defer m.lock()()
+	kept, there := m.requests[k.ID]
+	if !there {
+		return nil, m.broken
+	}
+	return &kept, m.broken
+}
+
+func (m *memory) KeepAnswer(_ context.Context, k *webhook.RequestKey, a webhook.KeptAnswer) (bool, error) {
+	defer m.lock()()
+	m.requests[k.ID] = webhook.KeptRequest{Body: k.Body, Answer: a}
+	return m.broken == nil, m.broken
 }
 
 func (m *memory) PutTenant(_ context.Context, by webhook.Actor, t webhook.Tenant) (webhook.Tenant, bool, error) {

@@ -26,6 +26,7 @@ type problem struct {
 	Status    int                  `json:"status"`
 	Detail    string               `json:"detail"`
 	RequestID string               `json:"request_id"`
+	ID        string               `json:"id,omitempty"`        // of what an earlier request with the Idempotency-Key has changed
 	State     string               `json:"state,omitempty"`     // of the delivery or replay that refused the command
 	WaitsFor  string               `json:"waits_for,omitempty"` // why the command is not possible now, if that will change
 	Until     timestamp            `json:"until,omitzero"`      // when it is expected to be possible
@@ -115,6 +116,8 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 	p := problem{Detail: known.Message}
 	if refused, ok := errors.AsType[*httpError](err); ok {
 		kind, p.Detail = refused.class, refused.detail
+	} else if repeated, ok := errors.AsType[*repeatError](err); ok {
+		kind, p.Detail, p.ID = alreadyCreated(), repeated.Error(), repeated.id
 	} else if refused, ok := errors.AsType[*stateError](err); ok {
 		kind, p.Detail, p.State = classOf(webhook.CodeConflict), refused.Error(), refused.state
 		p.WaitsFor, p.Until = refused.waitsFor, timestamp(refused.until)

@@ -1,27 +1,86 @@
 package api
 
 import (
+	"cmp"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// readSecret reads a caller's own signing secret.
-func readSecret(d *jsonDecoder) webhook.NewSecret {
-	text, ok := d.str()
-	if !ok {
-		return webhook.NewSecret{}
+// givenSecret is a caller's own signing secret, as it is given.
+type givenSecret struct {
+	text     string
+	encoding signature.Encoding
+	encoded  bool // secret_encoding is given
+}
+
+// suppliedSecret is a caller's own signing secret, and how its text was read. It is zero without one.
+type suppliedSecret struct {
+	webhook.NewSecret
+
+	Read, Warning string
+}
+
+// field reads a field of the request's body. It returns false for one that is not about the secret.
+func (g *givenSecret) field(d *jsonDecoder, name string) bool {
+	switch name {
+	case "secret":
+		set(d, &g.text, "", func(d *jsonDecoder) string {
+			text, ok := d.str()
+			if ok && credential.Trim(text) == "" {
+				d.note("must not be empty; leave it out, and Everpost creates one")
+			}
+			return text
+		})
+	case "secret_encoding":
+		if d.null() {
+			return true
+		}
+		text, ok := d.str()
+		g.encoding, g.encoded = signature.Encoding(text), true
+		if ok && !g.encoding.Valid() {
+			d.note(`must be "base64", "hex" or "text"`)
+			g.encoding = ""
+		}
+	default:
+		return false
 	}
-	secret, err := signature.ParseSecret(text)
+	return true
+}
+
+// read returns the secret after the body was read; refused is what else is wrong with that, and is in the error, too.
+func (g *givenSecret) read(refused error) (suppliedSecret, error) {
+	bad := func(field, message string) (suppliedSecret, error) {
+		known, isKnown := errors.AsType[*webhook.Error](refused)
+		if !isKnown {
+			return suppliedSecret{}, cmp.Or(refused, error(webhook.Invalid(field, message)))
+		}
+		all := *known
+		all.Fields = append(slices.Clone(known.Fields), webhook.FieldError{Field: field, Message: message})
+		return suppliedSecret{}, &all
+	}
+	switch {
+	case g.text == "" && g.encoded && refused == nil:
+		return bad("secret_encoding", "has no effect without a secret")
+	case credential.Trim(g.text) == "":
+		return suppliedSecret{}, refused
+	}
+	text, err := credential.Clean(g.text, g.encoding == signature.EncodingText)
 	if err != nil {
-		d.note("must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by the base64 of an ed25519 private key")
-		return webhook.NewSecret{}
+		return bad("secret", err.Error())
 	}
-	return shownSecret(secret)
+	read, err := signature.ReadSecret(text, g.encoding)
+	if err != nil {
+		return bad("secret", err.Error())
+	}
+	return suppliedSecret{shownSecret(read.Secret), read.How, read.Warning}, refused
 }
 
 func shownSecret(secret signature.Secret) webhook.NewSecret {
@@ -88,6 +147,8 @@ type rotatedView struct {
 	Secret    string     `json:"secret"`
 	PublicKey *string    `json:"public_key"`
 	OldUntil  *timestamp `json:"old_secrets_until"`
+	Read      string     `json:"secret_read,omitempty"` // of the caller's own
+	Warning   string     `json:"secret_warning,omitempty"`
 }
 
 func (s *Server) rotateEndpointSecret(c call) error {
@@ -100,24 +161,27 @@ func (s *Server) rotateEndpointSecret(c call) error {
 		return err
 	}
 	rotation := webhook.Rotation{Grace: webhook.DefaultGrace}
+	var given givenSecret
 	if text != nil {
-		err := readObject(text, func(d *jsonDecoder, name string) {
+		err = readObject(text, func(d *jsonDecoder, name string) {
 			switch name {
 			case "grace":
 				set(d, &rotation.Grace, webhook.DefaultGrace, readGrace)
-			case "secret":
-				set(d, &rotation.NewSecret, webhook.NewSecret{}, readSecret)
 			default:
-				d.unknown()
+				if !given.field(d, name) {
+					d.unknown()
+				}
 			}
 		})
-		if err != nil {
-			return err
-		}
 	}
+	own, err := given.read(err)
+	if err != nil {
+		return err
+	}
+	rotation.NewSecret = own.NewSecret
 	rotated, err := s.config.EndpointSecrets.RotateSecret(c.Request().Context(), c.actor(), c.tenant, id, rotation)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, rotatedView{rotated.Secret, nullable(rotated.PublicKey), nullable(timestamp(rotated.OldUntil))})
+	return c.json(http.StatusOK, rotatedView{rotated.Secret, nullable(rotated.PublicKey), nullable(timestamp(rotated.OldUntil)), own.Read, own.Warning})
 }

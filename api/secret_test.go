@@ -17,7 +17,7 @@ const (
 	knownPublicKey  = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
 )
 
-const noSecret = "must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by the base64 of an ed25519 private key"
+const noSecret = "must be base64 after its prefix, which it is not; for hexadecimal digits or plain text give secret_encoding: \"hex\" or \"text\""
 
 // Each scheme with each kind of secret: a given one, a generated one and one that does not fit.
 func TestSchemes(t *testing.T) {
@@ -99,7 +99,7 @@ func TestRotateSecret(t *testing.T) {
 	}
 	require.Equal(t, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b.secrets[b.endpoints[0].ID])
 	b.refused(t, "admin", "POST", path, `{"grace":"169h","secret":"whsec_x","more":1}`,
-		"grace", `must be a duration from "0s" to "168h"`, "secret", noSecret, "more", "is not a known field")
+		"grace", `must be a duration from "0s" to "168h"`, "more", "is not a known field", "secret", noSecret)
 	b.refused(t, "admin", "POST", path, `{"grace":"-1s"}`, "grace", `must be a duration from "0s" to "168h"`)
 	b.refused(t, "admin", "POST", path, `{"secret":"`+knownPrivateKey+`"}`, "secret", `must begin with whsec_, because the endpoint's signature is "v1"`)
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, "")
@@ -109,4 +109,53 @@ func TestRotateSecret(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", endpointsPath+"/"+id, `{"signature":"v1a"}`)
 	a := b.ok(t, http.StatusOK, "admin", "POST", path, `{"secret":"`+knownPrivateKey+`"}`)
 	require.Equal(t, knownPublicKey, a.json["public_key"])
+}
+
+// A caller's own secret is read in the forms that exist; the answer says how, and warns of what may be meant otherwise.
+func TestSuppliedSecretsSayHowTheyWereRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint(t)
+	for _, c := range []struct {
+		fields, secret, read, warning string
+	}{
+		{`"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "base64, 24 bytes", "text"},
+		{`"secret":"\ufeffwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n","secret_encoding":"base64"`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "base64, 24 bytes", ""},
+		{`"secret_encoding":"hex","secret":"` + strings.Repeat("00ff", 12) + `"`, "whsec_AP8A/wD/AP8A/wD/AP8A/wD/AP8A/wD/", "hex, 24 bytes", ""},
+		{`"secret":"whsec_` + strings.Repeat("00ff", 12) + `"`, "whsec_" + strings.Repeat("00ff", 12), "base64, 36 bytes", "hex"},
+		{`"secret":"twenty-four bytes or so.","secret_encoding":"text"`, "whsec_dHdlbnR5LWZvdXIgYnl0ZXMgb3Igc28u", "text, 24 bytes", ""},
+		{`"secret":null,"secret_encoding":null`, "", "", ""},
+		{``, "", "", ""},
+	} {
+		body := "{" + c.fields + "}"
+		made := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, strings.Replace(strings.Replace(body, "{", `{"url":"https://example.com",`, 1), ",}", "}", 1))
+		rotated := b.ok(t, http.StatusOK, "admin", "POST", endpointsPath+"/"+id+"/rotate-secret", body)
+		for _, a := range []answer{made, rotated} {
+			if c.read == "" {
+				require.NotContains(t, a.json, "secret_read")
+				require.NotContains(t, a.json, "secret_warning")
+				continue
+			}
+			require.Equal(t, c.secret, a.json["secret"], body)
+			require.Equal(t, c.read, a.json["secret_read"], body)
+			if c.warning == "" {
+				require.NotContains(t, a.json, "secret_warning", body)
+			} else {
+				require.Contains(t, a.json["secret_warning"], `secret_encoding "`+c.warning+`"`)
+			}
+		}
+	}
+	for fields, want := range map[string][]string{
+		`"secret_encoding":"hex"`:                              {"secret_encoding", "has no effect without a secret"},
+		`"secret":"whsec_\u200b"`:                              {"secret", "must hold 24 to 64 bytes"},
+		`"secret":" \n"`:                                       {"secret", "must not be empty"},
+		`"secret":"whsec_MfKQ9r8GKYqrTwjU\nPD8ILPZIo2LaLaSw"`:  {"secret", "has a line break inside"},
+		`"secret":"whsec_MfKQ9r8GKYqr\u200bTwjUPD8ILPZIo2LaL"`: {"secret", "(U+200B) inside"},
+		`"secret":"x","secret_encoding":"utf-8"`:               {"secret_encoding", `must be "base64", "hex" or "text"`},
+	} {
+		a := b.ok(t, http.StatusBadRequest, "admin", "POST", endpointsPath+"/"+id+"/rotate-secret", "{"+fields+"}")
+		require.Equal(t, want[0], fieldsOf(t, a)[0], fields)
+		require.Contains(t, a.text, strings.ReplaceAll(want[1], `"`, `\"`), fields)
+		require.NotContains(t, a.text, "MfKQ")
+	}
 }

@@ -39,6 +39,7 @@ func setup(t *testing.T) *bundle {
 		ReplayCounts: b, DeadLetterGroups: b, Starter: b, URLs: b, Audit: b, Limits: b, TenantUpdates: b, TenantDeletions: b,
 		Situations: b, Engine: b, ConsoleLinks: b,
 		Statistics:  b,
+		RequestKeys: b,
 		Logger:      slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		WorkflowURL: func(id string) string { return "http://ui.example/" + url.PathEscape(id) },
 		Now:         testNow,

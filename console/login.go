@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -58,7 +59,11 @@ func logIn(p *page) error {
 		if guess {
 			s.guesses.count(networkOf(source), s.config.Now())
 		}
-		return refuse(http.StatusUnauthorized, "This key is not valid, has expired or was revoked.")
+		why := "This key is not valid, has expired or was revoked."
+		if known, ok := errors.AsType[*webhook.Error](err); ok && guess {
+			why = sentence(known.Message)
+		}
+		return refuse(http.StatusUnauthorized, why)
 	case err != nil:
 		return err
 	case key.Scope < webhook.ScopeAdmin:

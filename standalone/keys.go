@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -46,7 +46,7 @@ func (i *instance) prepareKeys(ctx context.Context) error {
 	}
 	defer keys.Close()
 	if text, err := os.ReadFile(i.keyFile()); err == nil {
-		if valid, err := keys.Lives(ctx, strings.TrimSpace(string(text))); err != nil || valid {
+		if valid, err := keys.Lives(ctx, credential.Trim(string(text))); err != nil || valid {
 			return err
 		}
 		i.log.WarnContext(ctx, "the operator key in the file is not valid any more; creating a new one", "file", i.keyFile())

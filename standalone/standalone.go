@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/cli"
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/hosts"
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/namespace"
@@ -379,7 +379,7 @@ func (i *instance) announceConsole(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the operator key: %w", err)
 	}
-	link, err := i.app.ConsoleLogIn(ctx, strings.TrimSpace(string(key)))
+	link, err := i.app.ConsoleLogIn(ctx, credential.Trim(string(key)))
 	switch {
 	case err != nil:
 		i.log.WarnContext(ctx, "there is no link to the console; log in with the operator key", "error", err)

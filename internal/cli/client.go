@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/printable"
 )
 
@@ -120,15 +121,18 @@ func (a *access) base() (string, error) {
 // findKey returns the key, "" when there is none, and the file in which it was looked for, ""
 // when it was given. base is a checked address.
 func (a *access) findKey(base string) (key, source string, err error) {
-	if key = strings.TrimSpace(a.Key); key == "" {
-		if key, source, err = client.OperatorKey(base, a.DataDir); err != nil {
-			return "", "", err
-		}
+	// A preset operator key may be any phrase.
+	if key, err = credential.Clean(a.Key, true); err != nil {
+		return "", "", usagef("--key: %w", err)
 	}
-	for _, c := range []byte(key) {
-		if c < ' ' || c == 0x7f { // a preset operator key may be any phrase
-			return "", "", usage("--key: is not an API key: it holds a line end or another control character")
-		}
+	if key != "" {
+		return key, "", nil
+	}
+	if key, source, err = client.OperatorKey(base, a.DataDir); err != nil {
+		return "", "", err
+	}
+	if key, err = credential.Clean(key, true); err != nil {
+		return "", "", usagef("%s: %w", source, err)
 	}
 	return key, source, nil
 }

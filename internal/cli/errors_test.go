@@ -37,8 +37,11 @@ func TestAPIErrors(t *testing.T) {
 			[]string{"--tenant=acme", "--data-dir=" + dir}, 4,
 			"an API key is missing (there is no " + dir + "/operator.key; --data-dir or $EVERPOST_DATA_DIR says where standalone's data is); give one with",
 		},
-		{[]string{"--tenant=acme", "--key=canary"}, 4, "the API key is not valid, has expired or was revoked; give one with --key or $EVERPOST_KEY"},
-		{[]string{"--tenant=acme", "--data-dir=" + wrong}, 4, "not valid, has expired or was revoked (it is from " + wrong + "/operator.key); give one with"},
+		{
+			[]string{"--tenant=acme", "--key=canary"}, 4,
+			"the given key is not an API key: one is evk_ and 85 characters, as \"everpost keys create\" prints it; give one with --key or $EVERPOST_KEY",
+		},
+		{[]string{"--tenant=acme", "--data-dir=" + wrong}, 4, "\"everpost keys create\" prints it (it is from " + wrong + "/operator.key); give one with"},
 		{
 			[]string{"--tenant=acme", "--key=" + ingest}, 4,
 			"this needs a key with the scope admin; give one with --key or $EVERPOST_KEY, or use an operator key",
@@ -47,7 +50,7 @@ func TestAPIErrors(t *testing.T) {
 			[]string{"--tenant=other", "--key=" + ingest}, 3,
 			"no such endpoint of tenant other; check the id, and --tenant: what is another tenant's is not shown",
 		},
-		{[]string{"--tenant=acme", "--key=a\nb"}, 2, "--key: is not an API key: it holds a line end or another control character"},
+		{[]string{"--tenant=acme", "--key=a\nb"}, 2, "--key: has a line break inside: it must be one line, and nothing else"},
 		{[]string{"--key=canary"}, 2, "--tenant: is required, here or as $EVERPOST_TENANT (the demonstration's is demo)"},
 	} {
 		r := call{args: append([]string{"endpoints", "get", webhook.NewEndpointID().String(), "--url=" + b.url}, c.args...)}.run(t)

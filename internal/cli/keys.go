@@ -9,6 +9,7 @@ import (
 
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -29,7 +30,7 @@ type database struct {
 // find sets the URL of the database.
 func (d *database) find(p Process) error {
 	if d.DatabaseURL != "" {
-		return checkDatabase(d.DatabaseURL)
+		return checkDatabase(&d.DatabaseURL)
 	}
 	if p.FindDatabase == nil {
 		return usage("--database-url: is required, here or as $EVERPOST_DATABASE_URL")
@@ -46,9 +47,12 @@ func (d *database) find(p Process) error {
 	return nil
 }
 
-// checkDatabase checks the URL of a database before anything is sent to it.
-func checkDatabase(url string) error {
-	if err := app.CheckDatabase(url); err != nil {
+// checkDatabase trims and checks the URL of a database before anything is sent to it.
+func checkDatabase(url *string) (err error) {
+	if *url, err = credential.Clean(*url, false); err != nil {
+		return usagef("--database-url: %w", err)
+	}
+	if err := app.CheckDatabase(*url); err != nil {
 		return Usage(err)
 	}
 	return nil

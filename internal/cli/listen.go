@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/cli/receiver"
+	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/signature"
 )
 
@@ -115,6 +116,7 @@ func parseKey(text string) (signature.Key, error) {
 	if public, err := signature.ParsePublicKey(text); err == nil {
 		return public, nil
 	}
+	text = credential.Trim(text)
 	secret, err := signature.ParseSecret(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w (whsec_..., whsk_... or whpk_...)", err)

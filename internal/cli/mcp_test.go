@@ -238,7 +238,7 @@ func TestMCPErrors(t *testing.T) {
 	a := connectAgent(t, b.mcpCommand("canary-key"), nil)
 	for name, arguments := range map[string]map[string]any{"list_endpoints": nil, "explain": {"id": ids[0]}, "retry_policy_preview": nil} {
 		text := a.fails(name, arguments)
-		require.Contains(t, text, "the API key is not valid, has expired or was revoked (status 401)\nRemedy: Start the MCP server with a valid key")
+		require.Contains(t, text, "\"everpost keys create\" prints it (status 401)\nRemedy: Start the MCP server with a valid key")
 		require.NotContains(t, text, "canary")
 	}
 

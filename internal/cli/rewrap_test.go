@@ -81,7 +81,7 @@ func TestRotateSecretAndSchemes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(path, []byte(privateKey+"\n"), 0o600))
 	rotated = b.json("endpoints", "rotate-secret", "--grace=0s", "--secret=@"+path, id)
-	require.Equal(t, map[string]any{"secret": privateKey, "public_key": publicKey, "old_secrets_until": nil}, rotated)
+	require.Equal(t, map[string]any{"secret": privateKey, "public_key": publicKey, "old_secrets_until": nil, "secret_read": "base64, 64 bytes"}, rotated)
 
 	require.Nil(t, b.json("endpoints", "update", "--signature=hex", id)["public_key"])
 	require.Contains(t, b.ok("endpoints", "secret", id), "whsec_")

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/credential"
 )
 
 // EndpointsRotateSecretCommand gives an endpoint a new secret.
@@ -14,6 +16,8 @@ type EndpointsRotateSecretCommand struct {
 
 	Grace  *time.Duration `help:"How long the old secrets stay in use, 0s to 168h; 24h without it." placeholder:"DURATION"`
 	Secret string         `help:"The new secret: @file, or - for standard input. Generated without it." placeholder:"@FILE|-"`
+
+	SecretEncoding string `enum:",base64,hex,text" default:"" help:"How --secret holds the key: base64, hex, or text for its bytes as they are. Without it, base64 after whsec_." name:"secret-encoding" placeholder:"ENCODING"`
 }
 
 // Run rotates it.
@@ -28,6 +32,9 @@ func (c *EndpointsRotateSecretCommand) Run(ctx context.Context, p Process) error
 			return err
 		}
 		body["secret"] = secret
+	}
+	if c.SecretEncoding != "" {
+		body["secret_encoding"] = c.SecretEncoding
 	}
 	return c.once(ctx, p, c.newRequest(http.MethodPost, "rotate-secret", object(body)))
 }
@@ -49,5 +56,5 @@ func (c *EndpointsRotateSecretCommand) secret(p Process) (string, error) {
 	if err != nil {
 		return "", usagef("--secret: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	return credential.Trim(string(text)), nil
 }

@@ -92,7 +92,7 @@ type MigrateCommand struct {
 
 // Run migrates.
 func (c *MigrateCommand) Run(ctx context.Context, p Process) error {
-	if err := checkDatabase(c.DatabaseURL); err != nil {
+	if err := checkDatabase(&c.DatabaseURL); err != nil {
 		return err
 	}
 	if c.Check {

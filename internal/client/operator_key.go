@@ -10,7 +10,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/everpost/everpost/internal/credential"
 )
 
 // Files that standalone writes into its data directory.
@@ -91,5 +92,5 @@ func readLine(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("operator key: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	return credential.Trim(string(text)), nil
 }

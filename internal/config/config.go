@@ -14,6 +14,7 @@
 //	zero         the meaning of 0, if it is outside the range
 //	role         api or worker, if only one of the two commands reads it
 //	section      its table in docs/configuration.md
+//	credential   "key" or "phrase" (with spaces inside) for what is trimmed of invisible characters, and refused with some inside
 //	see          the page in docs/ with more details
 //
 // Besides these, a process reads only variables of other software from the environment: TEMPORAL_… of
@@ -52,13 +53,13 @@ type Config struct {
 	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Lowest level of log lines: debug, info, warn or error." placeholder:"LEVEL" section:"process"`
 
 	// DatabaseURL is the PostgreSQL database. Without it, standalone starts a PostgreSQL cluster of its own; other commands require it.
-	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a 'postgres://' URL." placeholder:"URL" section:"database" see:"security-database.md#the-address" unset:"standalone: its own cluster; else required"`
+	DatabaseURL string `credential:"key" env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a 'postgres://' URL." placeholder:"URL" section:"database" see:"security-database.md#the-address" unset:"standalone: its own cluster; else required"`
 
 	// DBConnections bounds the connections of the process to DatabaseURL, in all its pools.
 	DBConnections int `default:"37" env:"EVERPOST_DB_CONNECTIONS" help:"Connections of this process to PostgreSQL at most, in all its pools; with few, requests wait for one." name:"db-connections" placeholder:"N" range:"12 to 1000" section:"database" see:"operations.md#connections-to-postgresql"`
 
 	// OperatorKey is an additional operator key, which is valid as long as it is set.
-	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept in addition to those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
+	OperatorKey string `credential:"phrase" env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept in addition to those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
 
 	// The web console.
 	Console `embed:""`
@@ -83,7 +84,7 @@ type Config struct {
 	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports in addition to 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any" section:"egress"`
 
 	// EgressProxy is a CONNECT proxy for requests to receivers. The URL may contain a password.
-	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port', or https." placeholder:"URL" section:"egress" see:"egress.md#egress-proxy"`
+	EgressProxy string `credential:"key" env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port', or https." placeholder:"URL" section:"egress" see:"egress.md#egress-proxy"`
 
 	// NoProxy are hosts to which requests go directly.
 	NoProxy []string `env:"EVERPOST_NO_PROXY" help:"Hosts to which requests go directly and not through EVERPOST_EGRESS_PROXY: names, which stand for all names below them too, and addresses or ranges, each with ':port' or without, separated by commas." placeholder:"HOST" section:"egress" see:"egress.md#egress-proxy"`

@@ -14,11 +14,11 @@ import (
 type KEKs struct {
 	// KEKFile and KEK set the key: a file, or the key itself, as base64 of 32 bytes.
 	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE" section:"keys" unset:"standalone: made in the data directory"`
-	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64" section:"keys"`
+	KEK     string `credential:"key" env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64" section:"keys"`
 
 	// KEKOldFiles and KEKOld are further keys, in the same form, that only decrypt.
 	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys, separated by commas, that still decrypt secrets while 'everpost keys rewrap' replaces them." name:"kek-old-files" placeholder:"FILE" section:"keys"`
-	KEKOld      []string `env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64" section:"keys"`
+	KEKOld      []string `credential:"key" env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64" section:"keys"`
 
 	// KEKLost are the ids of keys that are lost: a process starts without them.
 	KEKLost []string `env:"EVERPOST_KEK_LOST" help:"Ids of keys that are permanently lost, separated by commas: a process starts although what they encrypt cannot be read." name:"kek-lost" placeholder:"ID" section:"keys"`
@@ -28,7 +28,7 @@ type KEKs struct {
 	KEKVaultMount     string        `default:"transit" env:"EVERPOST_KEK_VAULT_MOUNT" help:"Path of the transit engine." name:"kek-vault-mount" placeholder:"PATH" section:"keys"`
 	KEKVaultKey       string        `default:"everpost" env:"EVERPOST_KEK_VAULT_KEY" help:"Name of the key in Vault." name:"kek-vault-key" placeholder:"NAME" section:"keys"`
 	KEKVaultNamespace string        `env:"EVERPOST_KEK_VAULT_NAMESPACE" help:"Vault's namespace." name:"kek-vault-namespace" placeholder:"PATH" section:"keys"`
-	KEKVaultToken     string        `env:"EVERPOST_KEK_VAULT_TOKEN" help:"Token for Vault." name:"kek-vault-token" placeholder:"SECRET" section:"keys"`
+	KEKVaultToken     string        `credential:"key" env:"EVERPOST_KEK_VAULT_TOKEN" help:"Token for Vault." name:"kek-vault-token" placeholder:"SECRET" section:"keys"`
 	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token for Vault instead, read again for each request." name:"kek-vault-token-file" placeholder:"FILE" section:"keys"`
 	KEKVaultCAFile    string        `env:"EVERPOST_KEK_VAULT_CA_FILE" help:"File with certificates (PEM) to trust for Vault instead of the system's." name:"kek-vault-ca-file" placeholder:"FILE" section:"keys"`
 	KEKVaultTimeout   time.Duration `default:"3s" env:"EVERPOST_KEK_VAULT_TIMEOUT" help:"How long one request to Vault may take." name:"kek-vault-timeout" placeholder:"DURATION" range:"100ms to 10s" section:"keys"`
@@ -72,11 +72,12 @@ func (k *KEKs) IsLost(kekID string) bool {
 	return slices.Contains(k.KEKLost, kekID) || slices.Contains(k.KEKLost, name)
 }
 
-// RequireKEK validates these settings alone, for a command that needs a key and few other settings. It
+// RequireKEK trims and validates these settings alone, for a command that needs a key and few other settings. It
 // is not named Validate, because the command-line parser calls every method of that name, also for
 // commands that need no key.
 func (k *KEKs) RequireKEK() error {
 	var bad refusals
+	cleanCredentials(k, &bad)
 	k.validateKEKs(&bad)
 	if !k.AnyKEK() && len(bad) == 0 {
 		bad = append(bad, errNoKEK)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/credential"
 )
 
 // Setting is one setting as declared by the tags of its field; see the package's comment.
@@ -95,6 +97,37 @@ func checkRanges(settings any, bad *refusals) {
 			bad.addf(tag.Get("env"), "must be 0, for %s, or %s", zero, inWords(declared))
 		default:
 			bad.addf(tag.Get("env"), "must be %s", inWords(declared))
+		}
+	}
+}
+
+// cleanCredentials trims the keys, secrets and addresses with passwords of a struct, and adds errors about those with an invisible
+// character inside. settings is a pointer; embedded structs are left out.
+func cleanCredentials(settings any, bad *refusals) {
+	value := reflect.ValueOf(settings).Elem()
+	for i := range value.NumField() {
+		tag, field := value.Type().Field(i).Tag, value.Field(i)
+		kind := tag.Get("credential")
+		if kind == "" {
+			continue
+		}
+		clean := func(v reflect.Value) {
+			text, err := credential.Clean(v.String(), kind == "phrase")
+			switch {
+			case err != nil:
+				bad.addf(tag.Get("env"), "%s", err)
+			case text == "" && v.String() != "":
+				bad.addf(tag.Get("env"), "holds invisible characters only")
+			default:
+				v.SetString(text)
+			}
+		}
+		if field.Kind() == reflect.String {
+			clean(field)
+			continue
+		}
+		for n := range field.Len() {
+			clean(field.Index(n))
 		}
 	}
 }

@@ -22,9 +22,12 @@ const (
 	maxTenantID    = 64
 )
 
-// Validate checks every setting and returns an error for each invalid one, with its variable.
+// Validate checks every setting and returns an error for each invalid one, with its variable. It removes what is invisible around
+// credentials.
 func (c *Config) Validate() error {
 	var bad refusals
+	cleanCredentials(c, &bad)
+	cleanCredentials(&c.KEKs, &bad)
 	bad.addListen("EVERPOST_LISTEN", c.Listen)
 	bad.addListen("EVERPOST_ADMIN_LISTEN", c.AdminListen)
 	c.validateLanes(&bad)

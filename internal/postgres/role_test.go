@@ -34,14 +34,14 @@ func granted() map[string]map[string]string {
 			"endpoint_secrets": all, "endpoint_trouble": readRemove, "endpoint_health": "select", "audit_log": readAdd,
 			"events": readAdd, "deliveries": noDelete, "attempts": "select", "outbox": noDelete, "idempotency_keys": "select",
 			"replays": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
-			"statistics_minutes": "select", "statistics_hours": "select",
+			"statistics_minutes": "select", "statistics_hours": "select", "request_keys": noDelete,
 		},
 		postgres.RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
 			"deleted_tenants": "select insert update(completed_at,deleted_at,everything)", "kek_uses": "select",
 			"statistics_minutes": "select", "statistics_hours": "select",
 			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
-			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select",
+			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select", "request_keys": noDelete,
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
@@ -56,6 +56,7 @@ func granted() map[string]map[string]string {
 			"statistics_minutes": all, "statistics_hours": all, "statistics_writers": all,
 			"statistics_minutes_default": "select", "statistics_hours_default": "select",
 			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select update(epoch,expires_at,owner)",
+			"request_keys": "select update delete",
 		},
 		"public": {},
 	}
@@ -138,8 +139,10 @@ func setupWall(t *testing.T) *walled {
 	for _, tenant := range []string{"acme", "other"} {
 		e := storetest.CreateEndpoint(t, s, tenant)
 		w.endpoints[tenant] = e
+		by := storetest.TestActor()
+		by.Request = webhook.NewRequestKey(tenant, by.KeyID, "POST", "/keys", "once", nil)
 		w.keys[tenant] = webhook.Key{ID: webhook.NewKeyID(), TenantID: tenant, Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}
-		require.NoError(t, s.CreateKey(t.Context(), storetest.TestActor(), w.keys[tenant]))
+		require.NoError(t, s.CreateKey(t.Context(), by, w.keys[tenant]))
 		for _, external := range []string{"one", "two"} { // one gets a row, the other stays in the outbox
 			accepted, err := s.Accept(t.Context(), webhook.NewEvent{
 				TenantID: tenant, Type: "order.paid", Payload: []byte(`1`), ExternalID: external, EndpointIDs: []webhook.EndpointID{e.ID},
@@ -186,7 +189,7 @@ func belongs() map[string]string {
 	const ofEndpoint = `(select e.tenant_id from endpoints e where e.id = endpoint_id)`
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
-		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
+		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "request_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
 		"console_links": "tenant_id", "console_sessions": "tenant_id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
 		"attempts":           `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
@@ -231,7 +234,7 @@ func changesOf(table, may string) (changes []string) {
 	if strings.Contains(may, "update") {
 		column := map[string]string{
 			"tenants": "endpoints_version", "api_keys": "revoked_at", "endpoints": "url", "endpoint_secrets": "kek_id", "deliveries": "reason",
-			"outbox": "relayed", "replays": "rate", "circuit_closings": "closed_at",
+			"outbox": "relayed", "replays": "rate", "circuit_closings": "closed_at", "request_keys": "status",
 		}[table]
 		changes = append(changes, fmt.Sprintf(`update %s set %s = %[2]s`, table, column))
 	}
@@ -259,6 +262,7 @@ func TestTheAPIWritesNoRowOfAnotherTenant(t *testing.T) {
 			values (gen_random_uuid(), 'other', 1, now(), 1, 1, false, gen_random_uuid())`,
 		"secret": `insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext)
 			values ('` + uuidText(id) + `', 9, '', '', '', '')`,
+		"request":              `insert into request_keys (id, tenant_id, body_sha256, attempt) values ('1', 'other', '', gen_random_uuid())`,
 		"endpoint, taken over": `update endpoints set tenant_id = 'other'`,
 		"delivery, given away": `update deliveries set tenant_id = 'other'`,
 	} {

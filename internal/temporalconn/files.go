@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/credential"
 )
 
 const (
@@ -155,7 +156,7 @@ func readKey(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key := strings.TrimSpace(string(text))
+	key := credential.Trim(string(text))
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", fmt.Errorf("%s must hold the key alone, in one line", path)
 	}

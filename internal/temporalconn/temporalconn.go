@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/everpost/everpost/internal/credential"
+
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 )
@@ -45,6 +47,9 @@ func Load(env envconfig.EnvLookup, logger *slog.Logger) (client.Options, error) 
 	}
 	keyFile, _ := env.LookupEnv(variableKeyFile)
 	key, secured := profile.APIKey, profile.TLS
+	if key, err = credential.Clean(key, false); err != nil {
+		return client.Options{}, fmt.Errorf("%s: %w", variableKey, err)
+	}
 	if key != "" && keyFile != "" {
 		return client.Options{}, fmt.Errorf("%s: is set together with %s; unset one of them", variableKeyFile, variableKey)
 	}

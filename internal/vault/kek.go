@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/everpost/everpost/internal/credential"
 )
 
 // maxKEKFileBytes limits the size of a key file; a key takes 45 bytes.
@@ -29,7 +31,7 @@ type StaticKEK struct {
 var ErrWeakKEK = errors.New("it is not random")
 
 // ParseKEK parses a key: base64 (standard alphabet, padded) of 32 bytes, with optional white space
-// around it. A key that can be guessed is ErrWeakKEK. Errors do not repeat the text.
+// and other invisible characters around it. A key that can be guessed is ErrWeakKEK. Errors do not repeat the text.
 func ParseKEK(text string) (*StaticKEK, error) {
 	return parseKEK(text, weakness)
 }
@@ -41,7 +43,10 @@ func ParseOldKEK(text string) (*StaticKEK, error) {
 }
 
 func parseKEK(text string, weakness func(text string, key []byte) string) (*StaticKEK, error) {
-	text = strings.TrimSpace(text)
+	text, err := credential.Clean(text, false)
+	if err != nil {
+		return nil, fmt.Errorf("parse key-encryption key: %w", err)
+	}
 	key, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
 		return nil, errors.New("parse key-encryption key: not base64")

@@ -15,6 +15,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/credential"
 )
 
 const (
@@ -141,7 +143,7 @@ func (h *transitHTTP) currentToken() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: read the token: %w", ErrUnavailable, err)
 	}
-	token := strings.TrimSpace(string(text))
+	token := credential.Trim(string(text))
 	if !isToken(token) {
 		return "", fmt.Errorf("%w: %s has no valid token", ErrUnavailable, h.tokenFile)
 	}

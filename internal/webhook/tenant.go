@@ -97,10 +97,13 @@ const (
 // Error implements error.
 func (r KeyError) Error() string { return "refused: " + string(r) }
 
-// Actor is the originator of a change, for the audit log.
+// Actor is the originator of a change, for the audit log, which is written in its transaction.
 type Actor struct {
 	KeyID     KeyID  // zero: the system itself or the command line
 	Name      string // used without a key: "standalone", "cli"
 	RequestID string
 	Source    netip.Addr // of the request; zero if there is none
+
+	// Request is the request's Idempotency-Key, which is stored with the change; nil for none.
+	Request *RequestKey
 }

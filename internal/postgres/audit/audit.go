@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/requests"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -42,8 +43,8 @@ type Audit struct{ core *postgres.Core }
 // New makes an Audit.
 func New(s *postgres.Core) *Audit { return &Audit{s} }
 
-// Write writes the log entry of a change in the transaction of the change: both are
-// stored or neither. subject is the id of what was changed, tenantID is "" for none,
+// Write writes the log entry of a change, and the row of the actor's Idempotency-Key if it has one, in the transaction of the change: all are
+// stored or none; see requests.Write for the conflict. subject is the id of what was changed, tenantID is "" for none,
 // and detail is a JSON object, nil for an empty one. It names what changed and never
 // holds a secret, a payload, a URL or a header: the log is kept for long and read by
 // many.
@@ -59,7 +60,7 @@ func Write(ctx context.Context, tx pgx.Tx, by webhook.Actor, tenantID, action, s
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", action, err)
 	}
-	return nil
+	return requests.Write(ctx, tx, by.Request, subject)
 }
 
 // optionalAddr is null for the zero Addr. It drops the zone, which has a meaning only on its host and which inet lacks.

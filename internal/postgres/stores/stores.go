@@ -5,6 +5,7 @@
 //	tenants      Tenants         tenants, deleted_tenants
 //	keys         Keys            api_keys
 //	audit        Audit           audit_log; every store writes it through audit.Write
+//	requests     Requests        request_keys; audit.Write writes it too
 //	endpoints    Endpoints       endpoints, endpoint_secrets
 //	health       EndpointHealth  endpoint_health, circuit_closings, endpoint_trouble
 //	events       Events          events, idempotency_keys
@@ -40,6 +41,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/lanes"
 	"github.com/everpost/everpost/internal/postgres/replays"
+	"github.com/everpost/everpost/internal/postgres/requests"
 	"github.com/everpost/everpost/internal/postgres/retention"
 	"github.com/everpost/everpost/internal/postgres/sessions"
 	"github.com/everpost/everpost/internal/postgres/statistics"
@@ -136,6 +138,7 @@ type DB struct {
 	Statistics     *statistics.Statistics
 	Sessions       *sessions.Sessions
 	Lanes          *lanes.Lanes
+	Requests       *requests.Requests
 
 	*postgres.Core
 
@@ -156,7 +159,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		Core: s, quotas: tenants.NewQuotas(s, c.Limits),
 		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Held: deliveries.NewHeld(s), Encryption: encryption.New(s),
-		Statistics: statistics.New(s), Sessions: sessions.New(s), Lanes: lanes.New(s),
+		Statistics: statistics.New(s), Sessions: sessions.New(s), Lanes: lanes.New(s), Requests: requests.New(s, c.Sealer),
 	}
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
 	cache := endpoints.NewCache(read)

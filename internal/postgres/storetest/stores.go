@@ -23,6 +23,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/health"
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/replays"
+	"github.com/everpost/everpost/internal/postgres/requests"
 	"github.com/everpost/everpost/internal/postgres/retention"
 	"github.com/everpost/everpost/internal/postgres/sessions"
 	"github.com/everpost/everpost/internal/postgres/statistics"
@@ -56,6 +57,7 @@ type Stores struct {
 	*encryption.Encryption
 	*statistics.Statistics
 	*sessions.Sessions
+	*requests.Requests
 }
 
 // Close closes the DB.
@@ -69,7 +71,7 @@ func OpenStores(ctx context.Context, c stores.Config) (*Stores, error) {
 	}
 	return &Stores{
 		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Deliveries, db.Outbox, db.Held,
-		db.Replays, db.Retention, db.Encryption, db.Statistics, db.Sessions,
+		db.Replays, db.Retention, db.Encryption, db.Statistics, db.Sessions, db.Requests,
 	}, nil
 }
 
