@@ -27,7 +27,7 @@ func readAll(text []byte) (status int, response Response, kept bool, size int) {
 		return head.status, response, false, 0
 	}
 	in.left = maxBodyWireBytes
-	whole, err := readBody(br, head, &response)
+	whole, err := readBody(br, head, &response, MaxStoredBytes)
 	return head.status, response, err == nil && whole && head.keeps(), len(text) - from.Len() - br.Buffered()
 }
 

@@ -171,6 +171,8 @@ type Request struct {
 
 	// TenantID is compared with Exemption.TenantID, and bounds the look-ups that are kept.
 	TenantID string
+
+	stored int // bytes of the response body that are returned; 0: MaxStoredBytes
 }
 
 // Response is the result of one request. A failure is a value: see Answer.

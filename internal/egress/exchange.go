@@ -75,7 +75,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, hea
 	reusable := false
 	if err != nil {
 		response = withFailure(ctx, response, phaseFields, err)
-	} else if reusable, err = x.readBody(deadline, br, answer, &response); err != nil {
+	} else if reusable, err = x.readBody(deadline, br, answer, &response, cmp.Or(r.stored, MaxStoredBytes)); err != nil {
 		response = withFailure(ctx, response, phaseBody, err)
 	}
 
@@ -111,8 +111,8 @@ type exchanging struct {
 	out         *writing
 }
 
-// readBody reads the body and reports whether the connection may be kept after it.
-func (x *exchanging) readBody(deadline time.Time, br *bufio.Reader, answer *responseHead, response *Response) (reusable bool, err error) {
+// readBody reads the body, stores as many bytes of it as are given, and reports whether the connection may be kept after it.
+func (x *exchanging) readBody(deadline time.Time, br *bufio.Reader, answer *responseHead, response *Response, stored int) (reusable bool, err error) {
 	x.in.left = maxBodyWireBytes
 	if answer.framing() == framedInDoubt {
 		if soon := time.Now().Add(rawTime); soon.Before(deadline) {
@@ -122,7 +122,7 @@ func (x *exchanging) readBody(deadline time.Time, br *bufio.Reader, answer *resp
 			return false, fmt.Errorf("read body: %w", err)
 		}
 	}
-	whole, err := readBody(br, answer, response)
+	whole, err := readBody(br, answer, response, stored)
 	return whole && answer.keeps(), err
 }
 

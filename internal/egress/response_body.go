@@ -16,44 +16,44 @@ const maxTrailerBytes = 8 << 10
 // rawTime bounds how long a body whose end is in doubt is read: most of these arrive with the head.
 const rawTime = 250 * time.Millisecond
 
-// readBody reads the body within its bounds into the response. whole reports that its end was
-// reached. The caller bounds the time of a body whose end is in doubt: it is taken as it is, and
+// readBody reads the body within its bounds, and puts its beginning of the given length into the response. whole reports
+// that its end was reached. The caller bounds the time of a body whose end is in doubt: it is taken as it is, and
 // Truncated then says that it may have been longer.
-func readBody(br *bufio.Reader, h *responseHead, response *Response) (whole bool, err error) {
+func readBody(br *bufio.Reader, h *responseHead, response *Response, stored int) (whole bool, err error) {
 	switch h.framing() {
 	case framedAsEmpty:
 		return true, nil
 	case framedByLength:
 		body := &io.LimitedReader{R: br, N: h.length}
-		if whole, err = storeBody(body, response); whole && body.N > 0 {
+		if whole, err = storeBody(body, response, stored); whole && body.N > 0 {
 			whole, err = false, fmt.Errorf("read body: %w", io.ErrUnexpectedEOF)
 		}
 		return whole, err
 	case framedByChunks:
-		if whole, err = storeBody(httputil.NewChunkedReader(br), response); whole {
+		if whole, err = storeBody(httputil.NewChunkedReader(br), response, stored); whole {
 			return h.readTrailers(br)
 		}
 		return whole, err
 	case framedInDoubt:
-		whole, err = storeBody(br, response)
+		whole, err = storeBody(br, response, stored)
 		if errors.Is(err, errTooLarge) || isTimeout(err) {
 			response.Truncated, err = true, nil
 		}
 		return whole, err
 	case framedByClose:
 	}
-	return storeBody(br, response)
+	return storeBody(br, response, stored)
 }
 
 // storeBody reads a body to its end or its bound, and stores the beginning.
-func storeBody(body io.Reader, response *Response) (whole bool, err error) {
+func storeBody(body io.Reader, response *Response, most int) (whole bool, err error) {
 	var stored bytes.Buffer
-	n, err := io.Copy(&stored, io.LimitReader(body, MaxStoredBytes+1))
-	whole = n <= MaxStoredBytes && err == nil
-	if n > MaxStoredBytes {
+	n, err := io.Copy(&stored, io.LimitReader(body, int64(most)+1))
+	whole = n <= int64(most) && err == nil
+	if n > int64(most) {
 		response.Truncated = true
-		stored.Truncate(MaxStoredBytes)
-		const rest = MaxBodyBytes - MaxStoredBytes - 1
+		stored.Truncate(most)
+		rest := int64(MaxBodyBytes - most - 1)
 		if n, err = io.Copy(io.Discard, io.LimitReader(body, rest)); err == nil {
 			whole = n < rest
 		}

@@ -159,6 +159,70 @@ func TestCredentialsInTheBody(t *testing.T) {
 	}
 }
 
+// A server that reads the credentials in one place only gets them there, whichever it is and however it refuses the other, and from
+// then on at once.
+func TestTheOtherPlaceOfCredentials(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{400, 401, 403} {
+		a := setupAuth(t)
+		no := receivertest.Step{Status: status}
+		places := func() (header []bool) {
+			for _, req := range a.tokens.Requests() {
+				header = append(header, req.Header.Get("Authorization") != "")
+			}
+			return header
+		}
+		a.tokens.Script("/token", no, tokenStep("t1", 60), no, tokenStep("t2", 60))
+		for range 3 {
+			requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
+			a.state("ep_1").token.until = time.Now()
+		}
+		require.Equal(t, []bool{true, false, false, true, true}, places(), status)
+		require.Equal(t, []string{"Bearer t1", "Bearer t2", "Bearer t0"}, a.authorizations())
+	}
+	a := setupAuth(t)
+	a.tokens.Default(receivertest.Step{Status: 404})
+	requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureTokenRefused, 0)
+	require.Equal(t, 1, a.tokens.Count(), "another status says nothing about the credentials")
+}
+
+// Answers of token servers in the field: each yields the token, sent as a bearer token.
+func TestTokenAnswers(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxTokenBytes)
+	for body, want := range map[string]struct {
+		token string
+		used  time.Duration
+	}{
+		`{"access_token":"x","token_type":"BearerToken","expires_in":"3599"}`: {"x", 3539 * time.Second},
+		`{"access_token":"x","token_type":"jwt","expires_in":3599.5}`:         {"x", 3539500 * time.Millisecond},
+		`{"access_token":"x","token_type":"bearer","expires_in":1e3}`:         {"x", 940 * time.Second},
+		`{"access_token":"x","token_type":"Bearer","expires_in":1e9}`:         {"x", maxTokenLife - time.Minute},
+		`{"access_token":"x","token_type":"Bearer","expires_in":1e999}`:       {"x", maxTokenLife - time.Minute},
+		`{"access_token":"x","expires_in":" 60.25 "}`:                         {"x", 48200 * time.Millisecond},
+		`{"access_token":"x","expires_in":"never"}`:                           {"x", 5 * time.Minute},
+		`{"access_token":"x","expires_in":"NaN"}`:                             {"x", 5 * time.Minute},
+		`{"access_token":"x","expires_in":null}`:                              {"x", 5 * time.Minute},
+		`{"access_token":"x","expires_in":0}`:                                 {"x", 5 * time.Minute},
+		`{"access_token":"x","expires_in":-5}`:                                {"x", 5 * time.Minute},
+		`{"access_token":"x","expires_in":{"seconds":5}}`:                     {"x", 5 * time.Minute},
+		`{"access_token":"x","token_type":null,"scope":["a"],"error":null}`:   {"x", 5 * time.Minute},
+		`{"access_token":"x","token_type":7}`:                                 {"x", 5 * time.Minute},
+		"\ufeff\r\n {\"access_token\":\"x\\n\"}\r\n":                          {"x", 5 * time.Minute},
+		"access_token=x&token_type=bearer&expires_in=60":                      {"x", 48 * time.Second},
+		`{"access_token":"` + long + `","id_token":"` + long + long + `"}`:    {long, 5 * time.Minute},
+	} {
+		for _, kind := range []string{"application/json", "application/json;charset=utf-8", "text/plain", "text/html", "text/javascript", "application/octet-stream", "a/b;;"} {
+			a := setupAuth(t)
+			a.tokens.Default(receivertest.Step{Header: map[string]string{"Content-Type": kind}, Body: body})
+			start := time.Now()
+			requireFailure(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FailureNone, 200)
+			require.Equal(t, []string{"Bearer " + want.token}, a.authorizations(), "%s, %.99s", kind, body)
+			require.WithinRange(t, a.state("ep_1").token.until, start.Add(want.used), time.Now().Add(want.used), "%.99s", body)
+		}
+	}
+}
+
 // Concurrent requests share one token request.
 func TestConcurrentRequestsShareATokenFetch(t *testing.T) {
 	t.Parallel()
@@ -217,7 +281,7 @@ func waitForTokenOfAnotherRequest(t *testing.T, a *authorized) {
 func TestTokensAreRenewedInTime(t *testing.T) {
 	t.Parallel()
 	for life, kept := range map[int]time.Duration{
-		3600: 59 * time.Minute, 3601: 59 * time.Minute, math.MaxInt32: 59 * time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: defaultTokenLife,
+		3600: 59 * time.Minute, 86400: 24*time.Hour - time.Minute, math.MaxInt32: 24*time.Hour - time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: defaultTokenLife,
 	} {
 		a := setupAuth(t)
 		a.tokens.Default(tokenStep("t", life))
@@ -302,10 +366,11 @@ func TestNoToken(t *testing.T) {
 		"no token":          {receivertest.Step{Body: `{"token_type":"bearer"}`}, refused + "'s answer holds no token", 0},
 		"no JSON":           {receivertest.Step{Body: "<html>s3cr3t"}, refused + "'s answer holds no token", 0},
 		"line break":        {tokenStep(`a\r\nX-Injected: s3cr3t`, 60), refused + " gave a token that is not printable", 0},
-		"too long":          {tokenStep(strings.Repeat("s3cr3t", 4000), 60), refused + "'s answer is too long", 0},
-		"token too long":    {tokenStep(strings.Repeat("x", maxTokenBytes+1-len("Bearer ")), 60), refused + " gave a token above 4 KiB", 0},
-		"type too long": {
-			receivertest.Step{Body: `{"access_token":"t","token_type":"` + strings.Repeat("x", maxTokenBytes) + `"}`}, refused + " gave a token above 4 KiB", 0,
+		"too long":          {tokenStep(strings.Repeat("s3cr3t", 11000), 60), refused + "'s answer is too long", 0},
+		"down at length":    {receivertest.Step{Status: 503, Body: strings.Repeat("s3cr3t", 11000)}, unavailable + " answered 503", 0},
+		"token too long":    {tokenStep(strings.Repeat("x", maxTokenBytes+1), 60), refused + " gave a token above 16 KiB", 0},
+		"DPoP": {
+			receivertest.Step{Body: `{"access_token":"t","token_type":"dpop"}`}, refused + " gave a DPoP token, which Everpost cannot use", 0,
 		},
 		"says too much": {with(503, "Retry-After", strings.Repeat("0", maxTokenHeaderBytes)+"30"), unavailable + " answered 503", 0},
 		"cut off":       {receivertest.Step{Drop: true}, unavailable + ": unexpected_eof: the connection was closed before the answer was complete", 0},

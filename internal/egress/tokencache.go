@@ -8,16 +8,15 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/oauth2"
-
 	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/retry"
 )
 
 const (
-	// maxTokens bounds the endpoints whose tokens are cached. An endpoint beyond the bound
-	// costs one more token request.
+	// maxTokens bounds the endpoints whose tokens are cached; a token counts once for each tokenUnit
+	// bytes. An endpoint beyond the bound costs one more token request.
 	maxTokens = 10_000
+	tokenUnit = 4 << 10
 	// After a failure no token is requested for as long as the token server says, at most
 	// maxTokenPause. If it says nothing, the pause starts at minTokenPause and doubles with
 	// each failure up to maxUnsaidTokenPause.
@@ -57,16 +56,13 @@ func newTokens() *tokens {
 	return &tokens{byEndpoint: cache.NewMap[string, *tokenState](maxTokens), fetching: make(map[string]*fetch)}
 }
 
-// authStyle is where a token request carries the client's credentials.
-type authStyle = oauth2.AuthStyle
-
 // fetchFunc requests a token in the style. It returns the style of its last request.
 type fetchFunc func(style authStyle) (*token, authStyle, error)
 
 // get returns the endpoint's token. cached reports that an earlier request fetched it.
 func (t *tokens) get(ctx context.Context, deadline time.Time, r *Request, ask fetchFunc) (_ *token, cached bool, _ error) {
 	if r.EndpointID == "" {
-		got, _, err := ask(oauth2.AuthStyleInHeader)
+		got, _, err := ask(styleHeader)
 		return got, false, err
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
@@ -104,7 +100,7 @@ func (t *tokens) get(ctx context.Context, deadline time.Time, r *Request, ask fe
 func (t *tokens) begin(r *Request) (kept *token, running *fetch, mine bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, style := time.Now(), oauth2.AuthStyleInHeader
+	now, style := time.Now(), styleHeader
 	if known, _ := t.byEndpoint.Get(r.EndpointID, now); known != nil && known.version == r.Version {
 		switch {
 		case known.token != nil && now.Before(known.token.until):
@@ -129,14 +125,15 @@ func (t *tokens) finish(endpoint string, f *fetch, now time.Time) {
 	delete(t.fetching, endpoint)
 	close(f.done)
 	if f.err == nil {
-		t.byEndpoint.Put(endpoint, &tokenState{version: f.version, style: f.style, token: f.token}, now)
+		kept := &tokenState{version: f.version, style: f.style, token: f.token}
+		t.byEndpoint.PutWeighing(endpoint, kept, 1+len(f.token.header)/tokenUnit, now)
 		return
 	}
 	failure, ok := errors.AsType[*knownError](f.err)
 	if !ok || failure.own {
 		return
 	}
-	next := &tokenState{version: f.version, style: oauth2.AuthStyleInHeader, failure: failure, failures: 1}
+	next := &tokenState{version: f.version, style: styleHeader, failure: failure, failures: 1}
 	if known, _ := t.byEndpoint.Get(endpoint, now); known != nil && known.version == f.version {
 		next.style, next.failures = known.style, known.failures+1
 	}
