@@ -191,7 +191,7 @@ type Response struct {
 	Body      []byte
 	Truncated bool
 
-	// Err describes Answer.Failure as "<class>: <cause>", printable, 200 bytes at most,
+	// Err describes Answer.Failure as "<class>: <cause>", printable, 300 bytes at most,
 	// without any part of the URL. Empty when there is none.
 	Err string
 
@@ -199,6 +199,10 @@ type Response struct {
 	// or RST, without a byte of an answer and soon after the request: the receiver has probably
 	// closed it because it was idle, and does not have the request. It may have it all the same.
 	ReusedEnded bool
+
+	// CertificateUnasked reports that the answer is 401 or 403, and that Request.Certificate was not presented because the
+	// handshake of TLS 1.3 did not ask for it.
+	CertificateUnasked bool
 
 	// InternalFault reports that the request failed on this side (the context was cancelled, or
 	// no descriptor or port was free). It says nothing about the receiver, and the request
@@ -215,6 +219,7 @@ type Client struct {
 	denials   *denialLog
 	names     *names
 	failed    *failedAddrs
+	hellos    *hellos
 
 	minNotFoundTime time.Duration // tests override it
 
@@ -233,6 +238,7 @@ func New(config Config) *Client {
 		denials:   newDenialLog(),
 		names:     newNames(config.Resolver),
 		failed:    newFailedAddrs(),
+		hellos:    newHellos(),
 
 		minNotFoundTime: minNotFoundTime,
 
@@ -319,7 +325,7 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 		if err != nil {
 			return failed(ctx, phaseTLS, &knownError{class: retry.FailureTLS, cause: "the client certificate " + err.Error()})
 		}
-		t.certificate = &certificate
+		t.certificate, t.maxTLS = &certificate, r.Certificate.MaxTLS.Version()
 	}
 	fresh, at, err := c.dial(ctx, deadline, t, times)
 	if err != nil {

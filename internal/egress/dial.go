@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -19,7 +18,8 @@ type conn struct {
 	tcp      *net.TCPConn // the underlying socket
 	id       identity
 	created  time.Time
-	used     bool // it has carried a request before
+	session  *session // of TLS; nil for none
+	used     bool     // it has carried a request before
 
 	idleSince time.Time
 	until     time.Time // an idle connection is not used after this
@@ -49,39 +49,14 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target, times *
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 
+	if t.url.Scheme == "https" {
+		return c.dialTLS(ctx, t, times)
+	}
 	made, err := c.connect(ctx, t, times)
 	if err != nil {
 		return nil, phaseDial, err
 	}
-	cn := &conn{Conn: made.Conn, tcp: made.tcp, created: time.Now()}
-	if t.url.Scheme != "https" {
-		return cn, phaseDial, nil
-	}
-
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		RootCAs:    c.config.RootCAs,
-		ServerName: serverName(t.host),
-		NextProtos: []string{"http/1.1"},
-
-		VerifyConnection: limitCertificates,
-	}
-	if t.certificate != nil {
-		// Send the certificate whatever authorities the receiver lists. A receiver that
-		// does not trust it then says so with a clear error; a missing certificate is often
-		// reported only later.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate, nil }
-	}
-	below := &wire{Conn: made.Conn, tcp: made.tcp}
-	defer addSince(&times.TLS, time.Now())
-	secure := tls.Client(below, config)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		cn.discard()
-		return nil, phaseTLS, fmt.Errorf("TLS handshake: %w", err)
-	}
-	below.silent = 0
-	cn.Conn = &tlsConn{Conn: secure, wire: below}
-	return cn, phaseTLS, nil
+	return &conn{Conn: made.Conn, tcp: made.tcp, created: time.Now()}, phaseDial, nil
 }
 
 // connect opens a connection to the target, directly or through the proxy.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"syscall"
 	"time"
 
@@ -72,6 +73,9 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, hea
 		return response, untouched
 	}
 	response := answer.response()
+	if status := response.Answer.Status; status == http.StatusUnauthorized || status == http.StatusForbidden {
+		response.CertificateUnasked = cn.unasked()
+	}
 	reusable := false
 	if err != nil {
 		response = withFailure(ctx, response, phaseFields, err)
@@ -143,7 +147,7 @@ func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, unt
 	if writeErr != nil && silent && !isTimeout(err) {
 		err = writeErr // the cause; what was read is its consequence
 	}
-	response := failed(ctx, phaseHeaders, err)
+	response := failed(ctx, phaseHeaders, x.conn.withSession(err))
 	response.ReusedEnded = x.reused && silent && ctx.Err() == nil && (ended || reset) && now.Sub(x.out.sent.first) <= reusedEndsWithin
 	return response, false
 }

@@ -2,22 +2,22 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // maxErrBytes bounds Response.Err.
-const maxErrBytes = 200
+const maxErrBytes = 300
 
 // phase is the step of a request in which an error occurred.
 type phase uint8
@@ -95,19 +95,25 @@ func classify(at phase, err error) (retry.Failure, string) {
 			return retry.FailureDNSTemporary, "the resolver failed"
 		}
 	}
+	silent := silentTLS(err)
 	if isTimeout(err) {
+		if silent != "" {
+			return timeoutFailure(at), "the receiver sent nothing in the TLS handshake"
+		}
 		return timeoutFailure(at), "the deadline passed"
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		if errno == syscall.EADDRNOTAVAIL && towardsIPv6(err) {
 			return retry.FailureConnectRefused, errno.Error()
 		}
-		return errnoFailure(errno), errno.Error()
+		return errnoFailure(errno), errno.Error() + silent
 	}
 	if failure, cause, ok := tlsFailure(err); ok {
 		return failure, cause
 	}
 	switch {
+	case silent != "" && errors.Is(err, io.EOF):
+		return retry.FailureUnexpectedEOF, "the connection was closed" + silent
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return retry.FailureUnexpectedEOF, "the connection was closed before the answer was complete"
 	case at == phaseTLS:
@@ -119,6 +125,14 @@ func classify(at phase, err error) (retry.Failure, string) {
 	default:
 		return retry.FailureUnknown, innermost(err)
 	}
+}
+
+// silentTLS adds to an error what it means that the receiver has sent nothing in the TLS handshake; "" if it has sent something.
+func silentTLS(err error) string {
+	if failure, ok := errors.AsType[*sessionError](err); ok && failure.silent {
+		return " during the TLS handshake, before the receiver sent anything; it " + webhook.TLSTooOld + ", or a device on the way may not let the handshake through"
+	}
+	return ""
 }
 
 func isTimeout(err error) bool {
@@ -179,36 +193,29 @@ func towardsIPv6(err error) bool {
 	return ok && addr.IP.To4() == nil && addr.IP != nil
 }
 
-// tlsFailure recognises TLS errors in any phase: with TLS 1.3 a receiver that requires a
-// client certificate reports it only after the handshake.
-func tlsFailure(err error) (retry.Failure, string, bool) {
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return retry.FailureTLS, "the certificate is for another host", true
-	}
-	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return retry.FailureTLS, innermost(certificate.Err), true
-	}
-	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return retry.FailureTLS, record.Msg, true
-	}
-	op, ok := errors.AsType[*net.OpError](err)
-	if ok && (op.Op == "remote error" || op.Op == "local error") { // how crypto/tls marks alerts
-		return retry.FailureTLS, op.Op + ": " + op.Err.Error(), true
-	}
-	return retry.FailureNone, "", false
-}
-
-// innermost is the text of the innermost error, up to the first quotation mark: net/http
-// quotes what the receiver sent, which may be anything, including the payload.
+// innermost is the text of the innermost error. In place of what it quotes stands an ellipsis: libraries quote what
+// the receiver sent, which may be anything, including the payload.
 func innermost(err error) string {
 	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
 		err = next
 	}
-	text, _, _ := strings.Cut(err.Error(), `"`)
-	return strings.TrimRight(text, " :(")
+	text, kept := err.Error(), ""
+	for {
+		before, _, found := strings.Cut(text, `"`)
+		if kept += before; !found {
+			return kept
+		}
+		kept, text = kept+"…", text[len(before):]
+		quoted, err := strconv.QuotedPrefix(text)
+		if err != nil { // who knows where it ends
+			return kept
+		}
+		text = text[len(quoted):]
+	}
 }
 
-// printable returns at most maxErrBytes of the text, without control characters.
+// printable returns at most maxErrBytes of the text, without control characters. A longer one ends after a word, and with an
+// ellipsis.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -219,9 +226,12 @@ func printable(text string) string {
 	if len(text) <= maxErrBytes {
 		return text
 	}
-	end := maxErrBytes
+	end := maxErrBytes - len("…")
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return text[:end]
+	if space := strings.LastIndexByte(text[:end], ' '); space > maxErrBytes/2 {
+		end = space
+	}
+	return strings.TrimRight(text[:end], " ,;:(") + "…"
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
@@ -350,29 +352,29 @@ func TestTLS(t *testing.T) {
 	}{
 		"good":                       {serveTLS(ca.config(t, "127.0.0.1", later)), retry.FailureNone, 200, ""},
 		"TLS 1.2":                    {serveTLS(twelve), retry.FailureNone, 200, ""},
-		"expired":                    {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FailureTLS, 0, "certificate has expired"},
-		"another host":               {serveTLS(ca.config(t, "other.s3cr3t.example", later)), retry.FailureTLS, 0, "the certificate is for another host"},
-		"self-signed":                {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FailureTLS, 0, "signed by unknown authority"},
-		"TLS 1.1":                    {serveTLS(old), retry.FailureTLS, 0, "protocol version"},
-		"wants a client certificate": {serveTLS(mutual), retry.FailureTLS, 0, "certificate required"},
+		"expired":                    {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FailureTLS, 0, "the certificate expired at " + earlier.UTC().Format(time.RFC3339)},
+		"another host":               {serveTLS(ca.config(t, "other.example", later)), retry.FailureTLS, 0, `the certificate is for another host; it is for "other.example"`},
+		"self-signed":                {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FailureTLS, 0, "an intermediate certificate is missing, or the authority is not trusted: the receiver sent no certificate of the issuer \"test authority\""},
+		"TLS 1.1":                    {serveTLS(old), retry.FailureTLS, 0, "protocol version not supported; the receiver may support only older versions or key exchanges"},
+		"wants a client certificate": {serveTLS(mutual), retry.FailureTLS, 0, "certificate required; the receiver asked for a client certificate, and the endpoint has none"},
 		"plaintext": {func(conn *net.TCPConn, _ int) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
 			hold(conn)
-		}, retry.FailureTLS, 0, "first record does not look like a TLS handshake"},
+		}, retry.FailureTLS, 0, "first record does not look like a TLS handshake; this port may be for plain HTTP"},
 		"garbage": {func(conn *net.TCPConn, _ int) {
 			_, _ = io.WriteString(conn, "\x16\x03\x03\x00\x04\x02\x00\x00\x00")
 			hold(conn)
 		}, retry.FailureTLS, 0, ""},
-		"hang": {func(conn *net.TCPConn, _ int) { hold(conn) }, retry.FailureTimeoutTLS, 0, ""},
+		"hang": {func(conn *net.TCPConn, _ int) { hold(conn) }, retry.FailureTimeoutTLS, 0, "the receiver sent nothing in the TLS handshake"},
 		"close": {func(conn *net.TCPConn, _ int) {
 			var header [5]byte // of the record with the sender's hello
 			_, _ = io.ReadFull(conn, header[:])
 			_, _ = io.CopyN(io.Discard, conn, int64(header[3])<<8|int64(header[4]))
-		}, retry.FailureUnexpectedEOF, 0, ""},
+		}, retry.FailureUnexpectedEOF, 0, "the connection was closed during the TLS handshake, before the receiver sent anything; it may support only older"},
 		"reset": {func(conn *net.TCPConn, _ int) {
 			_, _ = conn.Read(make([]byte, 1))
 			_ = conn.SetLinger(0)
-		}, retry.FailureConnectionReset, 0, ""},
+		}, retry.FailureConnectionReset, 0, "connection reset by peer during the TLS handshake, before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -430,10 +432,26 @@ func TestOwnExhaustion(t *testing.T) {
 func TestPrintable(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a b  c", printable("a\nb\x1b\xffc"))
-	long := printable(strings.Repeat("é", 150))
-	require.Len(t, long, maxErrBytes)
-	long = printable("x" + strings.Repeat("é", 150))
-	require.Len(t, long, maxErrBytes-1)
+	for _, word := range []string{"", "x", "xx"} {
+		long := printable(word + strings.Repeat("é", 300))
+		require.True(t, utf8.ValidString(long) && strings.HasSuffix(long, "é…"), long)
+		require.InDelta(t, maxErrBytes, len(long), 2)
+	}
+	long := printable(strings.Repeat("some words; ", 40))
+	require.LessOrEqual(t, len(long), maxErrBytes)
+	require.Regexp(t, "(some|words)…$", long)
+}
+
+// What an error quotes is left out, and what follows stays.
+func TestInnermostWithoutQuotations(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`unknown authority (possibly because of "x509: s3cr3t" while trying "s3\"cr3t")`: "unknown authority (possibly because of … while trying …)",
+		`malformed "s3cr3t`: "malformed …",
+		`plain`:             "plain",
+	} {
+		require.Equal(t, want, innermost(fmt.Errorf("outer: %w", errors.New(text)))) //nolint:err113 // texts of libraries
+	}
 }
 
 // onlyOne allows 127.0.0.1 and no other address of this machine.

@@ -91,7 +91,7 @@ func (c *Client) secureProxy(ctx context.Context, to *pipe) error {
 		return refusedByProxy("no TLS session with the egress proxy: " + cause)
 	}
 	below.silent = 0
-	to.Conn = &tlsConn{Conn: session, wire: below}
+	to.Conn = &tlsConn{Conn: session, secure: session, wire: below}
 	return nil
 }
 

@@ -48,6 +48,7 @@ type wire struct {
 
 	tcp     *net.TCPConn // the same, for readNow
 	silent  int          // bytes read since the last application data
+	heard   bool         // anything was read
 	framing framing
 	polling bool // Read does not block: see tlsConn.noPendingData
 }
@@ -63,6 +64,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	}
 	n, err := read(p[:min(len(p), left)])
 	w.silent += n
+	w.heard = w.heard || n > 0
 	w.framing.pass(p[:n])
 	return n, err
 }
@@ -76,9 +78,10 @@ func (w *wire) readNow(p []byte) (int, error) {
 
 // tlsConn is a TLS session over a wire.
 type tlsConn struct {
-	net.Conn
+	net.Conn // secure; tests put themselves between
 
-	wire *wire
+	secure *tls.Conn
+	wire   *wire
 }
 
 func (s *tlsConn) Read(p []byte) (int, error) {
@@ -101,7 +104,9 @@ func (s *tlsConn) Read(p []byte) (int, error) {
 func (s *tlsConn) noPendingData(completeRecord bool) bool {
 	var one [1]byte
 	_, err := s.readNow(one[:])
-	return errors.Is(err, errNothing) && (!completeRecord || s.complete())
+	// A request to renegotiate cannot be met here: its handshake ends with errNothing.
+	idle := errors.Is(err, errNothing) && s.secure.ConnectionState().HandshakeComplete
+	return idle && (!completeRecord || s.complete())
 }
 
 // readNow reads without waiting; errNothing when nothing has arrived.

@@ -24,6 +24,7 @@ type target struct {
 	endpoint    string           // id of the URL's endpoint; "" for a token server's URL
 	tenant      string           // whose look-ups of names are used
 	certificate *tls.Certificate // client certificate; nil for none
+	maxTLS      uint16           // the highest version of TLS; 0 for any
 }
 
 // port is the port, with the scheme's own one if the URL has none.

@@ -71,6 +71,25 @@ func (a Auth) Clone() Auth {
 type ClientCertificate struct {
 	Certificate string
 	Key         string // secret
+	MaxTLS      MaxTLS
+}
+
+// MaxTLS is the highest version of TLS that an endpoint with a client certificate uses, by its name in the API. In 1.2 a receiver
+// can ask for the certificate once it knows the path of the request, in 1.3 only before.
+type MaxTLS string
+
+// The values of MaxTLS.
+const (
+	MaxTLSAny MaxTLS = ""
+	MaxTLS12  MaxTLS = "1.2"
+)
+
+// Version returns the number of the version in TLS, 0 for the highest that there is.
+func (m MaxTLS) Version() uint16 {
+	if m == MaxTLS12 {
+		return tls.VersionTLS12
+	}
+	return 0
 }
 
 // Errors of a client certificate, worded for the API.
