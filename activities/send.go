@@ -54,10 +54,18 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	span.Outcome(outcome)
 	return webhook.Attempt{
 		Number: m.number, StartedAt: now, Latency: response.Latency, Times: response.Times, Outcome: outcome,
-		Error:          cmp.Or(response.Err, redirect(target.URL, outcome.Status, response.Header)),
+		Error:          cmp.Or(response.Err, unasked(&response), redirect(target.URL, outcome.Status, response.Header)),
 		RequestHeaders: recordedHeader(header, ownCount, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
 		Truncated: response.Truncated,
 	}, response.ReusedEnded, nil
+}
+
+// unasked is an attempt's error if the receiver may have missed the client certificate; "" otherwise.
+func unasked(r *egress.Response) string {
+	if r.CertificateUnasked {
+		return webhook.CertificateUnasked
+	}
+	return ""
 }
 
 // send makes the request, and ends the permit with its outcome, unless isReused. An error that is not caused by

@@ -216,7 +216,7 @@ func (s *Server) updateEndpoint(c call) error {
 		return err
 	}
 	trial := defaultEndpoint()
-	trial.Headers = nil // unknown before the lock
+	trial.Headers = nil // unknown before the lock, and so is the client certificate
 	if err := s.changeEndpoint(text, &trial, stays); err != nil {
 		return err
 	}
@@ -251,6 +251,10 @@ func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) er
 			d.skip()
 		case name == "headers" && moves:
 			set(d, &e.Headers, map[string]string{}, readHeadersForNewOrigin)
+		case name == "client_certificate" && moves:
+			set(d, &e.Certificate, webhook.ClientCertificate{}, func(d *jsonDecoder) webhook.ClientCertificate {
+				return s.readCertificate(d, webhook.ClientCertificate{}, false)
+			})
 		default:
 			s.readEndpointField(d, e, name)
 		}

@@ -27,6 +27,7 @@ type certificateView struct {
 	Subject   string    `json:"subject"`
 	SHA256    string    `json:"sha256"`
 	ExpiresAt timestamp `json:"expires_at"`
+	MaxTLS    *string   `json:"max_tls"`
 }
 
 func showAuth(a webhook.Auth) *authView {
@@ -40,12 +41,17 @@ func showCertificate(c webhook.ClientCertificate) *certificateView {
 	if c.IsZero() {
 		return nil
 	}
+	view := &certificateView{}
+	if c.MaxTLS != webhook.MaxTLSAny {
+		view.MaxTLS = new(string(c.MaxTLS))
+	}
 	leaf, err := c.Leaf()
 	if err != nil { // checked when it was set; an attempt's error describes the failure
-		return &certificateView{}
+		return view
 	}
 	sum := sha256.Sum256(leaf.Raw)
-	return &certificateView{Subject: leaf.Subject.String(), SHA256: hex.EncodeToString(sum[:]), ExpiresAt: timestamp(leaf.NotAfter)}
+	view.Subject, view.SHA256, view.ExpiresAt = leaf.Subject.String(), hex.EncodeToString(sum[:]), timestamp(leaf.NotAfter)
+	return view
 }
 
 // authFields returns the fields of an auth object of a kind, besides type.
@@ -188,21 +194,39 @@ func spaceOrVisible(c rune) bool { return c >= ' ' && c <= '~' }
 func inScope(c rune) bool        { return visible(c) && c != '"' && c != '\\' }
 func visible(c rune) bool        { return c > ' ' && c <= '~' }
 
-// readCertificate reads a client certificate with its private key.
-func (s *Server) readCertificate(d *jsonDecoder) webhook.ClientCertificate {
+// readCertificate reads a client certificate with its private key. An object without both keeps those of the current one, if there
+// is one; unknown reports that there may be.
+func (s *Server) readCertificate(d *jsonDecoder, current webhook.ClientCertificate, unknown bool) webhook.ClientCertificate {
 	var c webhook.ClientCertificate
+	var given []string
 	before := len(d.errs)
 	d.object(func(name []byte) {
+		given = append(given, string(name))
 		switch string(name) {
 		case "certificate":
 			c.Certificate = readPEM(d)
 		case "key":
 			c.Key = readPEM(d)
+		case "max_tls":
+			set(d, &c.MaxTLS, webhook.MaxTLSAny, readMaxTLS)
 		default:
+			given = given[:len(given)-1]
 			d.unknown()
 		}
-	}, "certificate", "key")
+	})
+	if slices.Equal(given, []string{"max_tls"}) && (unknown || !current.IsZero()) {
+		c.Certificate, c.Key = current.Certificate, current.Key
+		return c
+	}
 	if d.broken || len(d.errs) > before {
+		return c
+	}
+	for _, name := range []string{"certificate", "key"} {
+		if !slices.Contains(given, name) {
+			d.noteIn(name, "is required")
+		}
+	}
+	if len(d.errs) > before {
 		return c
 	}
 	if err := c.Check(s.config.Now()); errors.Is(err, webhook.ErrKey) {
@@ -211,6 +235,14 @@ func (s *Server) readCertificate(d *jsonDecoder) webhook.ClientCertificate {
 		d.noteIn("certificate", err.Error())
 	}
 	return c
+}
+
+func readMaxTLS(d *jsonDecoder) webhook.MaxTLS {
+	text, ok := d.str()
+	if ok && text != string(webhook.MaxTLS12) {
+		d.note(`must be "1.2" or null`)
+	}
+	return webhook.MaxTLS(text)
 }
 
 func readPEM(d *jsonDecoder) string {

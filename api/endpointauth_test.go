@@ -118,7 +118,7 @@ func TestClientCertificate(t *testing.T) {
 	require.Equal(t, c, b.endpoints[0].Certificate)
 	for _, a := range []answer{created, b.ok(t, http.StatusOK, "admin", "GET", path, "")} {
 		require.Equal(t, map[string]any{
-			"subject": "CN=shop,O=Acme", "sha256": sum, "expires_at": until.Format("2006-01-02T15:04:05.000000Z"),
+			"subject": "CN=shop,O=Acme", "sha256": sum, "expires_at": until.Format("2006-01-02T15:04:05.000000Z"), "max_tls": nil,
 		}, a.json["client_certificate"])
 		require.NotContains(t, a.text, "PRIVATE KEY")
 		require.NotContains(t, a.text, "BEGIN")
@@ -150,7 +150,11 @@ func TestClientCertificate(t *testing.T) {
 			quoted(t, webhook.ClientCertificate{Certificate: strings.Repeat(c.Certificate, 6), Key: c.Key}),
 			[]string{"client_certificate.certificate", "has more than 5 certificates"},
 		},
-		"no key":        {`{"certificate":"canary"}`, []string{"client_certificate.key", "is required"}},
+		"no key":      {`{"certificate":"canary"}`, []string{"client_certificate.key", "is required"}},
+		"no such TLS": {`{"certificate":"","key":"","max_tls":"1.1"}`, []string{"client_certificate.max_tls", `must be "1.2" or null`}},
+		"TLS alone": {
+			`{"max_tls":"1.2"}`, []string{"client_certificate.certificate", "is required", "client_certificate.key", "is required"},
+		},
 		"nothing":       {`{}`, []string{"client_certificate.certificate", "is required", "client_certificate.key", "is required"}},
 		"another field": {`{"certificate":"","key":"","password":"canary"}`, []string{"client_certificate.password", "is not a known field"}},
 		"a text":        {`"canary"`, []string{"client_certificate", "must be an object"}},
@@ -247,3 +251,28 @@ func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 type anyURL struct{}
 
 func (anyURL) CheckURL(string) error { return nil }
+
+// max_tls alone changes nothing else, and does not let the certificate follow the URL.
+func TestMaxTLS(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	c, _ := certificate(t, b.server.config.Now().Add(-time.Hour), b.server.config.Now().Add(time.Hour))
+	pair := quoted(t, c)
+	twelve := strings.Replace(pair, "{", `{"max_tls":"1.2",`, 1)
+	created := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com","client_certificate":`+twelve+`}`)
+	path := endpointsPath + "/" + created.json["id"].(string)
+	for _, step := range []struct {
+		body string
+		want webhook.MaxTLS
+	}{
+		{`{"max_tls":null}`, webhook.MaxTLSAny}, {`{"max_tls":"1.2"}`, webhook.MaxTLS12}, {pair, webhook.MaxTLSAny}, {twelve, webhook.MaxTLS12},
+	} {
+		a := b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"client_certificate":`+step.body+`}`)
+		require.Equal(t, step.want == webhook.MaxTLS12, a.json["client_certificate"].(map[string]any)["max_tls"] == "1.2")
+		require.Equal(t, webhook.ClientCertificate{Certificate: c.Certificate, Key: c.Key, MaxTLS: step.want}, b.endpoints[0].Certificate)
+	}
+	b.refused(t, "admin", "PATCH", path, `{"client_certificate":{"max_tls":null},"url":"https://a.example"}`,
+		"client_certificate.certificate", "is required", "client_certificate.key", "is required")
+	b.refused(t, "admin", "POST", endpointsPath, `{"url":"https://example.com","client_certificate":{"max_tls":"1.2"}}`,
+		"client_certificate.certificate", "is required", "client_certificate.key", "is required")
+}

@@ -33,7 +33,9 @@ func (s *Server) readEndpointField(d *jsonDecoder, e *webhook.Endpoint, name str
 	case "auth":
 		set(d, &e.Auth, webhook.Auth{}, s.readAuth)
 	case "client_certificate":
-		set(d, &e.Certificate, webhook.ClientCertificate{}, s.readCertificate)
+		set(d, &e.Certificate, webhook.ClientCertificate{}, func(d *jsonDecoder) webhook.ClientCertificate {
+			return s.readCertificate(d, e.Certificate, e.Headers == nil)
+		})
 	case "timeout":
 		readTimeout(d, e)
 	case "max_in_flight":

@@ -176,8 +176,16 @@ func settingsOf(e endpoint) []setting {
 		text("Body", e.PayloadFormat, "raw"),
 		text("Headers", cmp.Or(strings.Join(headers, ", "), "none"), "none"),
 		text("Authentication", auth, "none"),
-		text("Client certificate", yesNo(len(e.Certificate) > 0 && string(e.Certificate) != "null"), "no"),
+		text("Client certificate", certificateWords(e.Certificate), "no"),
 	}
+}
+
+// certificateWords says what is configured: "yes, with TLS 1.2 at most".
+func certificateWords(c *certificate) string {
+	if c == nil || c.MaxTLS == "" {
+		return yesNo(c != nil)
+	}
+	return "yes, with TLS " + c.MaxTLS + " at most"
 }
 
 // statusList is "302, 303".

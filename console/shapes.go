@@ -110,6 +110,11 @@ type condition struct {
 	Summary     string   `json:"summary"`
 }
 
+// certificate is an endpoint's client certificate.
+type certificate struct {
+	MaxTLS string `json:"max_tls"` // "" for any
+}
+
 type endpoint struct {
 	ID             string            `json:"id"`
 	URL            string            `json:"url"`
@@ -129,7 +134,7 @@ type endpoint struct {
 	Accepted       []int             `json:"success_statuses"`
 	Headers        map[string]string `json:"headers"`
 	Auth           *endpointAuth     `json:"auth"`
-	Certificate    json.RawMessage   `json:"client_certificate"`
+	Certificate    *certificate      `json:"client_certificate"`
 	Description    string            `json:"description"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      string            `json:"updated_at"`

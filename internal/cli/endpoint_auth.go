@@ -11,6 +11,7 @@ type endpointAuth struct {
 	Auth        source `help:"How requests are authenticated: a JSON object, as @file, or - for standard input; null for none." placeholder:"@FILE|-|null"`
 	Certificate string `help:"A file with the client certificate for the receiver, in PEM." name:"client-certificate" placeholder:"FILE"`
 	Key         string `help:"A file with its key, in PEM." name:"client-key" placeholder:"FILE"`
+	MaxTLS      string `help:"The highest version of TLS: 1.2 for receivers that ask for the client certificate by path (Apache, IIS); any." enum:",1.2,any" name:"max-tls" placeholder:"1.2|any" default:""`
 }
 
 // authInto sets the given fields.
@@ -25,13 +26,24 @@ func (a *endpointAuth) authInto(fields map[string]json.RawMessage, p Process) er
 		}
 		fields["auth"] = text
 	}
+	certificate := map[string]any{}
+	switch a.MaxTLS {
+	case "":
+	case "any":
+		certificate["max_tls"] = nil
+	default:
+		certificate["max_tls"] = a.MaxTLS
+	}
 	if a.Certificate == "" && a.Key == "" {
+		if len(certificate) > 0 {
+			fields["client_certificate"] = marshal(certificate)
+		}
 		return nil
 	}
 	if a.Certificate == "" || a.Key == "" {
 		return usage("--client-certificate and --client-key: one needs the other")
 	}
-	certificate, err := readFile(a.Certificate)
+	pair, err := readFile(a.Certificate)
 	if err != nil {
 		return usagef("--client-certificate: %w", err)
 	}
@@ -39,6 +51,7 @@ func (a *endpointAuth) authInto(fields map[string]json.RawMessage, p Process) er
 	if err != nil {
 		return usagef("--client-key: %w", err)
 	}
-	fields["client_certificate"] = marshal(map[string]string{"certificate": string(certificate), "key": string(key)})
+	certificate["certificate"], certificate["key"] = string(pair), string(key)
+	fields["client_certificate"] = marshal(certificate)
 	return nil
 }

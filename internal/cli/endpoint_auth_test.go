@@ -48,6 +48,13 @@ func TestEndpointAuthFlags(t *testing.T) {
 	require.Nil(t, got["auth"])
 	require.NotNil(t, got["client_certificate"])
 
+	for flag, want := range map[string]any{"1.2": "1.2", "any": nil} {
+		b.ok("endpoints", "update", id, "--max-tls="+flag)
+		got = b.json("endpoints", "get", id)["client_certificate"].(map[string]any)
+		require.Equal(t, []any{want, "CN=shop"}, []any{got["max_tls"], got["subject"]})
+	}
+	b.ok("endpoints", "update", id, "--client-certificate="+certificate, "--client-key="+private, "--max-tls=1.2")
+	require.Equal(t, "1.2", b.json("endpoints", "get", id)["client_certificate"].(map[string]any)["max_tls"])
 	require.Contains(t, b.fails("endpoints", "update", id, "--client-key="+private), "--client-certificate and --client-key: one needs the other")
 	none := filepath.Join(dir, "none")
 	require.Contains(t, b.fails("endpoints", "update", id, "--client-key="+private, "--client-certificate="+none), "--client-certificate: ")

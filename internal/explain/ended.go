@@ -38,7 +38,7 @@ func (s *Situation) deadLetter() Explanation {
 		if d.LastOutcome.Decision == retry.Delivered {
 			return s.acceptedLate()
 		}
-		f, operator = s.lastFailure(), operatorAfter(d.LastOutcome.Reason)
+		f, operator = s.lastFailure(), operatorAfter(d.LastOutcome.Reason, s.Error)
 		e.Cause, last = f.cause, "; the last "+f.what
 	}
 	made := s.made()

@@ -142,7 +142,7 @@ func (h health) lastFailure() string {
 	if last.Reason == "" {
 		return ""
 	}
-	f := failureOf(last.Reason).spent(last.Times).at(&h.Endpoint)
+	f := failureOf(last.Reason, last.Error).spent(last.Times).at(&h.Endpoint)
 	text := sentence("the last failure on record, at " + when(last.At, h.now) + ": the attempt " + f.what)
 	return joined(text, sentence(errorDetail(last.Error, h.now)))
 }
@@ -153,7 +153,7 @@ func (h health) remedy() string {
 	if last.Reason == "" {
 		return ""
 	}
-	return failureOf(last.Reason).spent(last.Times).at(&h.Endpoint).remedy
+	return failureOf(last.Reason, last.Error).spent(last.Times).at(&h.Endpoint).remedy
 }
 
 // stopped describes an endpoint that is not active.

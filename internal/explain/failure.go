@@ -24,11 +24,19 @@ const (
 	checkNames     = "Check the name servers of the host name {host}, and the resolver that Everpost uses."
 	checkAddresses = "Check that each address of {host} takes connections: that no dead one is left in DNS, and that the firewall lets them through."
 	checkProxy     = "Check EVERPOST_EGRESS_PROXY and the rules and the log of that proxy; EVERPOST_NO_PROXY lists hosts that need none."
-	checkHandshake = "Check that the TLS of {receiver}, or of the load balancer before it, is not overloaded."
+	checkHandshake = "Check that {receiver}, or the load balancer before it, speaks TLS on this port and is not overloaded, and that no firewall on the way blocks the handshake."
 )
 
-// failureOf explains the reason of an attempt.
-func failureOf(reason string) failure {
+// failureOf explains the reason of an attempt with its error, which may be empty.
+func failureOf(reason, text string) failure {
+	f := failureOfReason(reason)
+	if cause, ok := tlsCauseOf(text); ok {
+		f.remedy = cause.remedy
+	}
+	return f
+}
+
+func failureOfReason(reason string) failure {
 	if status, ok := retry.Reason(reason).Status(); ok {
 		return statusFailure(status)
 	}
@@ -91,17 +99,6 @@ func failureOf(reason string) failure {
 	}
 	return failure{RetryUnknown, "failed for an unknown reason", "The request failed in a way that Everpost does not know.",
 		"See the error of the attempt."}
-}
-
-// operatorAfter is what only the operator of the installation can do about the reason of an attempt.
-func operatorAfter(reason string) string {
-	switch reason {
-	case string(retry.ReasonDeniedAddress):
-		return "EVERPOST_ALLOWED_CIDRS allows ranges of addresses."
-	case string(retry.ReasonProxyRefused):
-		return checkProxy
-	}
-	return ""
 }
 
 // statusFailure explains a status code.
@@ -185,7 +182,7 @@ func (s *Situation) lastFailure() failure {
 	if s.Delivery.LastOutcome != nil {
 		reason = s.Delivery.LastOutcome.Reason
 	}
-	f := failureOf(reason).spent(s.Times).at(s.Endpoint)
+	f := failureOf(reason, s.Error).spent(s.Times).at(s.Endpoint)
 	f.cause = joined(f.cause, sentence(errorDetail(s.Error, s.Now)))
 	return f
 }
@@ -196,32 +193,18 @@ func errorDetail(text string, now time.Time) string {
 	if target, found := strings.CutPrefix(text, webhook.RedirectError); found {
 		return "the redirect leads to " + foreign(target)
 	}
+	if text == webhook.CertificateUnasked {
+		return "the TLS 1.3 handshake did not ask for the endpoint's client certificate"
+	}
 	class, cause, found := strings.Cut(text, ": ")
-	if !found || strings.HasPrefix(class, "timeout_") || class == string(retry.ReasonDNSNotFound) || class == string(retry.ReasonUnexpectedEOF) {
+	if !found || strings.HasPrefix(class, "timeout_") || class == string(retry.ReasonDNSNotFound) ||
+		class == string(retry.ReasonUnexpectedEOF) && !strings.Contains(cause, webhook.TLSTooOld) {
 		return ""
 	}
 	if words := validity(cause, now); words != "" {
 		return words
 	}
 	return "the error was: " + foreign(cause)
-}
-
-// validity says when a certificate expired or becomes valid; "" for another error. The text is that of
-// x509.CertificateInvalidError.
-func validity(text string, now time.Time) string {
-	for _, known := range [...][2]string{
-		{" is after ", "the certificate expired on "}, {" is before ", "the certificate is not valid before "},
-	} {
-		relation, words := known[0], known[1]
-		_, limit, found := strings.Cut(text, relation)
-		if !found || !strings.Contains(text, "certificate has expired or is not yet valid") {
-			continue
-		}
-		if t, err := time.Parse(time.RFC3339, limit); err == nil {
-			return words + at(t, now)
-		}
-	}
-	return ""
 }
 
 // Outcome is the reason of an attempt or of the end of a delivery in a few words: "503", "a refused connection".

@@ -85,7 +85,7 @@ func (s *Situation) circuitOpen() Explanation {
 		Remedy: fixAndTry, Actions: []Action{s.toEndpoint(CloseCircuit)},
 	}
 	if o := s.Observed; o != nil {
-		f := failureOf(o.LastFailure).spent(o.LastTimes).at(s.Endpoint)
+		f := failureOf(o.LastFailure, o.LastError).spent(o.LastTimes).at(s.Endpoint)
 		e.Summary = "waits because the circuit of the endpoint has been open" + since(o, s.Now) + reasonOf(o)
 		e.Next = sentence(probe(o, s.Now), s.goesOn())
 		if o.LastFailure != "" {
@@ -113,7 +113,7 @@ func (s *Situation) pauseAsked() Explanation {
 // failing is the obstacle of a receiver that fails while the circuit is closed.
 func (s *Situation) failing() Explanation {
 	o := s.Observed
-	f := failureOf(o.LastFailure).spent(o.LastTimes).at(s.Endpoint)
+	f := failureOf(o.LastFailure, o.LastError).spent(o.LastTimes).at(s.Endpoint)
 	e := Explanation{Code: WaitsFailing, Summary: "waits because " + receiverOf(s.Endpoint) + " fails: " + lastFailed(o, o.LastFailure)}
 	e.Cause = "A receiver that fails takes fewer requests than it gets."
 	if o.LastFailure != "" {

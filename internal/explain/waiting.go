@@ -233,7 +233,7 @@ func (s *Situation) retrying() Explanation {
 	d := &s.Delivery
 	f := s.lastFailure()
 	did := s.attempted(f)
-	e := Explanation{Code: f.code, Cause: f.cause, Remedy: f.remedy, Until: d.DueAt}
+	e := Explanation{Code: f.code, Cause: f.cause, Remedy: f.remedy, Operator: operatorAfter(d.LastOutcome.Reason, s.Error), Until: d.DueAt}
 	limits := s.limits()
 	switch asked := d.LastOutcome.RetryAfter; {
 	case asked > 0:

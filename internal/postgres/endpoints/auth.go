@@ -23,8 +23,9 @@ type authRow struct {
 	Scopes       []string         `json:"scopes,omitempty"`
 	Audience     string           `json:"audience,omitempty"`
 
-	Certificate string `json:"certificate,omitempty"`
-	Key         string `json:"key,omitempty"`
+	Certificate string         `json:"certificate,omitempty"`
+	Key         string         `json:"key,omitempty"`
+	MaxTLS      webhook.MaxTLS `json:"max_tls,omitempty"`
 }
 
 // AuthPlace is what the sealed credentials of an endpoint are bound to.
@@ -37,7 +38,7 @@ func (s *Endpoints) sealAuth(ctx context.Context, e *webhook.Endpoint) (sealedCo
 	text, err := json.Marshal(authRow{ //nolint:gosec // it is sealed in the next step
 		Kind: e.Auth.Kind, Username: e.Auth.Username, Password: e.Auth.Password, Token: e.Auth.Token,
 		TokenURL: e.Auth.TokenURL, ClientID: e.Auth.ClientID, ClientSecret: e.Auth.ClientSecret, Scopes: e.Auth.Scopes, Audience: e.Auth.Audience,
-		Certificate: e.Certificate.Certificate, Key: e.Certificate.Key,
+		Certificate: e.Certificate.Certificate, Key: e.Certificate.Key, MaxTLS: e.Certificate.MaxTLS,
 	})
 	if err != nil {
 		return sealedColumns{}, fmt.Errorf("seal credentials: %w", err)
@@ -65,7 +66,7 @@ func (s Reader) openAuth(ctx context.Context, e *webhook.Endpoint, c sealedColum
 		Kind: row.Kind, Username: row.Username, Password: row.Password, Token: row.Token,
 		TokenURL: row.TokenURL, ClientID: row.ClientID, ClientSecret: row.ClientSecret, Scopes: row.Scopes, Audience: row.Audience,
 	}
-	e.Certificate = webhook.ClientCertificate{Certificate: row.Certificate, Key: row.Key}
+	e.Certificate = webhook.ClientCertificate{Certificate: row.Certificate, Key: row.Key, MaxTLS: row.MaxTLS}
 	return nil
 }
 

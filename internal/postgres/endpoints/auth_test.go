@@ -12,7 +12,7 @@ import (
 
 // credentials are one of each kind, and a certificate.
 func credentials() []webhook.Endpoint {
-	certificate := webhook.ClientCertificate{Certificate: "canary-certificate", Key: "canary-key"}
+	certificate := webhook.ClientCertificate{Certificate: "canary-certificate", Key: "canary-key", MaxTLS: webhook.MaxTLS12}
 	return []webhook.Endpoint{
 		{Auth: webhook.Auth{Kind: webhook.AuthBasic, Username: "canary-user", Password: "canary-password"}},
 		{Auth: webhook.Auth{Kind: webhook.AuthBearer, Token: "canary-token"}, Certificate: certificate},
