@@ -100,3 +100,28 @@ func TestSmallHelloThatDoesNotHelp(t *testing.T) {
 	}
 	require.Empty(t, sizes)
 }
+
+// The same after a large hello that was lost.
+func TestSmallHelloAfterALostOneThatDoesNotHelp(t *testing.T) {
+	t.Parallel()
+	sizes := make(chan bool, 8)
+	url := "https://" + rawServer(t, func(conn *net.TCPConn, _ int) {
+		n, _ := readRecord(conn)
+		sizes <- n > 1200
+		if len(sizes) == 1 {
+			hold(conn)
+		}
+	})
+	c := setup(t, Config{})
+	for i, want := range []retry.Failure{retry.FailureTimeoutTLS, retry.FailureUnexpectedEOF, retry.FailureUnexpectedEOF} {
+		timeout := patience
+		if i == 0 {
+			timeout = short
+		}
+		requireFailure(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: url, Timeout: timeout}), want, 0)
+	}
+	for i := range 4 {
+		require.Equal(t, i%2 == 0, <-sizes, i)
+	}
+	require.Empty(t, sizes)
+}

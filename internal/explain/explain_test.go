@@ -734,10 +734,10 @@ func TestRemedyOfTimeouts(t *testing.T) {
 	const much, little = 9 * time.Second, time.Second
 	for _, reason := range []string{"timeout_dial", "timeout_tls", "timeout_headers", "timeout_body", "timeout_total"} {
 		for remedy, spent := range map[string]webhook.Times{
-			"Check the name servers":  {Names: much, Connecting: little, TLS: little, Waiting: little},
-			"Check that each address": {Names: little, Connecting: much, TLS: little, Waiting: little},
-			"Check that the TLS":      {Names: little, Connecting: little, TLS: much, Waiting: little},
-			failureOf(reason, "").remedy:  {Names: little, Connecting: little, TLS: little, Waiting: much},
+			"Check the name servers":     {Names: much, Connecting: little, TLS: little, Waiting: little},
+			"Check that each address":    {Names: little, Connecting: much, TLS: little, Waiting: little},
+			"Check that the TLS":         {Names: little, Connecting: little, TLS: much, Waiting: little},
+			failureOf(reason, "").remedy: {Names: little, Connecting: little, TLS: little, Waiting: much},
 		} {
 			require.True(t, strings.HasPrefix(failureOf(reason, "").spent(spent).remedy, remedy), "%s %+v", reason, spent)
 		}

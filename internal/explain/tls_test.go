@@ -27,7 +27,7 @@ func TestRemediesOfTLS(t *testing.T) {
 			"tls_invalid", `the issuer "R3".`, "whole chain", caFile,
 		},
 		"tls_invalid: " + webhook.TLSUntrusted + `: "private"`: {"tls_invalid", `"private".`, "public authority", caFile},
-		"tls_invalid: " + webhook.TLSSelfSigned:                 {"tls_invalid", "self-signed.", "public authority", caFile},
+		"tls_invalid: " + webhook.TLSSelfSigned:                {"tls_invalid", "self-signed.", "public authority", caFile},
 		"tls_invalid: remote error: tls: handshake failure; the receiver " + webhook.TLSTooOld: {
 			"tls_invalid", "only older versions or key exchanges.", "ECDHE", "",
 		},
