@@ -20,7 +20,7 @@ func TestEndpointsHaveTheirCondition(t *testing.T) {
 	b.endpoint(t)
 	b.seen = []webhook.Observation{{
 		FailureStreak: 4, FailingSince: testNow().Add(-time.Minute), LastFailedAt: testNow(), LastFailure: "tls_invalid",
-		LastError: "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-01-31T09:30:00Z is after 2026-01-21T00:00:00Z",
+		LastError: "tls_invalid: the certificate expired at 2026-01-21T00:00:00Z",
 	}}
 	b.backlog.Retrying = 3
 	want := map[string]any{

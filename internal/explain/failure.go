@@ -24,7 +24,7 @@ const (
 	checkNames     = "Check the name servers of the host name {host}, and the resolver that Everpost uses."
 	checkAddresses = "Check that each address of {host} takes connections: that no dead one is left in DNS, and that the firewall lets them through."
 	checkProxy     = "Check EVERPOST_EGRESS_PROXY and the rules and the log of that proxy; EVERPOST_NO_PROXY lists hosts that need none."
-	checkHandshake = "Check that {receiver}, or the load balancer before it, speaks TLS on this port and is not overloaded, and that no firewall on the way blocks the handshake."
+	checkHandshake = "Check that the TLS of {receiver}, or of the load balancer before it, is not overloaded, and that no firewall on the way blocks the handshake."
 )
 
 // failureOf explains the reason of an attempt with its error, which may be empty.
