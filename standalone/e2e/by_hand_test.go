@@ -69,7 +69,7 @@ func TestWorkflowsStartedByHand(t *testing.T) {
 		member := with(ref, fieldsOf{})
 		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", ref), name)
 		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"handed_over": true, "running": true})), name)
-		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"command": fieldsOf{"id": 1, "command": 1}})), name)
+		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"command": fieldsOf{"id": 1, "command": webhook.CommandCancel.String()}})), name)
 		require.NoError(t, startedByHand(t, engine, "FanoutWorkflow", fieldsOf{"deliveries": []fieldsOf{member, member}}), name)
 		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
 			"state": int(webhook.StateDeadLettered), "replay": fieldsOf{"reason": "mine"},
@@ -108,7 +108,7 @@ func TestEncryptedHistoriesTakeNoPlainInput(t *testing.T) {
 		"DeadLetterWorkflow": with(ref, fieldsOf{"state": int(webhook.StateDeadLettered), "seq": 9, "discard": fieldsOf{}}),
 		"ReplayWorkflow":     {"replay_id": webhook.NewReplayID().String()},
 	} {
-		require.ErrorContains(t, startedByHand(t, engine, workflow, input), "the input is not encrypted", workflow)
+		require.ErrorContains(t, startedByHand(t, engine, workflow, input), "Encoded failure", workflow)
 	}
 	require.Equal(t, d, b.delivery(d.ID))
 	require.Len(t, r.Requests(), 1)

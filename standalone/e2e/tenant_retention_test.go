@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // What is past the retention of its tenant goes part by part, another tenant's stays, and a dead letter can still be replayed. A
@@ -96,13 +97,27 @@ func makeOlder(t *testing.T, database *pgx.Conn, by time.Duration) {
 	require.NoError(t, err)
 	for _, change := range []string{
 		`update events set id = pg_temp.older(id, $1), created_at = created_at - $1 * interval '1 ms'`,
-		`update deliveries set id = pg_temp.older(id, $1), event_id = pg_temp.older(event_id, $1),
+		`update deliveries set event_id = pg_temp.older(event_id, $1),
 			created_at = created_at - $1 * interval '1 ms', completed_at = completed_at - $1 * interval '1 ms'`,
-		`update attempts set delivery_id = pg_temp.older(delivery_id, $1)`,
 		`update idempotency_keys set event_id = pg_temp.older(event_id, $1), created_at = created_at - $1 * interval '1 ms'`,
 	} {
 		tag, err := database.Exec(t.Context(), change, by.Milliseconds())
 		require.NoError(t, err)
 		require.Positive(t, tag.RowsAffected(), change)
+	}
+	rows, err := database.Query(t.Context(), `select id, event_id, endpoint_id from deliveries`)
+	require.NoError(t, err)
+	type delivered struct {
+		ID       webhook.DeliveryID
+		Event    webhook.EventID
+		Endpoint webhook.EndpointID
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivered])
+	require.NoError(t, err)
+	for _, d := range all {
+		for _, change := range []string{`update deliveries set id = $2 where id = $1`, `update attempts set delivery_id = $2 where delivery_id = $1`} {
+			_, err := database.Exec(t.Context(), change, d.ID, webhook.DeliveryIDOf(d.Event, d.Endpoint))
+			require.NoError(t, err)
+		}
 	}
 }
