@@ -68,7 +68,7 @@ func TestReusedConnectionEnds(t *testing.T) {
 
 			state := ctl.Health(b.endpoint.ID)
 			require.Zero(t, state.Retries, "admission knows of the second one only, as a first attempt")
-			require.Equal(t, 2, int(state.First))
+			require.Equal(t, 2, state.First)
 			require.Zero(t, state.InFlight)
 
 			again, err := p.attempt(in) // R3: its task was lost

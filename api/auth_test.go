@@ -190,7 +190,7 @@ func TestKeysAreReadAsTheyAreHandedOver(t *testing.T) {
 		"Bearer " + key[:40] + " " + key[40:]:      "the given key has a space inside",
 		"Bearer " + key[:40]:                       "the given key is not an API key: one is evk_ and 85 characters",
 		"Bearer " + key[:88] + other:               "its checksum is wrong",
-		"Bearer ":                                  `as "Authorization: Bearer evk_…"`,
+		"Bearer" + " ":                                  `as "Authorization: Bearer evk_…"`,
 		key:                                        `as "Authorization: Bearer evk_…"`,
 		"Basic " + key:                             `as "Authorization: Bearer evk_…"`,
 	} {

@@ -153,11 +153,11 @@ func issuerCause(chain []*x509.Certificate, now time.Time) string {
 	return webhook.TLSUntrusted + ": " + shown(subjectOf(top))
 }
 
-func selfIssued(c *x509.Certificate) bool { return string(c.RawIssuer) == string(c.RawSubject) }
+func selfIssued(c *x509.Certificate) bool { return bytes.Equal(c.RawIssuer, c.RawSubject) }
 
 func issuerIn(chain []*x509.Certificate, of *x509.Certificate) *x509.Certificate {
 	for _, c := range chain {
-		if c != of && string(c.RawSubject) == string(of.RawIssuer) {
+		if c != of && bytes.Equal(c.RawSubject, of.RawIssuer) {
 			return c
 		}
 	}

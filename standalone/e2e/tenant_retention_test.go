@@ -107,16 +107,12 @@ func makeOlder(t *testing.T, database *pgx.Conn, by time.Duration) {
 	}
 	rows, err := database.Query(t.Context(), `select id, event_id, endpoint_id from deliveries`)
 	require.NoError(t, err)
-	type delivered struct {
-		ID       webhook.DeliveryID
-		Event    webhook.EventID
-		Endpoint webhook.EndpointID
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivered])
+	type ids struct{ Delivery, Event, Endpoint [16]byte }
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ids])
 	require.NoError(t, err)
 	for _, d := range all {
 		for _, change := range []string{`update deliveries set id = $2 where id = $1`, `update attempts set delivery_id = $2 where delivery_id = $1`} {
-			_, err := database.Exec(t.Context(), change, d.ID, webhook.DeliveryIDOf(d.Event, d.Endpoint))
+			_, err := database.Exec(t.Context(), change, d.Delivery, [16]byte(webhook.DeliveryIDOf(d.Event, d.Endpoint)))
 			require.NoError(t, err)
 		}
 	}
