@@ -22,7 +22,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-//nolint:gochecknoglobals // looked for once
 var findHAProxy = sync.OnceValues(func() (string, error) { return findProgram("haproxy") })
 
 // idleTime is after what time HAProxy closes idle connections here.

@@ -25,7 +25,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-//nolint:gochecknoglobals // looked for once
 var findSquid = sync.OnceValues(func() (string, error) { return findProgram("squid") })
 
 // freeAddress returns an address on which nothing listens.
@@ -42,10 +41,10 @@ func freeAddress(t *testing.T) string {
 func startSquid(t *testing.T, refused string) (open, closed *url.URL) {
 	t.Helper()
 	path := program(t, findSquid)
-	dir, err := os.MkdirTemp("", "squid")
+	dir, err := os.MkdirTemp("", "squid") //nolint:usetesting // the directories above t.TempDir are not open to another user
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o777)) //nolint:gosec // as root, Squid becomes another user
+	require.NoError(t, os.Chmod(dir, 0o777)) // as root, Squid becomes another user
 	_, port, err := net.SplitHostPort(refused)
 	require.NoError(t, err)
 	atOpen, atClosed := freeAddress(t), freeAddress(t)
@@ -70,7 +69,7 @@ acl refused port %[5]s
 http_access deny secured !known
 http_access deny refused
 http_access allow all
-`, atOpen, atClosed, dir, closedPort, port), 0o644)) //nolint:gosec // Squid reads it as another user
+`, atOpen, atClosed, dir, closedPort, port), 0o644)) // Squid reads it as another user
 	var log buffer
 	command := exec.CommandContext(t.Context(), path, "-N", "-d", "1", "-f", file)
 	command.Stdout, command.Stderr = &log, &log

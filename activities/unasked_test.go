@@ -53,7 +53,7 @@ func TestAttemptNamesACertificateThatWasNotAskedFor(t *testing.T) {
 		{403, tls.NoClientCert, webhook.ClientCertificate{}, ""},
 	} {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) }))
-		server.TLS = &tls.Config{ClientAuth: c.auth} //nolint:gosec // the versions of a receiver
+		server.TLS = &tls.Config{ClientAuth: c.auth}
 		server.StartTLS()
 		roots := x509.NewCertPool()
 		roots.AddCert(server.Certificate())
@@ -61,8 +61,9 @@ func TestAttemptNamesACertificateThatWasNotAskedFor(t *testing.T) {
 			AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		})})
 		target := &webhook.Target{
-			Endpoint: webhook.Endpoint{ID: webhook.NewEndpointID(), TenantID: tenant, URL: server.URL, Signature: webhook.SignatureV1, Certificate: c.certificate},
-			Secrets:  []string{secret},
+			Endpoint: webhook.Endpoint{ID: webhook.NewEndpointID(), TenantID: tenant, URL: server.URL, Signature: webhook.SignatureV1,
+				Certificate: c.certificate},
+			Secrets: []string{secret},
 		}
 		made, err := activities.NewTests(client).Send(t.Context(), target, "order.paid", []byte(payload))
 		require.NoError(t, err)

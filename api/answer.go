@@ -129,11 +129,11 @@ func (w *pacedWriter) step(write func() (int, error)) (int, error) {
 	return n, err
 }
 
-// send writes an answer whose bytes are known.
-func (c call) send(status int, media string, text []byte) error {
+// send writes a JSON answer whose bytes are known.
+func (c call) send(status int, text []byte) error {
 	c.answer.fit(len(text))
 	header := c.Response().Header()
-	header.Set("Content-Type", media)
+	header.Set("Content-Type", contentJSON)
 	c.Response().WriteHeader(status)
 	if _, err := newPacedWriter(c.Response()).Write(text); err != nil {
 		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
@@ -150,7 +150,7 @@ func (c call) json(status int, v any) error {
 	if err := c.keepAnswer(status, text); err != nil {
 		return err
 	}
-	return c.send(status, contentJSON, text)
+	return c.send(status, text)
 }
 
 // encodeJSON encodes v with a line break at its end. It does not escape <, > and &: nosniff and the media type keep

@@ -185,12 +185,13 @@ func TestKeysAreReadAsTheyAreHandedOver(t *testing.T) {
 		b.ok(t, http.StatusOK, "", "GET", "/v1/tenants", "", header("Authorization", "Bearer "+around+key+around))
 	}
 	other := map[bool]string{true: "1", false: "0"}[key[88] == '0']
+	const bearer = "Bearer "
 	for text, want := range map[string]string{
 		"Bearer " + key[:40] + "\u200b" + key[40:]: "the given key has an invisible character (U+200B) inside",
 		"Bearer " + key[:40] + " " + key[40:]:      "the given key has a space inside",
 		"Bearer " + key[:40]:                       "the given key is not an API key: one is evk_ and 85 characters",
 		"Bearer " + key[:88] + other:               "its checksum is wrong",
-		"Bearer" + " ":                                  `as "Authorization: Bearer evk_…"`,
+		bearer:                                     `as "Authorization: Bearer evk_…"`,
 		key:                                        `as "Authorization: Bearer evk_…"`,
 		"Basic " + key:                             `as "Authorization: Bearer evk_…"`,
 	} {

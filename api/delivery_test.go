@@ -82,7 +82,9 @@ func TestAttempts(t *testing.T) {
 	b.attempts[id] = []webhook.Attempt{
 		{
 			Number: 1, Run: 1, StartedAt: testNow(), Latency: 41 * time.Millisecond,
-			Times:   webhook.Times{Names: 1500 * time.Microsecond, Connecting: 9 * time.Millisecond, TLS: 19 * time.Millisecond, Waiting: 11 * time.Millisecond},
+			Times: webhook.Times{
+				Names: 1500 * time.Microsecond, Connecting: 9 * time.Millisecond, TLS: 19 * time.Millisecond, Waiting: 11 * time.Millisecond,
+			},
 			Outcome: retry.Outcome{Decision: retry.Retry, Reason: "http_503", Status: 503, RetryAfter: time.Second},
 			Delay:   time.Second, DelaySource: "retry_after", RequestHeaders: map[string]string{"webhook-id": "evt_1"},
 			ResponseHeaders: map[string][]string{"Via": {"a", "b"}}, ResponseBody: []byte("busy\xff\x00"), Truncated: true,

@@ -264,7 +264,7 @@ func (s *Server) getEventPayload(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.send(http.StatusOK, contentJSON, payload)
+	return c.send(http.StatusOK, payload)
 }
 
 func (s *Server) listEvents(c call) error {

@@ -221,7 +221,7 @@ func listAll[T, V any](c call, q *query, fetch func(limit int, after string) (fo
 	if next != "" {
 		next = encodeCursor(q.binding, next)
 	}
-	return c.send(http.StatusOK, contentJSON, page.end(next))
+	return c.send(http.StatusOK, page.end(next))
 }
 
 // addEntries adds entries to a page until it is full, and returns how many it has added. A tenant encodes one batch at a

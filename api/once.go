@@ -134,7 +134,7 @@ func (c call) repeat(earlier *webhook.KeptRequest) error {
 		return &webhook.Error{Code: webhook.CodeMismatch, Message: "an earlier request with this Idempotency-Key had another body"}
 	case earlier.Answer.Status != 0:
 		c.Response().Header().Set(replayedHeader, "true")
-		return c.send(earlier.Answer.Status, contentJSON, earlier.Answer.Text)
+		return c.send(earlier.Answer.Status, earlier.Answer.Text)
 	case earlier.Age < webhook.RequestUnderWay:
 		return errUnderWay()
 	}

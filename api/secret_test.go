@@ -120,7 +120,8 @@ func TestSuppliedSecretsSayHowTheyWereRead(t *testing.T) {
 		fields, secret, read, warning string
 	}{
 		{`"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "base64, 24 bytes", "text"},
-		{`"secret":"\ufeffwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n","secret_encoding":"base64"`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "base64, 24 bytes", ""},
+		{`"secret":"\ufeffwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n","secret_encoding":"base64"`,
+			"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "base64, 24 bytes", ""},
 		{`"secret_encoding":"hex","secret":"` + strings.Repeat("00ff", 12) + `"`, "whsec_AP8A/wD/AP8A/wD/AP8A/wD/AP8A/wD/", "hex, 24 bytes", ""},
 		{`"secret":"whsec_` + strings.Repeat("00ff", 12) + `"`, "whsec_" + strings.Repeat("00ff", 12), "base64, 36 bytes", "hex"},
 		{`"secret":"twenty-four bytes or so.","secret_encoding":"text"`, "whsec_dHdlbnR5LWZvdXIgYnl0ZXMgb3Igc28u", "text, 24 bytes", ""},
@@ -128,7 +129,8 @@ func TestSuppliedSecretsSayHowTheyWereRead(t *testing.T) {
 		{``, "", "", ""},
 	} {
 		body := "{" + c.fields + "}"
-		made := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, strings.Replace(strings.Replace(body, "{", `{"url":"https://example.com",`, 1), ",}", "}", 1))
+		create := strings.Replace(strings.Replace(body, "{", `{"url":"https://example.com",`, 1), ",}", "}", 1)
+		made := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, create)
 		rotated := b.ok(t, http.StatusOK, "admin", "POST", endpointsPath+"/"+id+"/rotate-secret", body)
 		for _, a := range []answer{made, rotated} {
 			if c.read == "" {

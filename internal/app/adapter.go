@@ -58,7 +58,7 @@ func (a *App) makeGuard(ctx context.Context) error { //nolint:contextcheck // wh
 		return fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
 	}
 	if proxy := a.options.Config.EgressProxyURL(); proxy != nil && a.options.Config.EgressProxyNames {
-		a.log.InfoContext(ctx, "the egress proxy looks names up; " + proxysDuty)
+		a.log.InfoContext(ctx, "the egress proxy looks names up; "+proxysDuty)
 	}
 	life, end := context.WithCancel(a.life)
 	var watching sync.WaitGroup

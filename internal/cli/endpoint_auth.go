@@ -11,7 +11,7 @@ type endpointAuth struct {
 	Auth        source `help:"How requests are authenticated: a JSON object, as @file, or - for standard input; null for none." placeholder:"@FILE|-|null"`
 	Certificate string `help:"A file with the client certificate for the receiver, in PEM." name:"client-certificate" placeholder:"FILE"`
 	Key         string `help:"A file with its key, in PEM." name:"client-key" placeholder:"FILE"`
-	MaxTLS      string `help:"The highest version of TLS: 1.2 for receivers that ask for the client certificate by path (Apache, IIS); any." enum:",1.2,any" name:"max-tls" placeholder:"1.2|any" default:""`
+	MaxTLS      string `help:"The highest version of TLS: 1.2 for receivers that ask for the client certificate by path (Apache, IIS); any." enum:",1.2,any" name:"max-tls" placeholder:"1.2|any" default:""` //nolint:lll // a struct tag cannot be wrapped
 }
 
 // authInto sets the given fields.

@@ -17,7 +17,7 @@ type EndpointsRotateSecretCommand struct {
 	Grace  *time.Duration `help:"How long the old secrets stay in use, 0s to 168h; 24h without it." placeholder:"DURATION"`
 	Secret string         `help:"The new secret: @file, or - for standard input. Generated without it." placeholder:"@FILE|-"`
 
-	SecretEncoding string `enum:",base64,hex,text" default:"" help:"How --secret holds the key: base64, hex, or text for its bytes as they are. Without it, base64 after whsec_." name:"secret-encoding" placeholder:"ENCODING"`
+	SecretEncoding string `enum:",base64,hex,text" default:"" help:"How --secret holds the key: base64, hex, or text for its bytes as they are. Without it, base64 after whsec_." name:"secret-encoding" placeholder:"ENCODING"` //nolint:lll // a struct tag cannot be wrapped
 }
 
 // Run rotates it.

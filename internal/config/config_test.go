@@ -215,7 +215,8 @@ func TestEgressProxyURL(t *testing.T) {
 	t.Parallel()
 	for text, valid := range map[string]bool{
 		"http://proxy:3128": true, "http://out:secret@proxy.internal:3128/": true, "http://[fd00::1]:3128": true, "http://10.0.0.1:80": true,
-		"": false, "proxy:3128": false, "http://proxy": false, "http://:3128": false, "https://proxy:3128": true, "https://proxy": false, "socks5://proxy:1080": false,
+		"": false, "proxy:3128": false, "http://proxy": false, "http://:3128": false,
+		"https://proxy:3128": true, "https://proxy": false, "socks5://proxy:1080": false,
 		"http://proxy:0": false, "http://proxy:65536": false, "http://proxy:3128/path": false, "http://proxy:3128?a": false, "http://a b:3128": false,
 	} {
 		c := config.Config{EgressProxy: text}

@@ -109,7 +109,8 @@ func isHostEntry(entry string) bool {
 // EgressProxyURL returns EgressProxy as a URL, or nil if it is empty or invalid.
 func (c *Config) EgressProxyURL() *url.URL {
 	u, err := url.Parse(c.EgressProxy)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return nil
 	}
 	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {

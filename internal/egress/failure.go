@@ -103,10 +103,7 @@ func classify(at phase, err error) (retry.Failure, string) {
 		return timeoutFailure(at), "the deadline passed"
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		if errno == syscall.EADDRNOTAVAIL && towardsIPv6(err) {
-			return retry.FailureConnectRefused, errno.Error()
-		}
-		return errnoFailure(errno), errno.Error() + silent
+		return errnoFailure(errno, err), errno.Error() + silent
 	}
 	if failure, cause, ok := tlsFailure(err); ok {
 		return failure, cause
@@ -130,7 +127,8 @@ func classify(at phase, err error) (retry.Failure, string) {
 // silentTLS adds to an error what it means that the receiver has sent nothing in the TLS handshake; "" if it has sent something.
 func silentTLS(err error) string {
 	if failure, ok := errors.AsType[*sessionError](err); ok && failure.silent {
-		return " during the TLS handshake, before the receiver sent anything; it " + webhook.TLSTooOld + ", or a device on the way may not let the handshake through"
+		return " during the TLS handshake, before the receiver sent anything; it " + webhook.TLSTooOld +
+			", or a device on the way may not let the handshake through"
 	}
 	return ""
 }
@@ -159,8 +157,13 @@ func timeoutFailure(at phase) retry.Failure {
 }
 
 //nolint:exhaustive // errno has a few hundred values; those that are not named are unknown
-func errnoFailure(errno syscall.Errno) retry.Failure {
+func errnoFailure(errno syscall.Errno, err error) retry.Failure {
 	switch errno {
+	case syscall.EADDRNOTAVAIL:
+		if towardsIPv6(err) {
+			return retry.FailureConnectRefused
+		}
+		return retry.FailureUnknown
 	case syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.EAFNOSUPPORT:
 		return retry.FailureConnectRefused
 	case syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED:

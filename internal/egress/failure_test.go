@@ -350,13 +350,19 @@ func TestTLS(t *testing.T) {
 		status  int
 		cause   string
 	}{
-		"good":                       {serveTLS(ca.config(t, "127.0.0.1", later)), retry.FailureNone, 200, ""},
-		"TLS 1.2":                    {serveTLS(twelve), retry.FailureNone, 200, ""},
-		"expired":                    {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FailureTLS, 0, "the certificate expired at " + earlier.UTC().Format(time.RFC3339)},
-		"another host":               {serveTLS(ca.config(t, "other.example", later)), retry.FailureTLS, 0, `the certificate is for another host; it is for "other.example"`},
-		"self-signed":                {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FailureTLS, 0, "an intermediate certificate is missing, or the authority is not trusted: the receiver sent no certificate of the issuer \"test authority\""},
-		"TLS 1.1":                    {serveTLS(old), retry.FailureTLS, 0, "protocol version not supported; the receiver may support only older versions or key exchanges"},
-		"wants a client certificate": {serveTLS(mutual), retry.FailureTLS, 0, "certificate required; the receiver asked for a client certificate, and the endpoint has none"},
+		"good":    {serveTLS(ca.config(t, "127.0.0.1", later)), retry.FailureNone, 200, ""},
+		"TLS 1.2": {serveTLS(twelve), retry.FailureNone, 200, ""},
+		"expired": {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FailureTLS, 0,
+			"the certificate expired at " + earlier.UTC().Format(time.RFC3339)},
+		"another host": {serveTLS(ca.config(t, "other.example", later)), retry.FailureTLS, 0,
+			`the certificate is for another host; it is for "other.example"`},
+		"self-signed": {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FailureTLS, 0,
+			"an intermediate certificate is missing, or the authority is not trusted: " +
+				"the receiver sent no certificate of the issuer \"test authority\""},
+		"TLS 1.1": {serveTLS(old), retry.FailureTLS, 0,
+			"protocol version not supported; the receiver may support only older versions or key exchanges"},
+		"wants a client certificate": {serveTLS(mutual), retry.FailureTLS, 0,
+			"certificate required; the receiver asked for a client certificate, and the endpoint has none"},
 		"plaintext": {func(conn *net.TCPConn, _ int) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
 			hold(conn)

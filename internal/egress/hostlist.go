@@ -104,7 +104,8 @@ func (g *Guard) nameReasons(host string, literal netip.Addr, port uint16) []stri
 	}
 	name := serverName(host)
 	last := name[strings.LastIndexByte(name, '.')+1:]
-	if last == name || isNumber(last) || localNames().has(name, text) || slices.ContainsFunc(g.names.Own, func(own string) bool { return serverName(own) == name }) {
+	own := slices.ContainsFunc(g.names.Own, func(own string) bool { return serverName(own) == name })
+	if own || last == name || isNumber(last) || localNames().has(name, text) {
 		return []string{reasonLocalName}
 	}
 	return nil

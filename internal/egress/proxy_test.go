@@ -328,7 +328,8 @@ func TestSecureProxy(t *testing.T) {
 	require.Len(t, p.requests(), 2, "a connection on which more than the answer arrived is not used again")
 
 	for name, config := range map[string]*tls.Config{
-		"another name": ca.config(t, "other.example", time.Now().Add(time.Hour)), "not trusted": newAuthority(t).config(t, "127.0.0.1", time.Now().Add(time.Hour)),
+		"another name": ca.config(t, "other.example", time.Now().Add(time.Hour)),
+		"not trusted":  newAuthority(t).config(t, "127.0.0.1", time.Now().Add(time.Hour)),
 	} {
 		p := secureProxyTo(t, config, "", always(""))
 		r := setup(t, Config{Guard: strictly(), Proxy: p.url, RootCAs: ca.pool}).Send(t.Context(), Request{URL: "http://93.184.215.14/", Timeout: patience})

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"

@@ -212,7 +212,8 @@ func TestTokenAnswers(t *testing.T) {
 		"access_token=x&token_type=bearer&expires_in=60":                      {"x", 48 * time.Second},
 		`{"access_token":"` + long + `","id_token":"` + long + long + `"}`:    {long, 5 * time.Minute},
 	} {
-		for _, kind := range []string{"application/json", "application/json;charset=utf-8", "text/plain", "text/html", "text/javascript", "application/octet-stream", "a/b;;"} {
+		for _, kind := range []string{"application/json", "application/json;charset=utf-8", "text/plain", "text/html",
+			"text/javascript", "application/octet-stream", "a/b;;"} {
 			a := setupAuth(t)
 			a.tokens.Default(receivertest.Step{Header: map[string]string{"Content-Type": kind}, Body: body})
 			start := time.Now()
@@ -281,7 +282,8 @@ func waitForTokenOfAnotherRequest(t *testing.T, a *authorized) {
 func TestTokensAreRenewedInTime(t *testing.T) {
 	t.Parallel()
 	for life, kept := range map[int]time.Duration{
-		3600: 59 * time.Minute, 86400: 24*time.Hour - time.Minute, math.MaxInt32: 24*time.Hour - time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: defaultTokenLife,
+		3600: 59 * time.Minute, 86400: 24*time.Hour - time.Minute, math.MaxInt32: 24*time.Hour - time.Minute,
+		100: 80 * time.Second, 10: 8 * time.Second, 0: defaultTokenLife,
 	} {
 		a := setupAuth(t)
 		a.tokens.Default(tokenStep("t", life))

@@ -206,13 +206,13 @@ func deliveryCases() []deliveryCase {
 			"timeout, most of it for the receiver", last("timeout_body", func(s *Situation) {
 				s.Times = webhook.Times{Names: time.Second, Connecting: 2 * time.Second, TLS: 3 * time.Second, Waiting: 9 * time.Second}
 			}), RetryTimeout,
-			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not finish its answer in time; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
-				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not finish its answer in time; " +
+				"attempt 4 follows at 12:05:10 UTC, in 62 s; up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
 		},
 		{
 			"the proxy could not connect", last("proxy_connect_failed"), RetryConnection,
-			"Attempt 3 at 12:03:44 UTC failed: the egress proxy could not connect to the receiver at shop.example; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
-				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The egress proxy could not connect",
+			"Attempt 3 at 12:03:44 UTC failed: the egress proxy could not connect to the receiver at shop.example; " +
+				"attempt 4 follows at 12:05:10 UTC, in 62 s; up to 16 attempts, until 26 Nov 12:00 UTC.", "The egress proxy could not connect",
 		},
 		{
 			"the proxy refuses the host", last("proxy_refused"), RetryConnection,

@@ -24,7 +24,8 @@ const (
 	checkNames     = "Check the name servers of the host name {host}, and the resolver that Everpost uses."
 	checkAddresses = "Check that each address of {host} takes connections: that no dead one is left in DNS, and that the firewall lets them through."
 	checkProxy     = "Check EVERPOST_EGRESS_PROXY and the rules and the log of that proxy; EVERPOST_NO_PROXY lists hosts that need none."
-	checkHandshake = "Check that the TLS of {receiver}, or of the load balancer before it, is not overloaded, and that no firewall on the way blocks the handshake."
+	checkHandshake = "Check that the TLS of {receiver}, or of the load balancer before it, is not overloaded, " +
+		"and that no firewall on the way blocks the handshake."
 )
 
 // failureOf explains the reason of an attempt with its error, which may be empty.
@@ -82,7 +83,8 @@ func failureOfReason(reason string) failure {
 	case string(retry.ReasonTimeoutTotal):
 		return timeout("the request to {receiver} was not over in time")
 	case string(retry.ReasonProxyRefused):
-		return failure{RetryConnection, "was not sent: the egress proxy refuses {receiver}", "The rules of the egress proxy do not let requests to {receiver} through.",
+		return failure{RetryConnection, "was not sent: the egress proxy refuses {receiver}",
+			"The rules of the egress proxy do not let requests to {receiver} through.",
 			"Check that the URL of the endpoint is right."}
 	case string(retry.ReasonProxyConnectFailed):
 		return connection("the egress proxy could not connect to {receiver}")
@@ -164,10 +166,10 @@ func (f failure) spent(t webhook.Times) failure {
 		return f
 	}
 	of := latency(most) + " of " + latency(t.Sum()) + " went to "
-	switch most {
-	case t.Names:
+	switch {
+	case most == t.Names:
 		f.cause, f.remedy = of+"looking up the host name {host}", checkNames
-	case t.Connecting:
+	case most == t.Connecting:
 		f.cause, f.remedy = of+"connecting: an address of {host} does not answer, or late", checkAddresses
 	default:
 		f.cause, f.remedy = of+"the TLS handshake with {receiver}", checkHandshake

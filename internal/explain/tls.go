@@ -25,11 +25,13 @@ func tlsCauses() []tlsCause {
 		{webhook.TLSOtherHost, hostInCertificate, false},
 		{webhook.TLSExpired, "Renew the certificate, and have {receiver} load it.", false},
 		{webhook.TLSNotYet, "Check the dates of the certificate, and the clocks.", false},
-		{webhook.TLSNoIssuer, "Have {receiver} send its whole chain, with the intermediate certificates, or give it a certificate of a public authority.", true},
+		{webhook.TLSNoIssuer, "Have {receiver} send its whole chain, with the intermediate certificates, " +
+			"or give it a certificate of a public authority.", true},
 		{webhook.TLSUntrusted, "Give {receiver} a certificate of a public authority.", true},
 		{webhook.TLSSelfSigned, "Give {receiver} a certificate of a public authority.", true},
 		{webhook.TLSWeak, "Give {receiver} a certificate that is signed with SHA-256 or better.", false},
-		{webhook.TLSTooOld, "Let {receiver} offer TLS 1.2 or 1.3 with an ECDHE key exchange, and check that no firewall on the way blocks the handshake.", false},
+		{webhook.TLSTooOld, "Let {receiver} offer TLS 1.2 or 1.3 with an ECDHE key exchange, " +
+			"and check that no firewall on the way blocks the handshake.", false},
 	}
 }
 

@@ -111,7 +111,8 @@ func doubt(encoded string) string {
 	case strings.Trim(encoded, "0123456789abcdefABCDEF") == "":
 		return `it consists of hexadecimal digits and was read as base64: if the receiver reads it as hex, give secret_encoding "hex"; if not, "base64"`
 	case !strings.ContainsAny(encoded, "+/-_="):
-		return `it consists of letters and digits and was read as base64: if the receiver uses the text itself as the key, give secret_encoding "text"; if not, "base64"`
+		return `it consists of letters and digits and was read as base64: ` +
+			`if the receiver uses the text itself as the key, give secret_encoding "text"; if not, "base64"`
 	}
 	return ""
 }

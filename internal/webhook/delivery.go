@@ -196,10 +196,10 @@ type Attempt struct {
 // Times is where the time of an attempt went. All are zero when nothing is known, and before 1 µs.
 // What is missing to the latency went to a token, or to the sender itself.
 type Times struct {
-	Names      time.Duration // looking up the host name; 0 for an address
-	Connecting time.Duration // to an address, through the egress proxy if there is one; 0 over a kept connection
-	TLS        time.Duration // the handshake
-	Waiting    time.Duration // from the request's first byte to the end of the answer, or of the wait for it
+	Names      time.Duration `json:"names_ns,omitempty"`      // looking up the host name; 0 for an address
+	Connecting time.Duration `json:"connecting_ns,omitempty"` // to an address, through the egress proxy if there is one; 0 over a kept connection
+	TLS        time.Duration `json:"tls_ns,omitempty"`        // the handshake
+	Waiting    time.Duration `json:"waiting_ns,omitempty"`    // from the request's first byte to the end of the answer, or of the wait for it
 }
 
 // Sum is the sum of the four.

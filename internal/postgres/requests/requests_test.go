@@ -1,6 +1,7 @@
 package requests_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -70,7 +71,7 @@ func TestConcurrentChangesWithAKey(t *testing.T) {
 	for name, commit := range map[string]bool{"committed": true, "rolled back": false} {
 		conn, err := pgx.Connect(t.Context(), b.Address)
 		require.NoError(t, err)
-		defer conn.Close(t.Context())
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		tx, err := conn.Begin(t.Context())
 		require.NoError(t, err)
 		by := keyed("acme", name)
