@@ -166,7 +166,7 @@ func (f failure) spent(t webhook.Times) failure {
 		return f
 	}
 	of := latency(most) + " of " + latency(t.Sum()) + " went to "
-	switch {
+	switch { //nolint:staticcheck // a switch on most would want all constants of time.Duration
 	case most == t.Names:
 		f.cause, f.remedy = of+"looking up the host name {host}", checkNames
 	case most == t.Connecting:
