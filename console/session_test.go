@@ -51,7 +51,7 @@ func TestLogInIsRefused(t *testing.T) {
 	u := b.browser(t)
 	u.get(t, http.StatusOK, "/console/login")
 	_, text := u.post(t, http.StatusUnauthorized, "/console/login", "key", "evk_nonsense")
-	require.Contains(t, text, "This key is not valid")
+	require.Contains(t, text, "not an API key")
 	_, text = u.post(t, http.StatusForbidden, "/console/login", "key", b.keys["acme ingest"])
 	require.Contains(t, text, "its scope is ingest")
 	u.last = ""

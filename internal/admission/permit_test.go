@@ -22,7 +22,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		"unexpected_eof": failure, "protocol_error": failure, "headers_incomplete": failure,
 		"tls_invalid": failure, "timeout_dial": failure, "timeout_tls": failure,
 		"timeout_headers": failure, "timeout_body": failure, "timeout_total": failure, "denied_address": nothing, "unknown": nothing,
-		"token_refused": nothing, "token_unavailable": nothing,
+		"token_refused": nothing, "token_unavailable": nothing, "proxy_refused": failure, "proxy_connect_failed": failure,
 	}
 	signals := func(r Result) string {
 		return map[signal]string{signalSuccess: success, signalFailure: failure, signalNone: nothing}[r.signal()]

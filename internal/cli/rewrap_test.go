@@ -87,7 +87,7 @@ func TestRotateSecretAndSchemes(t *testing.T) {
 	require.Contains(t, b.ok("endpoints", "secret", id), "whsec_")
 	piped := call{args: at(b.url, "endpoints", "rotate-secret", "--secret=-", id), stdin: strings.NewReader("whsk_canary\n")}.run(t)
 	require.Equal(t, 4, piped.code)
-	require.Contains(t, piped.stderr, "secret: must be whsec_")
+	require.Contains(t, piped.stderr, "secret: must be base64 after its prefix")
 	require.NotContains(t, piped.stderr, "canary")
 	refused := b.run("endpoints", "rotate-secret", "--secret="+secretText, id)
 	require.Equal(t, 2, refused.code)

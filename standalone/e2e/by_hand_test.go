@@ -69,7 +69,9 @@ func TestWorkflowsStartedByHand(t *testing.T) {
 		member := with(ref, fieldsOf{})
 		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", ref), name)
 		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"handed_over": true, "running": true})), name)
-		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"command": fieldsOf{"id": 1, "command": webhook.CommandCancel.String()}})), name)
+		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{
+			"command": fieldsOf{"id": 1, "command": webhook.CommandCancel.String()},
+		})), name)
 		require.NoError(t, startedByHand(t, engine, "FanoutWorkflow", fieldsOf{"deliveries": []fieldsOf{member, member}}), name)
 		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
 			"state": int(webhook.StateDeadLettered), "replay": fieldsOf{"reason": "mine"},
