@@ -85,7 +85,7 @@ func TestDeliveredAtALaterAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	l := b.deliver(t)
-	b.receiver.Script("/hook", receivertest.Step{Status: 500}, receivertest.Step{Drop: true}, receivertest.Step{Status: 204})
+	b.receiver.Script("/hook", receivertest.Step{Status: 500}, receivertest.Step{Status: 502}, receivertest.Step{Status: 204})
 	l.run(after(time.Second, func(*testsuite.TestWorkflowEnvironment) {
 		require.Equal(t, webhook.StateRetrying, l.status().State)
 		require.Contains(t, l.details(), "**retrying** · `order.paid` to `"+b.endpoint.ID.String()+"`")

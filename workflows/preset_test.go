@@ -258,7 +258,7 @@ func TestAmbiguousOutcomesAreCountedInARow(t *testing.T) {
 	t.Parallel()
 	policy := retry.Default()
 	policy.AmbiguousDelays = []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute}
-	wrong, down := receivertest.Step{Status: http.StatusNotFound}, receivertest.Step{Drop: true}
+	wrong, down := receivertest.Step{Status: http.StatusNotFound}, receivertest.Step{Status: http.StatusBadGateway}
 	r := exhaust(t, policy, wrong, wrong, wrong, down, wrong, wrong, wrong, wrong)
 	require.Len(t, r.attempts, 8)
 	require.Equal(t, string(retry.ReasonAmbiguousLimit), r.delivery.Reason)

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -360,11 +361,11 @@ func TestNamesForTheProxy(t *testing.T) {
 	guard := NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true, DeniedHosts: NewHostList("evil.example"), Names: &NamesConfig{
 		Own: []string{"hooks.example.com", "Proxy.example.net", ""}, NoProxy: NewHostList("direct.internal"),
 	}})
-	asked := 0
+	var asked atomic.Int32
 	c := setup(t, Config{
 		Guard: guard, Proxy: p.url, ProxyNames: true, NoProxy: NewHostList("direct.internal"),
 		Resolver: resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) {
-			asked++
+			asked.Add(1)
 			return nil, dnsmessage.RCodeNameError
 		}),
 	})
@@ -383,10 +384,10 @@ func TestNamesForTheProxy(t *testing.T) {
 		requireFailure(t, c.Send(t.Context(), Request{URL: "http://" + host + ":8080/", Timeout: patience}), retry.FailureDenied, 0)
 	}
 	require.Len(t, p.requests(), 6)
-	require.Zero(t, asked)
+	require.Zero(t, asked.Load())
 	r := c.Send(t.Context(), Request{URL: "http://direct.internal/", Timeout: patience})
 	require.Equal(t, retry.FailureDNSNotFound, r.Answer.Failure, "looked up and checked here")
-	require.Positive(t, asked)
+	require.Positive(t, asked.Load())
 }
 
 func TestNoProxy(t *testing.T) {
