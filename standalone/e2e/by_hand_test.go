@@ -74,10 +74,10 @@ func TestWorkflowsStartedByHand(t *testing.T) {
 		})), name)
 		require.NoError(t, startedByHand(t, engine, "FanoutWorkflow", fieldsOf{"deliveries": []fieldsOf{member, member}}), name)
 		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
-			"state": int(webhook.StateDeadLettered), "replay": fieldsOf{"reason": "mine"},
+			"state": webhook.StateDeadLettered.String(), "replay": fieldsOf{"reason": "mine"},
 		})), name)
 		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
-			"state": int(webhook.StateDeadLettered), "discard": fieldsOf{"reason": "mine"},
+			"state": webhook.StateDeadLettered.String(), "discard": fieldsOf{"reason": "mine"},
 		})), name)
 		if id, named := ref["delivery_id"].(string); named && id != delivered.ID {
 			got, err := intruder.client.call(contextFor(t, patience), http.MethodPost, intruder.path("/deliveries/"+id+"/replay"), nil)
@@ -107,7 +107,7 @@ func TestEncryptedHistoriesTakeNoPlainInput(t *testing.T) {
 	for workflow, input := range map[string]fieldsOf{
 		"DeliveryWorkflow":   with(ref, fieldsOf{"seq": 9}),
 		"FanoutWorkflow":     {"deliveries": []fieldsOf{ref}},
-		"DeadLetterWorkflow": with(ref, fieldsOf{"state": int(webhook.StateDeadLettered), "seq": 9, "discard": fieldsOf{}}),
+		"DeadLetterWorkflow": with(ref, fieldsOf{"state": webhook.StateDeadLettered.String(), "seq": 9, "discard": fieldsOf{}}),
 		"ReplayWorkflow":     {"replay_id": webhook.NewReplayID().String()},
 	} {
 		require.ErrorContains(t, startedByHand(t, engine, workflow, input), "Encoded failure", workflow)

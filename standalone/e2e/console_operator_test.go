@@ -87,7 +87,7 @@ func logInAndOut(t *testing.T, browser *browsers) {
 	w.expect(http.StatusUnauthorized)
 	w.fill("key", "evk_wrong")
 	w.pressButton("Log in")
-	require.Contains(t, w.text(), "This key is not valid")
+	require.Contains(t, w.text(), "not an API key")
 	w.fill("key", b.in.key)
 	w.pressButton("Log in")
 	require.Equal(t, b.below("endpoints"), w.path(), "it leads to the page that was asked for")
