@@ -18,11 +18,10 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/programtest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-var findHAProxy = sync.OnceValues(func() (string, error) { return findProgram("haproxy") })
 
 // idleTime is after what time HAProxy closes idle connections here.
 const idleTime = time.Second
@@ -30,7 +29,7 @@ const idleTime = time.Second
 // startHAProxy starts HAProxy in front of a receiver, and returns its URL.
 func startHAProxy(t *testing.T, receiver string) string {
 	t.Helper()
-	path := program(t, findHAProxy)
+	path := programtest.Find(t, "haproxy", "haproxy")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := listener.Addr().String()
@@ -54,6 +53,7 @@ backend b
 	var log buffer
 	command := exec.CommandContext(t.Context(), path, "-db", "-f", file)
 	command.Stdout, command.Stderr = &log, &log
+	command.WaitDelay = 10 * time.Second
 	require.NoError(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()

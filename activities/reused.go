@@ -9,7 +9,7 @@ import (
 )
 
 // A receiver may close an idle connection at the moment at which a request is sent on it. The connection then ends
-// without a byte of an answer, and nobody can tell whether the receiver has got the request. Waiting for a retry would
+// without a byte of an answer, and it is not known whether the receiver has got the request. Waiting for a retry would
 // delay a few of a hundred first attempts at receivers that are well, so the request is sent again at once, on a new
 // connection: once in a run, because what happens again is no coincidence.
 //

@@ -79,7 +79,7 @@ func TestReusedConnectionEnds(t *testing.T) {
 	}
 }
 
-// ended is a sender whose connections are kept and end.
+// ended is a sender: each of its requests meets the end of a kept connection.
 func ended(context.Context, egress.Request) egress.Response {
 	return egress.Response{
 		Answer: retry.Answer{Failure: retry.FailureUnexpectedEOF, ReceivedAt: time.Now()}, ReusedEnded: true, Err: "unexpected_eof: closed",

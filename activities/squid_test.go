@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,11 +20,10 @@ import (
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/programtest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-var findSquid = sync.OnceValues(func() (string, error) { return findProgram("squid") })
 
 // freeAddress returns an address on which nothing listens.
 func freeAddress(t *testing.T) string {
@@ -40,7 +38,7 @@ func freeAddress(t *testing.T) string {
 // tunnels to the port of refused.
 func startSquid(t *testing.T, refused string) (open, closed *url.URL) {
 	t.Helper()
-	path := program(t, findSquid)
+	path := programtest.Find(t, "squid", "squid")
 	dir, err := os.MkdirTemp("", "squid") //nolint:usetesting // the directories above t.TempDir are not open to another user
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -73,6 +71,7 @@ http_access allow all
 	var log buffer
 	command := exec.CommandContext(t.Context(), path, "-N", "-d", "1", "-f", file)
 	command.Stdout, command.Stderr = &log, &log
+	command.WaitDelay = 10 * time.Second
 	require.NoError(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
@@ -102,7 +101,7 @@ func (b *bundle) through(t *testing.T, proxy *url.URL) (*process, *admission.Con
 }
 
 // checkProxied makes attempts through proxies of each kind: one that opens tunnels, one that refuses the receiver, one that wants a password,
-// one that is away, and one whose receiver is dead.
+// one that cannot be reached, and one that cannot reach the receiver.
 func checkProxied(t *testing.T, b *bundle, opens, refuses, wantsPassword, away *url.URL, dead string) {
 	t.Helper()
 	receiver := "http://" + b.Addr().String() + "/hook"

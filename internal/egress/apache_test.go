@@ -2,10 +2,8 @@ package egress
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,48 +16,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/programtest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// errNoApache says why the test with Apache is skipped.
-var errNoApache = errors.New("the Apache HTTP Server is not installed, and cannot be (it is a package of Debian; that needs root)")
-
-// findApache returns the Apache of this machine. As root on Debian it installs the package if there is none, as the tests do with
-// PostgreSQL.
-var findApache = sync.OnceValues(func() (string, error) {
-	for _, name := range []string{"apache2", "/usr/sbin/apache2"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	apt, err := exec.LookPath("apt-get")
-	if _, debian := os.Stat("/etc/debian_version"); err != nil || debian != nil || os.Geteuid() != 0 {
-		return "", errNoApache
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	for _, args := range [][]string{{"update", "--quiet"}, {"install", "--quiet", "--yes", "--no-install-recommends", "apache2-bin"}} {
-		command := exec.CommandContext(ctx, apt, args...)
-		command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := command.CombinedOutput(); err != nil {
-			lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-			return "", fmt.Errorf("%w: apt-get %s: %w: %s", errNoApache, args[0], err, lines[len(lines)-1])
-		}
-	}
-	return exec.LookPath("/usr/sbin/apache2")
-})
-
 // startApache starts Apache with TLS as it is by default, in front of a receiver. It asks for a client certificate of the authority
 // below /cert/ only. It returns its URL.
 func startApache(t *testing.T, ca *authority, receiver string) string {
 	t.Helper()
-	program, err := findApache()
-	if err != nil && os.Getenv("CI") == "" {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
+	program := programtest.Find(t, "apache2", "apache2-bin")
 	dir := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
@@ -99,11 +66,10 @@ ProxyPass / %[6]s/
 	var log output
 	command := exec.CommandContext(t.Context(), program, "-D", "FOREGROUND", "-f", file)
 	command.Stdout, command.Stderr = &log, &log
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) } // its children end with it, unlike with a kill
+	command.WaitDelay = 10 * time.Second
 	require.NoError(t, command.Start())
-	t.Cleanup(func() {
-		_ = command.Process.Signal(os.Interrupt) // its children end with it, unlike with a kill
-		_ = command.Wait()
-	})
+	t.Cleanup(func() { _ = command.Wait() }) // the test's context has ended
 	require.Eventually(t, func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {

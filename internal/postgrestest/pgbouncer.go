@@ -10,51 +10,21 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
-
-// installTimeout bounds the installation of a package.
-const installTimeout = 5 * time.Minute
-
-// findPgBouncer returns the program of this machine. As root on Debian it installs the package if there is none.
-var findPgBouncer = sync.OnceValues(func() (string, error) {
-	const program, installed = "pgbouncer", "/usr/sbin/pgbouncer"
-	if path, err := exec.LookPath(program); err == nil {
-		return path, nil
-	}
-	if _, err := os.Stat(installed); err == nil {
-		return installed, nil
-	}
-	if _, err := os.Stat("/etc/debian_version"); err != nil || os.Geteuid() != 0 {
-		return "", fmt.Errorf("%s is not installed, and cannot be: it is a package of Debian, and that needs root", program)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
-	defer cancel()
-	for _, args := range [][]string{{"update", "--quiet"}, {"install", "--quiet", "--yes", "--no-install-recommends", program}} {
-		command := exec.CommandContext(ctx, "apt-get", args...) //nolint:gosec // fixed arguments
-		command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
-		if out, err := command.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("install %s: apt-get %s: %w: %s", program, args[0], err, out)
-		}
-	}
-	return installed, nil
-})
 
 // NewPgBouncer runs a PgBouncer with so many sessions in front of the database of New, until the test ends, and returns
 // the database's address through it. mode is its pool_mode. Without the program the test is skipped, but not in CI.
 func NewPgBouncer(t testing.TB, address, mode string, sessions int) (through string) {
 	t.Helper()
-	program, err := findPgBouncer()
-	if err != nil && os.Getenv("CI") == "" {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
+	program := programtest.Find(t, "pgbouncer", "pgbouncer")
 	config, err := pgx.ParseConfig(address)
 	require.NoError(t, err)
 	// The search_path cannot go through it: it is one of the database.

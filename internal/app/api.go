@@ -1,0 +1,46 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/api"
+)
+
+// startAPI serves the API and, unless it is switched off, the console.
+func (a *App) startAPI() {
+	tests := activities.NewTests(a.sender)
+	tests.Now = a.store.Now
+	server := api.New(api.Config{
+		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, TenantDeletions: tenantDeletions{a.store.Tenants, a.starter},
+		Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
+		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
+		Events: observedEvents{a.store.Events, a.metrics}, Erasures: a.store.Events,
+		Exports:    exports{a.store.Tenants, a.store.Events, a.store.Deliveries},
+		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests,
+		Replays: a.store.Replays, Statistics: a.store.Statistics,
+		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
+		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
+		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
+		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
+		MaxPayload:     int(a.options.Config.MaxPayload),
+		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
+		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
+		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities},
+		Retention: a.options.Config.Retention, DeadLettersKept: a.options.Config.DeadLetterRetention,
+		ConsoleLinks: a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL,
+	})
+	a.server = server
+	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
+		func() float64 { return float64(server.BodyBytes()) })
+	a.metrics.Gauge("everpost_api_answer_bytes", "Bytes that answers of the API hold while they are made and written.",
+		func() float64 { return float64(server.AnswerBytes()) })
+	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
+		func() float64 { return float64(server.InFlight()) })
+	a.push(phaseAPI, func(context.Context) { server.Close() })
+	handler, end := a.withConsole(server)
+	a.api = server.HTTPServer(handler)
+	a.api.RegisterOnShutdown(end)
+	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
+}

@@ -1,0 +1,69 @@
+// Package programtest finds the programs of others that tests run beside Everpost, such as HAProxy, and installs those that are
+// missing.
+package programtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// installTimeout bounds the installation of a package, and lockTimeout the wait for other tests that install one.
+const (
+	installTimeout = 5 * time.Minute
+	lockTimeout    = "--option=DPkg::Lock::Timeout=240" // seconds
+)
+
+var errNotInstalled = errors.New("is not installed, and cannot be (it is a package of Debian; that needs root)")
+
+// found has a function for each program, which finds it once.
+var found sync.Map
+
+// Find returns the path of a program of this machine. As root on Debian it installs the package if there is none. Without the program
+// the test is skipped, but not in CI.
+func Find(t testing.TB, program, inPackage string) string {
+	t.Helper()
+	once, _ := found.LoadOrStore(program, sync.OnceValues(func() (string, error) { return find(program, inPackage) }))
+	path, err := once.(func() (string, error))() // nothing else is stored
+	if err != nil && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func find(program, inPackage string) (string, error) {
+	if path, err := look(program); err == nil {
+		return path, nil
+	}
+	if _, err := os.Stat("/etc/debian_version"); err != nil || os.Geteuid() != 0 {
+		return "", fmt.Errorf("%s %w", program, errNotInstalled)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
+	defer cancel()
+	for _, args := range [][]string{{"update", "--quiet"}, {"install", "--quiet", "--yes", "--no-install-recommends", inPackage}} {
+		command := exec.CommandContext(ctx, "apt-get", append([]string{lockTimeout}, args...)...) //nolint:gosec // fixed arguments
+		command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")        // no service is started
+		if out, err := command.CombinedOutput(); err != nil {
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			return "", fmt.Errorf("install %s: apt-get %s: %w: %s", inPackage, args[0], err, lines[len(lines)-1])
+		}
+	}
+	return look(program)
+}
+
+// look looks where Debian has servers, too, which is not in everyone's path.
+func look(program string) (string, error) {
+	if path, err := exec.LookPath(program); err == nil {
+		return path, nil
+	}
+	return exec.LookPath("/usr/sbin/" + program)
+}
