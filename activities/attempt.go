@@ -60,6 +60,8 @@ type AttemptInput struct {
 	// Trace says where the attempt's span belongs; "" begins a new trace, if there are traces.
 	Trace webhook.Trace `json:"trace,omitempty"`
 
+	admitting time.Duration // what admission has taken, which is not Everpost's lateness
+
 	known bool // see webhook.Step
 }
 

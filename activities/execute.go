@@ -74,7 +74,9 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 
 // attempt makes the request of an attempt that is due, if the endpoint's limits and the claim let it.
 func (a *Activities) attempt(ctx context.Context, exec *execution, in *AttemptInput, target *webhook.Target) (AttemptResult, error) {
+	asked := a.now()
 	decision, giveBack := a.admit(ctx, exec, *in, target)
+	in.admitting = a.now().Sub(asked)
 	if decision.Permit == nil {
 		// Drop the token: after a deferral, the next attempt must claim.
 		_, _ = a.fresh.Take(in.Ref)

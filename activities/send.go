@@ -85,6 +85,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	if made.Outcome.Reason == retry.ReasonProxyRefused && !refusedLong(in, target, a.now()) {
 		return webhook.Attempt{}, &internalError{error: &sendError{made.Error}, text: made.Error, scope: scopeEndpoint}
 	}
+	made.WaitedFor, made.Late = in.waitedFor(), in.late(content.CreatedAt, made.StartedAt)
 	if reusedEnded && !a.hasReused(ctx, in) {
 		return asReused(made), nil // nothing is known of the receiver
 	}

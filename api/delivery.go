@@ -48,6 +48,8 @@ type attemptView struct {
 	StartedAt         timestamp         `json:"started_at"`
 	LatencyMS         int64             `json:"latency_ms"`
 	Times             *timesView        `json:"times"`
+	WaitedFor         *string           `json:"waited_for"`
+	LateMS            *int64            `json:"late_ms"`
 	Status            *int              `json:"status"`
 	Decision          retry.Decision    `json:"decision"`
 	Reason            retry.Reason      `json:"reason"`
@@ -114,6 +116,7 @@ func (c call) showDelivery(d webhook.Delivery, summary string) deliveryView {
 func showAttempt(a webhook.Attempt) attemptView {
 	view := attemptView{
 		Number: a.Number, Run: nullable(a.Run), StartedAt: timestamp(a.StartedAt), LatencyMS: a.Latency.Milliseconds(), Times: showTimes(a.Times),
+		WaitedFor: nullable(a.WaitedFor), LateMS: milliseconds(a.Late),
 		Status: nullable(a.Outcome.Status), Decision: a.Outcome.Decision, Reason: a.Outcome.Reason, Error: nullable(a.Error),
 		RetryAfterMS: milliseconds(a.Outcome.RetryAfter), DelaySource: nullable(a.DelaySource),
 		RequestHeaders: orEmpty(a.RequestHeaders), ResponseHeaders: make(map[string]string, len(a.ResponseHeaders)),

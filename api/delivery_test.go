@@ -85,6 +85,7 @@ func TestAttempts(t *testing.T) {
 			Times: webhook.Times{
 				Names: 1500 * time.Microsecond, Connecting: 9 * time.Millisecond, TLS: 19 * time.Millisecond, Waiting: 11 * time.Millisecond,
 			},
+			WaitedFor: webhook.ReasonRate, Late: 1500 * time.Millisecond,
 			Outcome: retry.Outcome{Decision: retry.Retry, Reason: "http_503", Status: 503, RetryAfter: time.Second},
 			Delay:   time.Second, DelaySource: "retry_after", RequestHeaders: map[string]string{"webhook-id": "evt_1"},
 			ResponseHeaders: map[string][]string{"Via": {"a", "b"}}, ResponseBody: []byte("busy\xff\x00"), Truncated: true,
@@ -94,12 +95,12 @@ func TestAttempts(t *testing.T) {
 	path := deliveriesPath + "/" + delivery + "/attempts"
 	first := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1", "")
 	cursor := first.json["next_cursor"].(string)
-	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"times":null,"status":null,`+
+	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"times":null,"waited_for":null,"late_ms":null,"status":null,`+
 		`"decision":"permanent","reason":"denied_address","error":"denied","retry_after_ms":null,"delay_ms":null,"delay_source":null,`+
 		`"request_headers":{},"response_headers":{},"response_body":"","response_truncated":false}],"next_cursor":"`+cursor+`"}`, strings.TrimSpace(first.text))
 	second := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1&cursor="+cursor, "")
 	require.Equal(t, `{"data":[{"number":1,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":41,`+
-		`"times":{"names_ms":1,"connect_ms":9,"tls_ms":19,"wait_ms":11},"status":503,"decision":"retry",`+
+		`"times":{"names_ms":1,"connect_ms":9,"tls_ms":19,"wait_ms":11},"waited_for":"rate","late_ms":1500,"status":503,"decision":"retry",`+
 		`"reason":"http_503","error":null,"retry_after_ms":1000,"delay_ms":1000,"delay_source":"retry_after",`+
 		`"request_headers":{"webhook-id":"evt_1"},"response_headers":{"Via":"a, b"},"response_body":"busy�\u0000","response_truncated":true}],`+
 		`"next_cursor":null}`, strings.TrimSpace(second.text))

@@ -44,7 +44,8 @@ func TestTestEndpoint(t *testing.T) {
 	}
 	a := b.ok(t, http.StatusOK, "admin", "POST", path, "")
 	require.Equal(t, map[string]any{
-		"number": 0.0, "run": nil, "started_at": "2026-01-31T09:30:00.123456Z", "latency_ms": 41.0, "times": nil, "status": 503.0, "decision": "retry",
+		"number": 0.0, "run": nil, "started_at": "2026-01-31T09:30:00.123456Z", "latency_ms": 41.0, "times": nil, "waited_for": nil, "late_ms": nil,
+		"status": 503.0, "decision": "retry",
 		"reason": "http_503", "error": nil, "retry_after_ms": 30_000.0, "delay_ms": nil, "delay_source": nil,
 		"request_headers": map[string]any{"webhook-id": "evt_1"}, "response_headers": map[string]any{"Retry-After": "30"},
 		"response_body": "busy", "response_truncated": true,

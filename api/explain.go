@@ -177,10 +177,10 @@ func (x *explainer) delivery(d webhook.Delivery) explain.Explanation {
 	ctx := x.c.Request().Context()
 	x.expect([]webhook.Delivery{d})
 	s := x.situation(d)
-	if d.LastOutcome != nil && d.State != webhook.StateDelivered {
+	if d.LastOutcome != nil {
 		last, err := x.s.config.Deliveries.Attempts(ctx, x.c.tenant, d.DeliveryID, 1, 0)
 		if x.noted("the last attempt", err) && len(last) > 0 {
-			s.Error, s.Times = last[0].Error, last[0].Times
+			s.Error, s.Times, s.WaitedFor, s.Late = last[0].Error, last[0].Times, last[0].WaitedFor, last[0].Late
 		}
 	}
 	if d.Deferred() || d.State == webhook.StateHeld && d.Reason == webhook.ReasonBacklog {

@@ -17,10 +17,12 @@ import (
 type client struct {
 	handler http.Handler
 	from    *http.Request // whose source address the audit log names
+	once    string        // the Idempotency-Key; "" for none
 }
 
 // problem is an error response of the API (RFC 9457).
 type problem struct {
+	Type    string               `json:"type"`
 	Status  int                  `json:"status"`
 	Detail  string               `json:"detail"`
 	Request string               `json:"request_id"`
@@ -95,6 +97,9 @@ func (c client) do(ctx context.Context, method, path string, query url.Values, b
 	r.URL.RawQuery = nonEmpty(query).Encode()
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.once != "" {
+		r.Header.Set("Idempotency-Key", c.once)
 	}
 	r.RemoteAddr, r.Host, r.TLS = c.from.RemoteAddr, c.from.Host, c.from.TLS
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto"} {

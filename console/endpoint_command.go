@@ -94,7 +94,7 @@ func resumeEndpoint(p *page) error {
 	var resumed struct {
 		ReplayID string `json:"replay_id"`
 	}
-	if err := p.send(&resumed, http.MethodPost, body, "endpoints", id, "resume"); err != nil {
+	if err := p.create(&resumed, body, "endpoints", id, "resume"); err != nil {
 		f, err := newForm("rate_per_minute", "").refused(p.typed, err)
 		if err != nil {
 			return err

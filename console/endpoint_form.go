@@ -152,7 +152,7 @@ type createdView struct {
 
 func createEndpoint(p *page) error {
 	var made endpoint
-	if err := p.send(&made, http.MethodPost, endpointBody(p.typed, newValues()), "endpoints"); err != nil {
+	if err := p.create(&made, endpointBody(p.typed, newValues()), "endpoints"); err != nil {
 		f, err := endpointForm(newValues()).refused(p.typed, err)
 		if err != nil {
 			return err
@@ -227,7 +227,7 @@ func rotateSecret(p *page) error {
 		PublicKey string    `json:"public_key"`
 		OldUntil  time.Time `json:"old_secrets_until"`
 	}
-	if err := p.send(&made, http.MethodPost, map[string]any{"grace": p.typed.Get("grace")}, "endpoints", id, "rotate-secret"); err != nil {
+	if err := p.create(&made, map[string]any{"grace": p.typed.Get("grace")}, "endpoints", id, "rotate-secret"); err != nil {
 		f, err := rotateForm().refused(p.typed, err)
 		if err != nil {
 			return err

@@ -203,7 +203,7 @@ func sendEvent(p *page) error {
 		return err
 	}
 	var made event
-	if err := p.send(&made, http.MethodPost, body, "events"); err != nil {
+	if err := p.create(&made, body, "events"); err != nil {
 		f, err := eventForm().refused(typed, err)
 		if err != nil {
 			return err

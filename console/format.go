@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -26,6 +27,7 @@ func (s *Console) functions() template.FuncMap {
 		"rate":     rateWords,
 		"count":    countAny,
 		"words":    words,
+		"once":     rand.Text,
 		"join":     strings.Join,
 		"input":    newInput,
 		"short":    func(text string, limit int) string { return clip(visible(text), limit) },

@@ -72,10 +72,10 @@ func createKey(p *page) error {
 		if notNumber != nil || n < 1 || n > maxKeyDays {
 			err = wrong("days", "must be a whole number from 1 to "+count(maxKeyDays))
 		}
-		body["expires_at"] = p.console.config.Now().UTC().AddDate(0, 0, n).Format(time.RFC3339Nano)
+		body["expires_at"] = endOfHour(p.console.config.Now()).AddDate(0, 0, n).Format(time.RFC3339Nano)
 	}
 	if err == nil {
-		err = p.send(&made, http.MethodPost, body, "keys")
+		err = p.create(&made, body, "keys")
 	}
 	if err != nil {
 		f, other := newKeyForm().refused(typed, err)
@@ -86,6 +86,9 @@ func createKey(p *page) error {
 	}
 	return p.listKeys(newKeyForm(), &made)
 }
+
+// endOfHour makes the same key of a form that is sent twice.
+func endOfHour(t time.Time) time.Time { return t.UTC().Truncate(time.Hour).Add(time.Hour) }
 
 func askRevokeKey(p *page) error {
 	return p.ask("Revoke a key", keysTitle, question{

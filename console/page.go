@@ -173,7 +173,7 @@ func (p *page) signIn() error {
 		return err
 	}
 	if p.session = found; found.signedIn() {
-		p.api = client{p.console.config.API.As(found.caller()), p.r}
+		p.api = client{handler: p.console.config.API.As(found.caller()), from: p.r}
 	}
 	return nil
 }

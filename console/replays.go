@@ -278,7 +278,7 @@ func (p *page) replayBody(typed url.Values) map[string]any {
 // createReplay starts a replay. The form was shown with its count before.
 func createReplay(p *page) error {
 	var made replay
-	if err := p.send(&made, http.MethodPost, p.replayBody(p.typed), "replays"); err != nil {
+	if err := p.create(&made, p.replayBody(p.typed), "replays"); err != nil {
 		f, other := newReplayForm().refused(p.typed, err)
 		if other != nil {
 			return other

@@ -162,16 +162,23 @@ func (u *browser) get(t *testing.T, status int, path string) string {
 // post sends a form with the token of the last page, as name, value, name, value, ….
 func (u *browser) post(t *testing.T, status int, path string, pairs ...string) (*http.Response, string) {
 	t.Helper()
-	form := url.Values{}
-	if found := csrfOf.FindStringSubmatch(u.last); found != nil {
-		form.Set("csrf", found[1])
-	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		form.Set(pairs[i], pairs[i+1])
-	}
-	w, text := u.do(t, http.MethodPost, path, form)
+	w, text := u.do(t, http.MethodPost, path, u.form(u.last, pairs...))
 	require.Equal(t, status, w.StatusCode, "%s: %s", path, said(text))
 	return w, text
+}
+
+// form is what a browser sends of a page's form, with what was typed.
+func (u *browser) form(page string, typed ...string) url.Values {
+	form := url.Values{}
+	for name, of := range map[string]*regexp.Regexp{"csrf": csrfOf, "once": onceOf} {
+		if found := of.FindStringSubmatch(page); found != nil {
+			form.Set(name, found[1])
+		}
+	}
+	for i := 0; i+1 < len(typed); i += 2 {
+		form.Set(typed[i], typed[i+1])
+	}
+	return form
 }
 
 // said is the main part of a page, for messages.
@@ -182,7 +189,10 @@ func said(page string) string {
 	return page[:min(len(page), 2000)]
 }
 
-var csrfOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+var (
+	csrfOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+	onceOf = regexp.MustCompile(`name="once" value="([^"]+)"`)
+)
 
 // logIn logs in with a key of the bundle and returns where that leads.
 func (u *browser) logIn(t *testing.T, key, to string) string {

@@ -62,6 +62,8 @@ type attempt struct {
 	StartedAt         time.Time         `json:"started_at"`
 	LatencyMS         int64             `json:"latency_ms"`
 	Times             *attemptTimes     `json:"times"`
+	WaitedFor         string            `json:"waited_for"`
+	LateMS            int64             `json:"late_ms"`
 	Status            int               `json:"status"`
 	Decision          string            `json:"decision"`
 	Reason            string            `json:"reason"`

@@ -32,6 +32,9 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 	if e.recent.deliveredAt > 0 {
 		h.LastSuccess = e.env.time(e.recent.deliveredAt)
 	}
+	if r := &e.recent.redirects; r.to != "" {
+		h.Strayed = webhook.Strayed{To: r.to, Before: r.before, At: e.env.time(r.since)}
+	}
 	if b.changed {
 		h.Since = e.env.time(b.since)
 	}
@@ -64,7 +67,7 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 // lately.
 func (e *endpoint) healthy(now time.Duration) bool {
 	until, _ := e.blocked(now)
-	if until > now || len(e.reservations.all) > 0 || e.rampingUp(now) {
+	if until > now || len(e.reservations.all) > 0 || e.rampingUp(now) || e.recent.redirects.to != "" {
 		return false
 	}
 	answers := e.recent.failureStreak == 0 && e.slots.smoothed(now) <= slowLatency
@@ -73,8 +76,8 @@ func (e *endpoint) healthy(now time.Duration) bool {
 }
 
 // EachUnhealthy calls f with every endpoint that is not healthy:
-// no request is admitted or a delivery waits, the last request failed, it is slow, or its rate
-// ramps up. Those of a shard are copied under its lock, and f is called without one: the whole is
+// no request is admitted or a delivery waits, the last request failed, it is slow, its rate
+// ramps up, or its redirects have strayed. Those of a shard are copied under its lock, and f is called without one: the whole is
 // not of one moment.
 func (c *Controller) EachUnhealthy(f func(webhook.EndpointID, webhook.Observation)) {
 	for i := range c.shards {

@@ -72,6 +72,8 @@ type attempt struct {
 	StartedAt   *time.Time `json:"started_at"`
 	LatencyMS   int64      `json:"latency_ms"`
 	Times       *times     `json:"times"`
+	WaitedFor   *string    `json:"waited_for"`
+	LateMS      *int64     `json:"late_ms"`
 	Status      *int       `json:"status"`
 	Reason      string     `json:"reason"`
 	Error       *string    `json:"error"`
@@ -123,6 +125,19 @@ func (a attempt) wait() string {
 		waits += " (" + *a.DelaySource + ")"
 	}
 	return waits
+}
+
+// before is why the attempt came later than its retry delay.
+func (a attempt) before() string {
+	waited := text(a.WaitedFor)
+	if a.LateMS == nil {
+		return waited
+	}
+	late := (time.Duration(*a.LateMS) * time.Millisecond).String() + " late"
+	if a.WaitedFor == nil {
+		return late
+	}
+	return waited + ", " + late
 }
 
 // summary describes the attempt in one line.
@@ -228,6 +243,7 @@ func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
 		{"REASON", func(a attempt) string { return a.Reason }},
 		{"TOOK", attempt.latency},
 		{"OF WHICH", func(a attempt) string { return a.Times.String() }},
+		{"WAITED FOR", attempt.before},
 		{"NEXT IN", attempt.wait},
 		{"ERROR", func(a attempt) string { return text(a.Error) }},
 	})

@@ -152,9 +152,9 @@ func TestDeliveries(t *testing.T) {
 
 	b.attempted(id, 2, 200, webhook.StateDelivered)
 	table = rows(t, b.ok("deliveries", "attempts", id))
-	require.Equal(t, []string{"ATTEMPT", "RUN", "STARTED", "STATUS", "REASON", "TOOK", "OF WHICH", "NEXT IN", "ERROR"}, table[0])
-	require.Equal(t, []string{"2", "1", table[1][2], "200", "delivered", "41 ms", "names 5 ms, wait 36 ms", "-", "-"}, table[1])
-	require.Equal(t, []string{"1", "1", table[2][2], "503", "http_503", "41 ms", "names 5 ms, wait 36 ms", "1m0s (retry_after)", "-"}, table[2])
+	require.Equal(t, []string{"ATTEMPT", "RUN", "STARTED", "STATUS", "REASON", "TOOK", "OF WHICH", "WAITED FOR", "NEXT IN", "ERROR"}, table[0])
+	require.Equal(t, []string{"2", "1", table[1][2], "200", "delivered", "41 ms", "names 5 ms, wait 36 ms", "-", "-", "-"}, table[1])
+	require.Equal(t, []string{"1", "1", table[2][2], "503", "http_503", "41 ms", "names 5 ms, wait 36 ms", "-", "1m0s (retry_after)", "-"}, table[2])
 	require.Len(t, b.json("deliveries", "attempts", id, "--limit=1")["data"], 1)
 }
 

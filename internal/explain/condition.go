@@ -16,7 +16,7 @@ const (
 	ConditionHealthy  ConditionCode = "healthy"      // or nothing is sent to it
 	ConditionSlow     ConditionCode = "slow"         // answers take more than a second
 	ConditionAtLimit  ConditionCode = "at_limit"     // of its own, of its host, or of its receiver
-	ConditionFailing  ConditionCode = "failing"      // see webhook.Observation.Failing
+	ConditionFailing  ConditionCode = "failing"      // see webhook.Observation.Failing; or what counts as delivered may be lost: Strayed
 	ConditionOpen     ConditionCode = "circuit_open" // or half open
 	ConditionPaused   ConditionCode = "paused"
 	ConditionDisabled ConditionCode = "disabled"
@@ -49,6 +49,8 @@ func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 		return ShortCondition{ConditionOpen, s.shortFailure(), o.Since}
 	case EndpointFails:
 		return ShortCondition{ConditionFailing, s.shortFailure(), o.FailingSince}
+	case EndpointStray:
+		return ShortCondition{ConditionFailing, strayedTo(&o.Strayed), o.Strayed.At}
 	case EndpointRests:
 		return ShortCondition{ConditionAtLimit, strings.ToLower(pauseRequested(o, now)[:1]) + pauseRequested(o, now)[1:], time.Time{}}
 	case EndpointRate:

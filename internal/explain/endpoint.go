@@ -80,6 +80,8 @@ func (h health) condition() Explanation {
 			Code: EndpointFails, Summary: "active, but " + lastFailed(s, h.failure().Reason), Next: "Failed deliveries are sent again by the retry policy.",
 			Remedy: h.remedy(), Actions: []Action{h.toEndpoint(TestEndpoint)},
 		}
+	case s.Strayed != webhook.Strayed{}:
+		return h.strayed()
 	case s.Recovering:
 		words := "recovering: " + PerSecond(s.Rate) + " and rising"
 		if !s.Since.IsZero() {
@@ -154,6 +156,26 @@ func (h health) remedy() string {
 		return ""
 	}
 	return failureOf(last.Reason, last.Error).spent(last.Times).at(&h.Endpoint).remedy
+}
+
+// strayed describes an endpoint whose redirects count as delivered, and lead elsewhere now.
+func (h health) strayed() Explanation {
+	s := &h.Observed.Strayed
+	return Explanation{
+		Code: EndpointStray, Summary: "active, but " + strayedTo(s) + " since " + clock(s.At, h.now),
+		Cause: "Its success_statuses count a redirect as delivered. A page that asks for a log-in answers with a redirect, too, and accepts nothing.",
+		Next:  "Such answers go on counting as delivered.", Actions: []Action{h.toEndpoint(TestEndpoint)},
+		Remedy: "Look whether the receiver still takes events; if it does not, pause the endpoint, mend the receiver, and send again what was lost.",
+	}
+}
+
+// strayedTo says where redirects lead, and led before.
+func strayedTo(s *webhook.Strayed) string {
+	words := "its redirects lead to " + foreign(s.To)
+	if s.Before == "" {
+		return words + ", which looks like a log-in,"
+	}
+	return words + " instead of " + foreign(s.Before)
 }
 
 // stopped describes an endpoint that is not active.

@@ -72,6 +72,7 @@ const (
 	EndpointOpen  Code = "endpoint_circuit_open"
 	EndpointProbe Code = "endpoint_circuit_half_open"
 	EndpointRises Code = "endpoint_recovering"
+	EndpointStray Code = "endpoint_redirect_changed"
 	EndpointPause Code = "endpoint_paused"
 	EndpointOff   Code = "endpoint_disabled"
 )
@@ -84,7 +85,7 @@ func Codes() []Code {
 		WaitsCapacity, WaitsOwner, HeldPaused, HeldDisabled, HeldBacklog, Releasing, InternalFault, Cancelling,
 		Delivered, Refused, Exhausted, Expired, FailedInside, Terminated, Cancelled, Discarded, NoMatch,
 		EndpointOK, EndpointIdle, EndpointFails, EndpointBusy, EndpointSlow, EndpointRate, EndpointRests, EndpointOpen, EndpointProbe,
-		EndpointRises, EndpointPause, EndpointOff,
+		EndpointRises, EndpointStray, EndpointPause, EndpointOff,
 	}
 }
 
@@ -123,6 +124,9 @@ type Situation struct {
 	Error string
 	// Times is where the time of the last attempt went; zero if not known.
 	Times webhook.Times
+	// WaitedFor and Late are those of the last attempt: see webhook.Attempt.
+	WaitedFor string
+	Late      time.Duration
 	// Ahead is the number of deliveries that go to the endpoint before a waiting or held one.
 	Ahead *Ahead
 	// PausedReplay is the paused replay that is to release a held delivery; zero if there is none.
@@ -146,6 +150,7 @@ type Ahead struct {
 // Delivery explains a delivery.
 func Delivery(s Situation) Explanation {
 	e := s.explain()
+	s.addDelay(&e)
 	if !s.Removed.IsZero() && !s.Delivery.State.Open() {
 		e.Summary = strings.TrimSuffix(e.Summary, ".") + "; " + s.Removed.String() + "."
 	}

@@ -260,31 +260,38 @@ func inWords(why string) string {
 
 // Wait says in words why a delivery waits: the reason of a deferral or a hold.
 func Wait(reason string) string {
+	now, _ := waits(reason)
+	return now
+}
+
+// waits is why a delivery waits, and why it waited, each as a clause.
+func waits(reason string) (now, then string) {
 	switch reason {
 	case webhook.ReasonPaused:
-		return "its endpoint is paused"
+		return "its endpoint is paused", "its endpoint was paused"
 	case webhook.ReasonDisabled:
-		return "its endpoint is disabled"
+		return "its endpoint is disabled", "its endpoint was disabled"
 	case webhook.ReasonBacklog:
-		return "many deliveries wait before it"
+		return "many deliveries wait before it", "many deliveries waited before it"
 	case webhook.ReasonCircuitOpen:
-		return "the circuit of its endpoint is open"
+		return "the circuit of its endpoint is open", "the circuit of its endpoint was open"
 	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
-		return "the receiver asked for a pause"
+		return "the receiver asked for a pause", "the receiver had asked for a pause"
 	case webhook.ReasonRate:
-		return "the endpoint's rate is reached"
+		return "the endpoint's rate is reached", "the endpoint's rate was reached"
 	case webhook.ReasonInFlight:
-		return "the endpoint is busy"
+		return "the endpoint is busy", "the endpoint was busy"
 	case webhook.ReasonHost:
-		return "the endpoint's host is busy"
+		return "the endpoint's host is busy", "the endpoint's host was busy"
 	case webhook.ReasonInternal:
-		return "an internal fault keeps its endpoint from being sent to"
+		return "an internal fault keeps its endpoint from being sent to", "an internal fault kept it from being sent"
 	case webhook.ReasonCapacity:
-		return "too many requests to slow receivers or with large payloads are in flight"
+		return "too many requests to slow receivers or with large payloads are in flight",
+			"too many requests to slow receivers or with large payloads were in flight"
 	case webhook.ReasonNoOwner:
-		return "the worker that enforces the endpoint's limits did not answer"
+		return "the worker that enforces the endpoint's limits did not answer", "the worker that enforces the endpoint's limits did not answer"
 	case "":
-		return "its endpoint was not active"
+		return "its endpoint was not active", "its endpoint was not active"
 	}
-	return reason
+	return reason, "of " + reason
 }

@@ -38,6 +38,8 @@ type attempt struct {
 	StartedAt   *time.Time `json:"started_at"`
 	LatencyMS   int64      `json:"latency_ms"`
 	Times       *times     `json:"times"`
+	WaitedFor   *string    `json:"waited_for"`
+	LateMS      *int64     `json:"late_ms"`
 	Status      *int       `json:"status"`
 	Reason      string     `json:"reason"`
 	Error       *string    `json:"error"`
@@ -54,6 +56,8 @@ type attemptView struct {
 	StartedAt   *time.Time    `json:"started_at"`
 	LatencyMS   int64         `json:"latency_ms"`
 	Times       *times        `json:"times" jsonschema:"Where the time went; null if not known."`
+	WaitedFor   *string       `json:"waited_for" jsonschema:"Why it was deferred or held before, beyond its retry delay; null if it was not."`
+	LateMS      *int64        `json:"late_ms" jsonschema:"How late it began because Everpost, PostgreSQL or Temporal did not keep up; null if it was not late."`
 	Status      *int          `json:"status" jsonschema:"Null if no answer came."`
 	Reason      string        `json:"reason"`
 	DelayMS     *int64        `json:"delay_ms" jsonschema:"The delay until the next attempt; null if there is none."`
@@ -197,7 +201,7 @@ func getDelivery(ctx context.Context, c *call, in getDeliveryInput) (string, del
 // view is the attempt with at most so many bytes of each text of the receiver.
 func (a attempt) view(excerpt int) attemptView {
 	v := attemptView{
-		Number: a.Number, Run: a.Run, StartedAt: a.StartedAt, LatencyMS: a.LatencyMS, Times: a.Times, Status: a.Status, Reason: clip(a.Reason, maxWord),
+		Number: a.Number, Run: a.Run, StartedAt: a.StartedAt, LatencyMS: a.LatencyMS, Times: a.Times, WaitedFor: a.WaitedFor, LateMS: a.LateMS, Status: a.Status, Reason: clip(a.Reason, maxWord),
 		DelayMS: a.DelayMS, DelaySource: a.DelaySource,
 	}
 	if a.Body != "" || a.Error != nil {
@@ -230,6 +234,12 @@ func (a attempt) text(excerpt int) string {
 	_, _ = fmt.Fprintf(&b, "Attempt %d at %s: %s, %d ms", a.Number, optionalStamp(a.StartedAt), clip(a.Reason, maxWord), a.LatencyMS)
 	if t := a.Times; t != nil {
 		_, _ = fmt.Fprintf(&b, " (names %d, connecting %d, TLS %d, waiting %d)", t.NamesMS, t.ConnectMS, t.TLSMS, t.WaitMS)
+	}
+	if a.WaitedFor != nil {
+		_, _ = fmt.Fprintf(&b, ", had waited: %s", clip(*a.WaitedFor, maxWord))
+	}
+	if a.LateMS != nil {
+		_, _ = fmt.Fprintf(&b, ", began %d ms late", *a.LateMS)
 	}
 	if a.DelayMS != nil {
 		_, _ = fmt.Fprintf(&b, ", the next one after %s (%s)", time.Duration(*a.DelayMS)*time.Millisecond, value(a.DelaySource))

@@ -183,6 +183,13 @@ type Attempt struct {
 	Outcome   retry.Outcome
 	Error     string // class and cause, never the endpoint's URL; "" when a response was received that is no redirect
 
+	// WaitedFor is what it waited for beyond its retry delay, the last such reason if there were several: a Reason of a wait;
+	// "" if it did not wait.
+	WaitedFor string
+	// Late is how long after its due time it began, without what admission took: Everpost itself, PostgreSQL or Temporal did
+	// not keep up, or were away. It is 0 below lateFrom of package activities, and if no due time is known.
+	Late time.Duration
+
 	Delay       time.Duration // until the next attempt; 0 for none
 	DelaySource string        // backoff, retry_after, deadline or ambiguous; "" for none
 	Nominal     time.Duration // Delay before jitter

@@ -90,6 +90,16 @@ type Observation struct {
 	LastTimes    Times     `json:"last_times,omitzero"`
 	// LastSuccess is when the last attempt was delivered; zero if that is not known.
 	LastSuccess time.Time `json:"last_success,omitzero"`
+
+	Strayed Strayed `json:"strayed,omitzero"` // zero: its redirects lead where they always led
+}
+
+// Strayed is where redirects lead that count as delivered (Endpoint.SuccessStatuses), if that has changed, or looks like a log-in:
+// the receiver may not accept events any more.
+type Strayed struct {
+	To     string    `json:"to"`               // scheme, host and path
+	Before string    `json:"before,omitempty"` // the host before; "" if it is the same
+	At     time.Time `json:"at"`               // of the first such answer
 }
 
 // failingStreak is how many failures in a row make an endpoint one that fails, however many were delivered before.
@@ -158,6 +168,9 @@ func Aggregate(all []Observation) Observation {
 		sum.Retries += s.Retries
 		sum.SuccessStreak = max(sum.SuccessStreak, s.SuccessStreak)
 		sum.addFailures(s)
+		if s.Strayed.At.After(sum.Strayed.At) {
+			sum.Strayed = s.Strayed
+		}
 	}
 	if weights > 0 {
 		sum.Latency = time.Duration(latency / float64(weights))

@@ -67,7 +67,8 @@ func (s *Deliveries) HasReused(ctx context.Context, id webhook.DeliveryID, run i
 }
 
 const attemptColumns = `delivery_id, number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error,
-	delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body, names_us, connect_us, tls_us, wait_us`
+	delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body, names_us, connect_us, tls_us, wait_us,
+	waited_for, late_ms`
 
 func scanAttempt(row pgx.CollectableRow) (webhook.DeliveryAttempt, error) {
 	var (
@@ -77,16 +78,21 @@ func scanAttempt(row pgx.CollectableRow) (webhook.DeliveryAttempt, error) {
 		decision                              int16
 		reason                                string
 		requestHeaders, responseHeaders, body []byte
-		names, connecting, tls, waiting       *int32
+		names, connecting, tls, waiting, late *int32
 	)
 	err := row.Scan(&id, &a.Number, &a.Run, &a.StartedAt, &latency, &decision, &reason, &a.Outcome.Status, &retryAfter, &a.Error, &delay, &a.DelaySource,
-		&nominal, &a.Truncated, &requestHeaders, &responseHeaders, &body, &names, &connecting, &tls, &waiting)
+		&nominal, &a.Truncated, &requestHeaders, &responseHeaders, &body, &names, &connecting, &tls, &waiting,
+		&a.WaitedFor, &late)
 	if err != nil {
 		return a, err
 	}
 	a.DeliveryID = id
 	a.StartedAt, a.Latency = a.StartedAt.UTC(), time.Duration(latency)*time.Microsecond
-	a.Times = webhook.Times{Names: fromMicros(names), Connecting: fromMicros(connecting), TLS: fromMicros(tls), Waiting: fromMicros(waiting)}
+	a.Times = webhook.Times{
+		Names: fromCount(names, time.Microsecond), Connecting: fromCount(connecting, time.Microsecond),
+		TLS: fromCount(tls, time.Microsecond), Waiting: fromCount(waiting, time.Microsecond),
+	}
+	a.Late = fromCount(late, time.Millisecond)
 	a.Outcome.Decision, a.Outcome.Reason = retry.Decision(decision), retry.Reason(reason) //nolint:gosec // written by us from a Decision
 	a.Outcome.RetryAfter, a.Delay, a.Nominal = time.Duration(retryAfter), time.Duration(delay), time.Duration(nominal)
 	a.ResponseBody = bytes.Clone(body)
@@ -96,20 +102,20 @@ func scanAttempt(row pgx.CollectableRow) (webhook.DeliveryAttempt, error) {
 	return a, json.Unmarshal(responseHeaders, &a.ResponseHeaders)
 }
 
-// micros is a part of an attempt's time; null for none, because most attempts are made over a kept connection.
-func micros(d time.Duration) *int32 {
-	us := int32(min(d.Microseconds(), math.MaxInt32)) //nolint:gosec // no duration is negative
-	if us == 0 {
+// count is a duration in whole units; null for none, because most attempts are made over a kept connection, at once.
+func count(d, unit time.Duration) *int32 {
+	n := int32(min(d/unit, math.MaxInt32)) //nolint:gosec // no duration is negative
+	if n == 0 {
 		return nil
 	}
-	return &us
+	return &n
 }
 
-func fromMicros(us *int32) time.Duration {
-	if us == nil {
+func fromCount(n *int32, unit time.Duration) time.Duration {
+	if n == nil {
 		return 0
 	}
-	return time.Duration(*us) * time.Microsecond
+	return time.Duration(*n) * unit
 }
 
 // attemptRow is an attempt of a delivery.
@@ -138,17 +144,19 @@ var attemptRows = postgres.RowsOf[attemptRow]{
 	postgres.EachBytes("request bytea", func(a attemptRow) []byte { return postgres.JSONBytes(a.RequestHeaders) }),
 	postgres.EachBytes("response bytea", func(a attemptRow) []byte { return postgres.JSONBytes(a.ResponseHeaders) }),
 	postgres.EachBytes("body bytea", func(a attemptRow) []byte { return postgres.NonNil(a.ResponseBody) }),
-	postgres.EachOptional("names int", func(a attemptRow) *int32 { return micros(a.Times.Names) }),
-	postgres.EachOptional("connecting int", func(a attemptRow) *int32 { return micros(a.Times.Connecting) }),
-	postgres.EachOptional("tls int", func(a attemptRow) *int32 { return micros(a.Times.TLS) }),
-	postgres.EachOptional("waiting int", func(a attemptRow) *int32 { return micros(a.Times.Waiting) }),
+	postgres.EachOptional("names int", func(a attemptRow) *int32 { return count(a.Times.Names, time.Microsecond) }),
+	postgres.EachOptional("connecting int", func(a attemptRow) *int32 { return count(a.Times.Connecting, time.Microsecond) }),
+	postgres.EachOptional("tls int", func(a attemptRow) *int32 { return count(a.Times.TLS, time.Microsecond) }),
+	postgres.EachOptional("waiting int", func(a attemptRow) *int32 { return count(a.Times.Waiting, time.Microsecond) }),
+	postgres.Each("waited_for text", func(a attemptRow) string { return a.WaitedFor }),
+	postgres.EachOptional("late int", func(a attemptRow) *int32 { return count(a.Late, time.Millisecond) }),
 }
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertAttempts = `
 	insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
 		delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body,
-		names_us, connect_us, tls_us, wait_us) ` + attemptRows.Query(1) + `
+		names_us, connect_us, tls_us, wait_us, waited_for, late_ms) ` + attemptRows.Query(1) + `
 	on conflict (delivery_id, run, number) do nothing`
 
 // queueOverrides deletes the attempts that those of the steps take the place of. See webhook.Step.

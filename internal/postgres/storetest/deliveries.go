@@ -26,7 +26,8 @@ func StepOf(start webhook.Start, seq int, state webhook.State) webhook.Step {
 func AttemptOf(number, run, status int) *webhook.Attempt {
 	return &webhook.Attempt{
 		Number: number, Run: run, StartedAt: time.Now().UTC().Truncate(time.Microsecond), Latency: 41 * time.Millisecond,
-		Times:   webhook.Times{Names: 7 * time.Microsecond, TLS: time.Millisecond, Waiting: 30 * time.Second},
+		Times:     webhook.Times{Names: 7 * time.Microsecond, TLS: time.Millisecond, Waiting: 30 * time.Second},
+		WaitedFor: webhook.ReasonNoOwner, Late: 1500 * time.Millisecond,
 		Outcome: retry.Outcome{Decision: retry.Retry, Reason: retry.HTTPReason(status), Status: status, RetryAfter: time.Second},
 		Delay:   time.Second, DelaySource: "retry_after", Nominal: 10 * time.Second,
 		RequestHeaders: map[string]string{"webhook-id": "evt_1"}, ResponseHeaders: map[string][]string{"X-Odd": {"a\x00b"}},

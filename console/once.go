@@ -1,0 +1,50 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A form that is sent twice, by a double click or by going back, makes one thing: its field "once", which is new on each page, is the
+// Idempotency-Key, together with what was typed. What was typed is part of it, so that a form can be sent again with other values.
+
+const (
+	// sentTwiceWait is how long the second of two requests waits for the first one's answer, which it repeats.
+	sentTwiceWait  = 2 * time.Second
+	sentTwicePause = 100 * time.Millisecond
+)
+
+// create makes something through the API, below /v1/tenants/{tenant} of the page's tenant: once for each page with the form.
+func (p *page) create(into, body any, parts ...string) error {
+	api, path := p.api, p.path(parts...)
+	once := p.typed.Get("once")
+	if once == "" {
+		return api.send(p.r.Context(), into, http.MethodPost, path, body)
+	}
+	typed := sha256.Sum256([]byte(p.typed.Encode()))
+	api.once = "console " + base64.RawURLEncoding.EncodeToString(typed[:])
+	ctx, cancel := context.WithTimeout(p.r.Context(), sentTwiceWait)
+	defer cancel()
+	for {
+		err := api.send(p.r.Context(), into, http.MethodPost, path, body)
+		if !isUnderWay(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(sentTwicePause):
+		}
+	}
+}
+
+// isUnderWay reports whether an error says that another request with the key has not been answered yet.
+func isUnderWay(err error) bool {
+	known, ok := errors.AsType[*problem](err)
+	return ok && known.Status == http.StatusConflict && strings.HasSuffix(known.Type, "/conflict")
+}
