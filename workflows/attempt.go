@@ -78,7 +78,8 @@ func executeAttempt(ctx workflow.Context, pass bool, summary string, activity, i
 	}
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ScheduleToCloseTimeout: passTimeout, StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary: summary + ", by any worker: the one before did not reach the owner of the endpoint's limits",
+		DisableEagerExecution: true, // which is in this worker
+		Summary:               summary + ", by any worker: the one before did not reach the owner of the endpoint's limits",
 	}), activity, input)
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // Pair is a primary and its hot standby, on servers of their own without durability.
@@ -34,25 +36,28 @@ func NewPair(t testing.TB) *Pair {
 	require.NoError(t, err)
 	bin, socketDir := programs(t, base)
 	dir := t.TempDir()
+	// It is below one that only root enters.
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o711)) //nolint:gosec // holds a test's data only
 	run := func(name string, args ...string) {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), filepath.Join(bin, name), args...) //nolint:gosec // a program of PostgreSQL
 		command.Dir = dir
-		runAsServer(t, command, socketDir, dir)
+		require.NoError(t, programtest.RunAs(command, socketDir, dir))
 		out, err := command.CombinedOutput()
 		require.NoError(t, err, "%s: %s", name, out)
 	}
 	p := &Pair{}
 	start := func(name string) (address string, server *exec.Cmd) {
 		t.Helper()
-		port := freePort(t)
+		port, err := programtest.FreePort(t.Context())
+		require.NoError(t, err)
 		args := []string{
 			"-D", filepath.Join(dir, name), "-p", port, "-h", "127.0.0.1",
 			"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB",
 		}
 		server = exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(bin, "postgres"), args...) //nolint:gosec // a program of PostgreSQL
 		server.Dir = dir
-		runAsServer(t, server, socketDir, dir)
+		require.NoError(t, programtest.RunAs(server, socketDir, dir))
 		var out strings.Builder
 		server.Stdout, server.Stderr = &out, &out
 		require.NoError(t, server.Start())

@@ -41,7 +41,7 @@ func Find(t testing.TB, program, inPackage string) string {
 }
 
 func find(program, inPackage string) (string, error) {
-	if path, err := look(program); err == nil {
+	if path, err := Look(program); err == nil {
 		return path, nil
 	}
 	if _, err := os.Stat("/etc/debian_version"); err != nil || os.Geteuid() != 0 {
@@ -57,11 +57,11 @@ func find(program, inPackage string) (string, error) {
 			return "", fmt.Errorf("install %s: apt-get %s: %w: %s", inPackage, args[0], err, lines[len(lines)-1])
 		}
 	}
-	return look(program)
+	return Look(program)
 }
 
-// look looks where Debian has servers, too, which is not in everyone's path.
-func look(program string) (string, error) {
+// Look returns the path of a program of this machine. It looks where Debian has servers, too, which is not in everyone's path.
+func Look(program string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
 	}

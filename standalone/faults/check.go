@@ -223,7 +223,9 @@ func (c *checker) runs(p *promise, d delivery, attempts []attempt) {
 	}
 	count := map[int]int{}
 	for i, a := range attempts {
-		count[a.run]++
+		if !a.reused {
+			count[a.run]++
+		}
 		if a.number != i+1 {
 			c.unexpectedf("delivery %s: attempt %d is missing or out of order", p.delivery, i+1)
 		}
@@ -315,12 +317,17 @@ func retriesDue(attempts []attempt) iter.Seq2[int, time.Time] {
 		delays, inRun := schedule(), 0
 		for i := 1; i < len(attempts); i++ {
 			before := attempts[i-1]
-			inRun++
+			if !before.reused {
+				inRun++
+			}
 			if before.run != attempts[i].run {
 				inRun = 0
 				continue
 			}
-			wait := delays[min(inRun-1, len(delays)-1)]
+			wait := delays[max(min(inRun-1, len(delays)-1), 0)]
+			if before.reused {
+				wait = 0
+			}
 			if asksForPause(before.status) {
 				wait = max(wait, retryAfter)
 			}

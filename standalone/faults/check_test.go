@@ -82,6 +82,17 @@ func TestCheckAcceptsAGoodRun(t *testing.T) {
 	require.Equal(t, 2, v.delivered)
 }
 
+// An attempt that met the end of a kept connection does not count, and the next one follows at once.
+func TestCheckKnowsReusedConnections(t *testing.T) {
+	t.Parallel()
+	s := goodStory()
+	attempts := s.r.attempts[s.second()]
+	attempts[0].reused, attempts[1].started = true, at(110)
+	require.Empty(t, check(s.l, s.r, s.w, maxInFlight).unexpected)
+	attempts[0].reused = false
+	require.NotEmpty(t, check(s.l, s.r, s.w, maxInFlight).unexpected)
+}
+
 // Every kind of damage is found, and only as what it is.
 func TestCheckFindsDamage(t *testing.T) {
 	t.Parallel()

@@ -143,6 +143,9 @@ func classes() []class {
 		{"postgres-disk-full", every, never, limitPostgres("fsize", mostWritten)},
 		{"postgres-disk-slow", every, never, slowDisk},
 		{powerCut, several, underWay, cutPower},
+		{pooled + "api", apart, never, behindPooler("api-1")},
+		{pooled + "worker", apart, never, behindPooler("worker-1")},
+		{pooled + "serve", []string{"serve"}, never, behindPooler("serve-1")},
 
 		{"kill-rewrap-before", several, never, killRewrap(rewrapBefore)},
 		{"kill-rewrap-after", several, never, killRewrap(rewrapAfter)},
@@ -165,6 +168,8 @@ func (c class) lacks(previous string) string {
 	switch {
 	case strings.HasPrefix(c.name, "previous-") && previous == "":
 		return "-previous"
+	case strings.HasPrefix(c.name, pooled) && pgBouncer() == "":
+		return "pgbouncer (apt-get install pgbouncer)"
 	case c.name == clockPostgres && faketime() == "":
 		return "libfaketime (apt-get install libfaketime)"
 	}
@@ -176,7 +181,7 @@ func (c class) shortAndPlain() bool {
 	for _, prefix := range []string{
 		"none", "in-turn", "at-", "previous-", "term-worker-held", "term-serve-held", "stop-everpost-", "stop-api-", "stop-worker-", "stop-serve-",
 		"stop-temporal-", "signals-lost", "commands-waiting", "kill-rewrap", "kill-migrate", "kill-retention", powerCut, clockPostgres,
-		"temporal-away", "temporal-namespace-gone",
+		"temporal-away", "temporal-namespace-gone", pooled, lanesUnreachable,
 	} {
 		if strings.HasPrefix(c.name, prefix) {
 			return false
@@ -216,6 +221,7 @@ func lanes() []class {
 		{"lanes-refuse", several, never, cutLinks("lanes>")},      // as if the processes had ended, which renew their leases
 		{"lanes-stall-requests", several, never, onLinks("lanes>", stall("upstream"))},
 		{"lanes-stall-answers", several, never, onLinks("lanes>", stall("downstream"))},
+		{lanesUnreachable, several, never, cutLanes},
 	}
 }
 

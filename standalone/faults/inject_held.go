@@ -111,19 +111,24 @@ func atReplay(ctx context.Context, s *scene) error {
 // awaitReplayed waits until each delivery of the events has been replayed or delivered: until a workflow has carried out a signal, only
 // Temporal knows of it.
 func (s *scene) awaitReplayed(ctx context.Context, events [][16]byte) error {
-	patient, cancel := context.WithTimeout(ctx, restPatience)
+	return s.awaitCount(ctx, restPatience, len(events), "replays that were signalled to workflows",
+		"select count(*) from deliveries where event_id = any($1) and (run > 1 or state = $2)", events, webhook.StateDelivered)
+}
+
+// awaitCount waits for some time until a query counts so many, and says how many of what are missing.
+func (s *scene) awaitCount(ctx context.Context, patience time.Duration, want int, what, sql string, args ...any) error {
+	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return s.inDatabase(ctx, func(conn *pgx.Conn) error {
 		done := 0
-		for done < len(events) && patient.Err() == nil {
-			if err := conn.QueryRow(ctx, "select count(*) from deliveries where event_id = any($1) and (run > 1 or state = $2)",
-				events, webhook.StateDelivered).Scan(&done); err != nil {
-				return fmt.Errorf("wait for replays: %w", err)
+		for done < want && patient.Err() == nil {
+			if err := conn.QueryRow(ctx, sql, args...).Scan(&done); err != nil {
+				return fmt.Errorf("wait for %s: %w", what, err)
 			}
 			_ = pause(patient, leftTick)
 		}
-		if done < len(events) {
-			s.load.ledger.problemf("%d of %d replays that were signalled to workflows were not carried out", len(events)-done, len(events))
+		if done < want {
+			s.load.ledger.problemf("%d of %d %s were not carried out", want-done, want, what)
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -31,6 +32,7 @@ type attempt struct {
 	status         int
 	delivered      bool
 	permanent      bool
+	reused         bool // it met the end of a kept connection: it does not count, and the next one follows at once
 }
 
 // readRecord reads what the database says of a tenant.
@@ -56,9 +58,9 @@ func readRecord(ctx context.Context, conn *pgx.Conn, tenant string) (*record, er
 		latency int64
 		reason  int16
 	)
-	rows, _ = conn.Query(ctx, `select a.delivery_id, a.run, a.number, a.started_at, a.latency_us, a.status, a.decision
-		from attempts a join deliveries d on d.id = a.delivery_id where d.tenant_id = $1 order by a.delivery_id, a.run, a.number`, tenant)
-	if _, err := pgx.ForEachRow(rows, []any{&id, &a.run, &a.number, &a.started, &latency, &a.status, &reason}, func() error {
+	rows, _ = conn.Query(ctx, `select a.delivery_id, a.run, a.number, a.started_at, a.latency_us, a.status, a.decision, a.reason = $2
+		from attempts a join deliveries d on d.id = a.delivery_id where d.tenant_id = $1 order by a.delivery_id, a.run, a.number`, tenant, string(retry.ReasonConnectionReused))
+	if _, err := pgx.ForEachRow(rows, []any{&id, &a.run, &a.number, &a.started, &latency, &a.status, &reason, &a.reused}, func() error {
 		a.ended = a.started.Add(time.Duration(latency) * time.Microsecond)
 		a.delivered, a.permanent = reason == decisionDelivered, reason == decisionPermanent
 		key := webhook.DeliveryID(id).String()
