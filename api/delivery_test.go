@@ -95,7 +95,8 @@ func TestAttempts(t *testing.T) {
 	path := deliveriesPath + "/" + delivery + "/attempts"
 	first := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1", "")
 	cursor := first.json["next_cursor"].(string)
-	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"times":null,"waited_for":null,"late_ms":null,"status":null,`+
+	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"times":null,`+
+		`"waited_for":null,"late_ms":null,"status":null,`+
 		`"decision":"permanent","reason":"denied_address","error":"denied","retry_after_ms":null,"delay_ms":null,"delay_source":null,`+
 		`"request_headers":{},"response_headers":{},"response_body":"","response_truncated":false}],"next_cursor":"`+cursor+`"}`, strings.TrimSpace(first.text))
 	second := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1&cursor="+cursor, "")

@@ -201,7 +201,8 @@ func getDelivery(ctx context.Context, c *call, in getDeliveryInput) (string, del
 // view is the attempt with at most so many bytes of each text of the receiver.
 func (a attempt) view(excerpt int) attemptView {
 	v := attemptView{
-		Number: a.Number, Run: a.Run, StartedAt: a.StartedAt, LatencyMS: a.LatencyMS, Times: a.Times, WaitedFor: a.WaitedFor, LateMS: a.LateMS, Status: a.Status, Reason: clip(a.Reason, maxWord),
+		Number: a.Number, Run: a.Run, StartedAt: a.StartedAt, LatencyMS: a.LatencyMS, Times: a.Times,
+		WaitedFor: a.WaitedFor, LateMS: a.LateMS, Status: a.Status, Reason: clip(a.Reason, maxWord),
 		DelayMS: a.DelayMS, DelaySource: a.DelaySource,
 	}
 	if a.Body != "" || a.Error != nil {

@@ -54,7 +54,7 @@ func (b *PgBouncer) Start(ctx context.Context) (address string, ended <-chan str
 	if err := os.WriteFile(ini, []byte(text), 0o600); err != nil {
 		return "", nil, fmt.Errorf("configure PgBouncer: %w", err)
 	}
-	command := exec.CommandContext(ctx, b.Program, ini)
+	command := exec.CommandContext(ctx, b.Program, ini) //nolint:gosec // a program of this machine
 	var said strings.Builder
 	command.Stderr = &said
 	if err := RunAs(command, b.Server, ini); err != nil {
