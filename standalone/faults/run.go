@@ -97,9 +97,6 @@ func (r run) tenant() string { return fmt.Sprintf("seed-%d-%d", r.seed, r.in.ten
 // mostAtATime is how many requests the capped endpoint may get at a time. Those of a process that has died, or that has given up on a bad
 // link, may still be there.
 func (r run) mostAtATime() int {
-	if r.class.name == lanesUnreachable { // each process counts for itself after five deferrals
-		return maxInFlight * r.in.shape.senders()
-	}
 	if r.class.allowed(r.in.shape) != never || strings.HasPrefix(r.class.name, "receivers-") {
 		return 2 * maxInFlight
 	}
