@@ -55,6 +55,28 @@ func TestHealthCounts(t *testing.T) {
 	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
 }
 
+// The last failure on record has the error of its attempt, and where the time went.
+func TestLastFailure(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	last := func() *webhook.LastFailure {
+		t.Helper()
+		h, _, err := b.Health(t.Context(), "acme", b.Subscriber.ID, "")
+		require.NoError(t, err)
+		return h.LastFailure
+	}
+	require.Nil(t, last())
+	start := b.AcceptOne(t)
+	step := storetest.StepOf(start, 1, webhook.StateRetrying)
+	step.Attempts, step.RunAttempts, step.Attempt = 1, 1, storetest.AttemptOf(1, 1, 503)
+	step.Attempt.Error, step.DueAt = "read: reset", time.Now().Add(time.Minute)
+	_, err := b.RecordStep(t.Context(), step)
+	require.NoError(t, err)
+	require.Equal(t, &webhook.LastFailure{
+		Reason: "http_503", At: step.Attempt.StartedAt.Add(step.Attempt.Latency), Error: "read: reset", Times: step.Attempt.Times,
+	}, last())
+}
+
 // However many wait, so many are counted.
 func TestHealthCountsAreBounded(t *testing.T) {
 	t.Parallel()
