@@ -32,7 +32,7 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 	if e.recent.deliveredAt > 0 {
 		h.LastSuccess = e.env.time(e.recent.deliveredAt)
 	}
-	if r := &e.recent.redirects; r.to != "" {
+	if r := e.recent.redirects; r.strayed() {
 		h.Strayed = webhook.Strayed{To: r.to, Before: r.before, At: e.env.time(r.since)}
 	}
 	if b.changed {
@@ -67,7 +67,7 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 // lately.
 func (e *endpoint) healthy(now time.Duration) bool {
 	until, _ := e.blocked(now)
-	if until > now || len(e.reservations.all) > 0 || e.rampingUp(now) || e.recent.redirects.to != "" {
+	if until > now || len(e.reservations.all) > 0 || e.rampingUp(now) || e.recent.redirects.strayed() {
 		return false
 	}
 	answers := e.recent.failureStreak == 0 && e.slots.smoothed(now) <= slowLatency

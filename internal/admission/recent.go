@@ -40,7 +40,7 @@ type recent struct {
 	failing     *failures // nil unless the last attempt failed
 	deliveredAt time.Duration
 
-	redirects redirects
+	redirects *redirects // nil unless one counted as delivered
 }
 
 // failures is a streak of failures that is not over.
@@ -60,7 +60,7 @@ func (r *recent) count(now time.Duration, result *Result) {
 		part.delivered++
 		r.successStreak++
 		r.failureStreak, r.failing, r.deliveredAt = 0, nil, now
-		r.redirects.note(now, result.Error)
+		r.redirects = r.redirects.note(now, result.Error)
 	} else {
 		part.failed++
 		if r.failing == nil {

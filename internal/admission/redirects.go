@@ -16,16 +16,24 @@ type redirects struct {
 	since  time.Duration
 }
 
-// note notes a delivered attempt's error: webhook.RedirectError with the target, or nothing.
-func (r *redirects) note(now time.Duration, text string) {
+// strayed reports whether the last one is worth a warning. r may be nil.
+func (r *redirects) strayed() bool { return r != nil && r.to != "" }
+
+// note notes a delivered attempt's error: webhook.RedirectError with the target, or nothing. r may be nil, and the result is what r becomes.
+func (r *redirects) note(now time.Duration, text string) *redirects {
 	target, found := strings.CutPrefix(text, webhook.RedirectError)
 	if !found {
-		r.before, r.to = "", ""
-		return
+		if r != nil {
+			r.before, r.to = "", ""
+		}
+		return r
 	}
 	to, err := url.Parse(target)
 	if err != nil {
-		return
+		return r
+	}
+	if r == nil {
+		r = &redirects{}
 	}
 	switch host := to.Host; {
 	case r.host == "", host == r.host:
@@ -45,6 +53,7 @@ func (r *redirects) note(now time.Duration, text string) {
 	default:
 		r.to = target
 	}
+	return r
 }
 
 // looksLikeLogIn reports whether the path of a page is one that asks people who they are.

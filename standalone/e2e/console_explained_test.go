@@ -126,6 +126,9 @@ func TestConsoleExplainsStuckDeliveries(t *testing.T) {
 			return ""
 		})
 		require.NotEmpty(t, e.Summary)
+		if name == "slow" {
+			require.Regexp(t, `took 1\d{3} ms \((connecting \d+ ms, )?waiting \d+ ms\)`, readable(reader.page(b.below("deliveries", s.ID))), "where the time went")
+		}
 	}
 	unmatched := b.post("nobody.wants", `{}`)
 	e := b.explain("/events/" + unmatched.ID)

@@ -41,6 +41,7 @@ func TestMCP(t *testing.T) {
 	b.waitState(d.ID, "delivered")
 	text, _ = use("get_delivery", map[string]any{"id": d.ID})
 	require.Contains(t, text, ": delivered\n")
+	require.Regexp(t, `Attempt 2 at .* \(names \d+, connecting \d+, TLS \d+, waiting \d+\)`, text)
 
 	require.NoError(t, session.Close())
 	require.Zero(t, command.ProcessState.ExitCode(), "it ends when its input does")
