@@ -55,6 +55,9 @@ type AttemptInput struct {
 	// delivery.
 	Faults int `json:"faults,omitempty"`
 
+	// Faulted says that the delivery's own workflow has met an internal fault with the attempt.
+	Faulted bool `json:"faulted,omitempty"`
+
 	reused bool // the attempt before it met the end of a kept connection, see reused.go
 
 	// Trace says where the attempt's span belongs; "" begins a new trace, if there are traces.

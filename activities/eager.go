@@ -119,9 +119,11 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 	}()
 	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
+	asked := a.now()
 	if !request.permit.Begin(ctx) {
 		return AttemptResult{}, errStalled
 	}
+	in.admitting = a.now().Sub(asked)
 	made, err := a.send(ctx, in, request.target, request.content, request.permit)
 	a.executions.markAnswered(exec)
 	giveBack() // the recording is not part of the request

@@ -93,7 +93,10 @@ func (a *Activities) attempt(ctx context.Context, exec *execution, in *AttemptIn
 	if a.now().After(in.GiveUpAt) {
 		return a.record(ctx, exec, *in, in.giveUpStep(in.giveUpReason()))
 	}
-	if !decision.Permit.Begin(ctx) {
+	asked = a.now()
+	began := decision.Permit.Begin(ctx)
+	in.admitting += a.now().Sub(asked)
+	if !began {
 		return a.recordDecision(ctx, exec, *in, a.deferral(webhook.ReasonNoOwner, in))
 	}
 	result, again, err := a.sendAndRecord(ctx, exec, *in, target, content, decision.Permit)

@@ -14,7 +14,7 @@ const lateFrom = time.Second
 // leads to has none.
 func (in *AttemptInput) waitedFor() string {
 	switch {
-	case in.Faults > 0:
+	case in.Faults > 0, in.Faulted:
 		return webhook.ReasonInternal
 	case in.State == webhook.StateHeld, in.Deferred():
 		return in.Reason
@@ -22,20 +22,27 @@ func (in *AttemptInput) waitedFor() string {
 	return ""
 }
 
-// late is webhook.Attempt.Late of an attempt that began at a time. The first attempt of a delivery is due when its event is accepted,
-// or at the event's deliver_at. Of a replay, and of a delivery that was held, it is not known since when it could be sent.
-func (in *AttemptInput) late(accepted, began time.Time) time.Duration {
-	due := in.DueAt
+// late is webhook.Attempt.Late of an attempt that began at a time. The first attempt of a delivery is due when its event is accepted, or
+// a replay makes the delivery of a past event, which is when its run begins; or at the event's deliver_at. When one is due that a person
+// asked for, that was held, or that met an internal fault, or the first one of a later run, is not known.
+func (in *AttemptInput) late(accepted, runBegan, began time.Time) time.Duration {
+	due, least := in.DueAt, lateFrom+dueBefore // the attempt after the end of a kept connection is due by so much too early
 	if due.IsZero() {
-		if in.Run > 1 || in.RunAttempts > 0 || in.State == webhook.StateHeld {
+		due, least = accepted, lateFrom
+		if runBegan.After(due) {
+			due = runBegan
+		}
+		if in.Run > 1 || in.RunAttempts > 0 {
 			return 0
 		}
-		due = accepted
+	}
+	if in.Forced || in.State == webhook.StateHeld || in.waitedFor() == webhook.ReasonInternal {
+		return 0
 	}
 	if in.NotBefore.After(due) {
 		due = in.NotBefore
 	}
-	if late := began.Sub(due) - in.admitting; late >= lateFrom {
+	if late := began.Sub(due) - in.admitting; late >= least {
 		return late
 	}
 	return 0

@@ -56,6 +56,7 @@ func TestReusedConnectionEnds(t *testing.T) {
 			require.Equal(t, got.Progress, b.delivery(t, in).Progress)
 			require.Equal(t, []retry.Reason{retry.ReasonConnectionReused, retry.ReasonDelivered}, b.reasons(t, in))
 			first := b.attempts(t, in)[1]
+			require.Zero(t, b.attempts(t, in)[0].Late, "it is due earlier than it could be made")
 			require.Contains(t, first.Error, "connection_reused: ")
 			require.Zero(t, first.Delay)
 

@@ -85,7 +85,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	if made.Outcome.Reason == retry.ReasonProxyRefused && !refusedLong(in, target, a.now()) {
 		return webhook.Attempt{}, &internalError{error: &sendError{made.Error}, text: made.Error, scope: scopeEndpoint}
 	}
-	made.WaitedFor, made.Late = in.waitedFor(), in.late(content.CreatedAt, made.StartedAt)
+	made.WaitedFor, made.Late = in.waitedFor(), in.late(content.CreatedAt, in.runBegan(target), made.StartedAt)
 	if reusedEnded && !a.hasReused(ctx, in) {
 		return asReused(made), nil // nothing is known of the receiver
 	}
@@ -101,11 +101,15 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 // the refusal counts as a failure of the receiver, so that an endpoint which the proxy never allows is disabled in the end.
 const refusedFor = 24 * time.Hour
 
-// refusedLong reports whether a delivery has waited for so long. Its run's begin follows from the give-up time; after a change of the
-// policy it is off by as much.
+// refusedLong reports whether a delivery has waited for so long.
 func refusedLong(in AttemptInput, target *webhook.Target, now time.Time) bool {
+	return now.Sub(in.runBegan(target)) > refusedFor
+}
+
+// runBegan is when the run began, which follows from the give-up time; after a change of the policy it is off by as much.
+func (in *AttemptInput) runBegan(target *webhook.Target) time.Time {
 	policy, _ := target.PolicyInForce()
-	return now.Sub(in.GiveUpAt.Add(-policy.GiveUpAfter)) > refusedFor
+	return in.GiveUpAt.Add(-policy.GiveUpAfter)
 }
 
 // redactEchoes removes from a response the values of the endpoint's own header fields and of its

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -162,6 +163,7 @@ func (c call) keepAnswer(status int, text []byte) error {
 func errUnderWay() error {
 	return &webhook.Error{
 		Code: webhook.CodeConflict, Message: "a request with this Idempotency-Key is under way: repeat this one when it has been answered",
+		RetryAfter: time.Second,
 	}
 }
 

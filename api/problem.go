@@ -123,6 +123,9 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 		p.WaitsFor, p.Until = refused.waitsFor, timestamp(refused.until)
 	}
 
+	if kind.status == http.StatusConflict && known.RetryAfter > 0 {
+		c.Response().Header().Set("Retry-After", retryAfterSeconds(known.RetryAfter))
+	}
 	switch kind.status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusConflict, http.StatusUnprocessableEntity:
 		if len(known.Fields) > 0 {

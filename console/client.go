@@ -27,6 +27,8 @@ type problem struct {
 	Detail  string               `json:"detail"`
 	Request string               `json:"request_id"`
 	Fields  []webhook.FieldError `json:"errors"`
+
+	later bool // it is to be repeated soon
 }
 
 // Error implements error.
@@ -116,7 +118,7 @@ func (c client) do(ctx context.Context, method, path string, query url.Values, b
 		if err := json.Unmarshal(w.body.Bytes(), p); err != nil {
 			p.Detail = http.StatusText(w.status)
 		}
-		p.Status = w.status
+		p.Status, p.later = w.status, w.header.Get("Retry-After") != ""
 		return p
 	case isRaw:
 		*raw = w.body.Bytes()

@@ -2,6 +2,8 @@ package console
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,7 +43,7 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 	default:
 		return f, err
 	}
-	f.Values, f.errors = url.Values{}, map[string]string{}
+	f.Values, f.errors = url.Values{"once": typed["once"]}, map[string]string{} // the change may have been made all the same
 	for _, name := range f.known {
 		f.Values[name] = typed[name]
 	}
@@ -70,6 +72,9 @@ func (f form) fieldOf(path string) string {
 
 // Value is what a field holds.
 func (f form) Value(name string) string { return f.Values.Get(name) }
+
+// Once is the value of the field "once": see page.create.
+func (f form) Once() string { return cmp.Or(f.Value("once"), rand.Text()) }
 
 // Error is what is wrong with a field; "" for nothing.
 func (f form) Error(name string) string { return f.errors[name] }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -27,7 +26,6 @@ func (s *Console) functions() template.FuncMap {
 		"rate":     rateWords,
 		"count":    countAny,
 		"words":    words,
-		"once":     rand.Text,
 		"join":     strings.Join,
 		"input":    newInput,
 		"short":    func(text string, limit int) string { return clip(visible(text), limit) },

@@ -38,9 +38,12 @@ type keysView struct {
 	Made *apiKey
 }
 
-func newKeyForm() form { return newForm("name", "", "scope", "ingest", "days", "") }
+// newKeyForm is an empty form. It has the time, so that a form that is sent twice asks for the same key.
+func (p *page) newKeyForm() form {
+	return newForm("name", "", "scope", "ingest", "days", "", "shown", p.console.config.Now().UTC().Format(time.RFC3339))
+}
 
-func listKeys(p *page) error { return p.listKeys(newKeyForm(), nil) }
+func listKeys(p *page) error { return p.listKeys(p.newKeyForm(), nil) }
 
 func (p *page) listKeys(f form, made *apiKey) error {
 	var found list[apiKey]
@@ -68,27 +71,28 @@ func createKey(p *page) error {
 	var made apiKey
 	var err error
 	if days := typed.Get("days"); days != "" {
+		shown, wrongTime := time.Parse(time.RFC3339, typed.Get("shown"))
+		if wrongTime != nil {
+			shown = p.console.config.Now().UTC()
+		}
 		n, notNumber := strconv.Atoi(days)
 		if notNumber != nil || n < 1 || n > maxKeyDays {
 			err = wrong("days", "must be a whole number from 1 to "+count(maxKeyDays))
 		}
-		body["expires_at"] = endOfHour(p.console.config.Now()).AddDate(0, 0, n).Format(time.RFC3339Nano)
+		body["expires_at"] = shown.AddDate(0, 0, n).Format(time.RFC3339)
 	}
 	if err == nil {
 		err = p.create(&made, body, "keys")
 	}
 	if err != nil {
-		f, other := newKeyForm().refused(typed, err)
+		f, other := p.newKeyForm().refused(typed, err)
 		if other != nil {
 			return other
 		}
 		return p.listKeys(f, nil)
 	}
-	return p.listKeys(newKeyForm(), &made)
+	return p.listKeys(p.newKeyForm(), &made)
 }
-
-// endOfHour makes the same key of a form that is sent twice.
-func endOfHour(t time.Time) time.Time { return t.UTC().Truncate(time.Hour).Add(time.Hour) }
 
 func askRevokeKey(p *page) error {
 	return p.ask("Revoke a key", keysTitle, question{

@@ -32,19 +32,21 @@ func (p *page) create(into, body any, parts ...string) error {
 	defer cancel()
 	for {
 		err := api.send(p.r.Context(), into, http.MethodPost, path, body)
-		if !isUnderWay(err) {
+		known, isProblem := errors.AsType[*problem](err)
+		switch {
+		case !isProblem || known.Status != http.StatusConflict:
+			return err
+		case strings.HasSuffix(known.Type, "/already-created"):
+			known.Detail = "this form was sent before, and what it asked for was done; a secret that it made is not shown again"
+			return known
+		case !known.later:
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			known.Detail = "this form was sent before, and that request is still under way: send it again in a moment"
+			return known
 		case <-time.After(sentTwicePause):
 		}
 	}
-}
-
-// isUnderWay reports whether an error says that another request with the key has not been answered yet.
-func isUnderWay(err error) bool {
-	known, ok := errors.AsType[*problem](err)
-	return ok && known.Status == http.StatusConflict && strings.HasSuffix(known.Type, "/conflict")
 }

@@ -3,7 +3,7 @@ package console_test
 import (
 	"net/http"
 	"regexp"
-	"sync"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,17 +26,17 @@ func TestFormsThatAreSentTwice(t *testing.T) {
 	form := u.form(page, "url", "https://receiver.example/hook")
 
 	secrets := make([]string, 4)
-	var clicks sync.WaitGroup
-	for i := range secrets {
-		click := *u // with a page of its own
-		clicks.Go(func() {
-			w, text := click.do(t, http.MethodPost, path, form)
-			if w.StatusCode == http.StatusCreated {
+	t.Run("clicks", func(t *testing.T) { //nolint:paralleltest // the test goes on with what they made
+		for i := range secrets {
+			click := *u // with a page of its own
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				w, text := click.do(t, http.MethodPost, path, form)
+				require.Equal(t, http.StatusCreated, w.StatusCode, said(text))
 				secrets[i] = regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`).FindString(text)
-			}
-		})
-	}
-	clicks.Wait()
+			})
+		}
+	})
 	require.NotEmpty(t, secrets[0])
 	for _, secret := range secrets {
 		require.Equal(t, secrets[0], secret)
@@ -50,6 +50,10 @@ func TestFormsThatAreSentTwice(t *testing.T) {
 	w, _ = u.do(t, http.MethodPost, path, u.form(u.get(t, http.StatusOK, path), "url", "https://receiver.example/hook"))
 	require.Equal(t, http.StatusCreated, w.StatusCode)
 	require.Equal(t, 3, b.endpointCount(t, "acme"), "a new page is a new form")
+
+	w, text := u.do(t, http.MethodPost, path, u.form(page, "url", "nonsense"))
+	require.Equal(t, http.StatusBadRequest, w.StatusCode)
+	require.Equal(t, form.Get("once"), onceOf.FindStringSubmatch(text)[1], "one that is shown again after a failure is the same form")
 }
 
 // Each form that makes something can be sent twice.
@@ -63,7 +67,19 @@ func TestFormsHaveAKeyOfTheirOwn(t *testing.T) {
 	} {
 		require.Regexp(t, onceOf, u.get(t, http.StatusOK, "/console/t/acme/"+path), path)
 	}
-	key := u.form(u.get(t, http.StatusOK, "/console/t/acme/keys"), "name", "shop", "scope", "ingest", "days", "30")
+	b.event(t, "acme", `{"type":"order.paid","payload":{}}`)
+	replay := u.form(u.get(t, http.StatusOK, "/console/t/acme/replays/new?preview=1&endpoint_id="+id+"&source=events&since=2026-01-01T00:00:00Z"),
+		"endpoint_id", id, "source", "events", "since", "2026-01-01T00:00:00Z")
+	require.NotEmpty(t, replay.Get("once"))
+	made := map[string]bool{}
+	for range 2 {
+		w, text := u.do(t, http.MethodPost, "/console/t/acme/replays", replay)
+		require.Equal(t, http.StatusSeeOther, w.StatusCode, said(text))
+		made[w.Header.Get("Location")] = true
+	}
+	require.Len(t, made, 1)
+
+	key := u.form(u.get(t, http.StatusOK, "/console/t/acme/keys"), "name", "shop", "scope", "ingest", "days", "30", "shown", "2026-11-28T10:59:59Z")
 	before := len(b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/keys", "")["data"].([]any))
 	for range 2 {
 		w, text := u.do(t, http.MethodPost, "/console/t/acme/keys", key)

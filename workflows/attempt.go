@@ -40,6 +40,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 	defer stop()
 	request := activities.AttemptInput{
 		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Forced: in.Forced, Running: in.Running,
+		Faulted: in.Faults > 0,
 		// Another workflow may have made the first attempt of a delivery that was handed over.
 		FirstTask: !in.HandedOver && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
 		Trace:     traceInRun(ctx, &in.DeliveryState),
@@ -78,7 +79,7 @@ func executeAttempt(ctx workflow.Context, pass bool, summary string, activity, i
 	}
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ScheduleToCloseTimeout: passTimeout, StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		DisableEagerExecution: true, // which is in this worker
+		DisableEagerExecution: true, // an eager one is made by the same worker again
 		Summary:               summary + ", by any worker: the one before did not reach the owner of the endpoint's limits",
 	}), activity, input)
 }

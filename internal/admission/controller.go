@@ -166,7 +166,7 @@ func (c *Controller) Reset(id webhook.EndpointID) {
 		before := e.breaker.state
 		e.breaker.reset(now)
 		e.followCircuit(now, before)
-		e.blockedUntil, e.slots.latency, e.slots.known = 0, 0, false
+		e.blockedUntil, e.slots.latency, e.slots.known, e.recent.redirects = 0, 0, false, nil
 		if e.autoTimeout != nil {
 			*e.autoTimeout = autoTimeout{}
 		}

@@ -254,7 +254,8 @@ func (e *endpoint) idle(now time.Duration) bool {
 
 // forgettable reports whether the endpoint has no state that still matters.
 func (e *endpoint) forgettable(now time.Duration) bool {
-	return now >= e.blockedUntil && e.autoTimeout.empty(now) && (e.breaker.state == webhook.CircuitClosed || now > e.breaker.until+idleAfter)
+	return now >= e.blockedUntil && e.autoTimeout.empty(now) && e.recent.redirects == nil &&
+		(e.breaker.state == webhook.CircuitClosed || now > e.breaker.until+idleAfter)
 }
 
 func (e *endpoint) unlock() { e.lock.unlock(e.env.config.OnCircuitChange) }

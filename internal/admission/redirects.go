@@ -8,10 +8,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// maxRedirect bounds the target of a redirect that is looked at, in bytes: it is shared with other processes.
+const maxRedirect = 600
+
 // redirects is where an endpoint's answers lead that are redirects and count as delivered.
 type redirects struct {
 	host   string // of the last one; "" if there was none
-	before string // the host that it took the place of; "" for none
+	before string // the host of before, if that is another one; "" otherwise
 	to     string // scheme, host and path of the last one, if it has strayed; "" otherwise
 	since  time.Duration
 }
@@ -23,25 +26,30 @@ func (r *redirects) strayed() bool { return r != nil && r.to != "" }
 func (r *redirects) note(now time.Duration, text string) *redirects {
 	target, found := strings.CutPrefix(text, webhook.RedirectError)
 	if !found {
+		if r != nil && r.before != "" {
+			r.host = r.before
+		}
 		if r != nil {
 			r.before, r.to = "", ""
 		}
 		return r
 	}
 	to, err := url.Parse(target)
-	if err != nil {
+	if err != nil || len(target) > maxRedirect {
 		return r
 	}
 	if r == nil {
 		r = &redirects{}
 	}
-	switch host := to.Host; {
+	switch host := strings.ToLower(to.Host); {
 	case r.host == "", host == r.host:
 		r.host = host
 	case host == r.before:
 		r.host, r.before = host, ""
-	default:
+	case r.before == "":
 		r.host, r.before = host, r.host
+	default:
+		r.host = host
 	}
 	strayed := r.before != "" || looksLikeLogIn(to.Path)
 	switch {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,13 @@ func TestRedirectsStray(t *testing.T) {
 		require.Zero(t, answered("https://script.example/echo"), "it is back")
 		require.NotZero(t, answered("https://id.example/x"))
 		require.Zero(t, answered(""), "a 2xx")
-		require.Zero(t, answered("https://id.example/x"), "the host of before is the last one that was seen")
+		require.NotZero(t, answered("https://id.example/x"), "a 2xx makes no other host right")
+		require.Equal(t, webhook.Strayed{To: "https://sso.example/x", Before: "script.example"}, answered("https://sso.example/x"))
+		require.NotZero(t, answered("https://id.example/x"))
+		require.Zero(t, answered("https://Script.example/echo"), "it is back")
+		require.Zero(t, answered("https://"+strings.Repeat("x", maxRedirect)+".example/login"), "too long to be looked at")
+		require.NotZero(t, answered("https://id.example/x"))
+		ctl.Reset(req.Endpoint)
+		require.Zero(t, answered("https://id.example/x"), "its URL was changed, or it was resumed")
 	})
 }

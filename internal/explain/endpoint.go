@@ -162,7 +162,7 @@ func (h health) remedy() string {
 func (h health) strayed() Explanation {
 	s := &h.Observed.Strayed
 	return Explanation{
-		Code: EndpointStray, Summary: "active, but " + strayedTo(s) + " since " + clock(s.At, h.now),
+		Code: EndpointStray, Summary: "active, but " + strayedTo(s) + ", since " + clock(s.At, h.now),
 		Cause: "Its success_statuses count a redirect as delivered. A page that asks for a log-in answers with a redirect, too, and accepts nothing.",
 		Next:  "Such answers go on counting as delivered.", Actions: []Action{h.toEndpoint(TestEndpoint)},
 		Remedy: "Look whether the receiver still takes events; if it does not, pause the endpoint, mend the receiver, and send again what was lost.",
@@ -173,7 +173,7 @@ func (h health) strayed() Explanation {
 func strayedTo(s *webhook.Strayed) string {
 	words := "its redirects lead to " + foreign(s.To)
 	if s.Before == "" {
-		return words + ", which looks like a log-in,"
+		return words + ", which looks like a log-in"
 	}
 	return words + " instead of " + foreign(s.Before)
 }

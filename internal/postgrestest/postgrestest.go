@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -133,7 +134,9 @@ func (s *server) stop() error {
 
 const (
 	memoryDir  = "/dev/shm" // Linux's file system in memory
-	memoryLeft = 6 << 30    // bytes: that are left there at least, for the server to be in it
+	memoryLeft = 6 << 30    // bytes that must be free there for the server to use it
+	dirPrefix  = "everpost-test-"
+	leftAfter  = 24 * time.Hour // no run of tests takes as long
 )
 
 // parentDir is where the server's directory is made: in memory, if there is much, otherwise "", in the temporary directory. Each test makes a
@@ -143,14 +146,25 @@ func parentDir() string {
 	if err := syscall.Statfs(memoryDir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < memoryLeft { //nolint:gosec // a size
 		return ""
 	}
+	removeLeft()
 	return memoryDir
 }
 
-// Start starts a server in a temporary directory, without durability, and returns the
+// removeLeft removes what test processes that were killed have left in memory.
+func removeLeft() {
+	left, _ := filepath.Glob(filepath.Join(memoryDir, dirPrefix+"*"))
+	for _, dir := range left {
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > leftAfter {
+			_ = os.RemoveAll(dir)
+		}
+	}
+}
+
+// Start starts a server in a temporary directory, or in memory, without durability, and returns the
 // address of its database. stop ends the server and removes the directory. If this process
-// is killed, the server ends too, and the directory stays.
+// is killed, the server ends too, and the directory stays; one in memory is removed by a later Start, after a day.
 func Start(ctx context.Context, log *slog.Logger) (address string, stop func() error, err error) {
-	dir, err := os.MkdirTemp(parentDir(), "everpost-test-")
+	dir, err := os.MkdirTemp(parentDir(), dirPrefix)
 	if err != nil {
 		return "", nil, fmt.Errorf("start a server for tests: %w", err)
 	}

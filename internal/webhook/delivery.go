@@ -186,8 +186,8 @@ type Attempt struct {
 	// WaitedFor is what it waited for beyond its retry delay, the last such reason if there were several: a Reason of a wait;
 	// "" if it did not wait.
 	WaitedFor string
-	// Late is how long after its due time it began, without what admission took: Everpost itself, PostgreSQL or Temporal did
-	// not keep up, or were away. It is 0 below lateFrom of package activities, and if no due time is known.
+	// Late is how long after its due time it began, without what it waited for: Everpost itself, PostgreSQL or Temporal did
+	// not keep up, or were away. It is 0 below a second for the first attempt and six for others, and if no due time is known.
 	Late time.Duration
 
 	Delay       time.Duration // until the next attempt; 0 for none

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A rate holds in every second while one worker after the other is killed, and deliveries go on soon after the last kill: the new owner of an
-// endpoint does not send at once what the old one might have sent.
+// A rate holds in every second while one worker after the other is killed: the new owner of an endpoint does not send at once what the old one
+// might have sent. Deliveries go on soon after each kill.
 func TestRateHoldsOverKills(t *testing.T) {
 	t.Parallel()
 	needsTime(t, "five kills under load take a minute")

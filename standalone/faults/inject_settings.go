@@ -115,6 +115,9 @@ func (s *scene) awaitDelivered(ctx context.Context, first, events int) error {
 			ids = append(ids, id)
 		}
 	}
+	if len(ids) < events {
+		s.load.ledger.problemf("%d of %d events were not accepted while no owner of lanes could be reached", events-len(ids), events)
+	}
 	return s.awaitCount(ctx, unreachableTime, len(ids), "deliveries while no owner of lanes could be reached",
 		"select count(*) from deliveries where event_id = any($1) and endpoint_id = $2 and state = $3", ids, endpoint, webhook.StateDelivered)
 }
