@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"net/url"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -38,11 +41,9 @@ func redirect(endpoint string, status int, header map[string][]string) string {
 	if len(path) > maxRedirectPath {
 		path = path[:maxRedirectPath] + "…"
 	}
-	host := cmp.Or(to.Host, from.Host)
-	for _, c := range []byte(host) {
-		if c <= ' ' || c > '~' {
-			return ""
-		}
+	host, err := idna.Punycode.ToASCII(cmp.Or(to.Host, from.Host))
+	if err != nil || !utf8.ValidString(to.Host) || strings.ContainsFunc(host, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return ""
 	}
 	return webhook.RedirectError + cmp.Or(to.Scheme, from.Scheme) + "://" + host + path
 }

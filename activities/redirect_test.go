@@ -17,8 +17,11 @@ func TestRedirectNamesTheTarget(t *testing.T) {
 		"/login?next=canary":                                            "redirect: https://hooks.example:8443/login",
 		"login":                                                         "redirect: https://hooks.example:8443/…",
 		"?canary":                                                       "redirect: https://hooks.example:8443/…",
+		"https://bücher.example:8443/konto":                             "redirect: https://xn--bcher-kva.example:8443/konto",
+		"https://a_b.example/":                                          "redirect: https://a_b.example/",
+		"https://[2001:db8::1]:8443/x":                                  "redirect: https://[2001:db8::1]:8443/x",
 		"https://elsewhere.example/ä":                                   "redirect: https://elsewhere.example/%C3%A4",
-		"https://elsewhere.example/" + strings.Repeat("a", 300): "redirect: https://elsewhere.example/" + strings.Repeat("a", 199) + "…",
+		"https://elsewhere.example/" + strings.Repeat("a", 300):         "redirect: https://elsewhere.example/" + strings.Repeat("a", 199) + "…",
 		"": "", "mailto:canary@example.com": "", "https://[": "", "https://\xff.example/": "",
 	} {
 		require.Equal(t, want, redirect(endpoint, 302, map[string][]string{"location": {location}}), location)

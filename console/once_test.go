@@ -17,7 +17,7 @@ func (b *bundle) endpointCount(t *testing.T, tenant string) int {
 
 // A form that is sent twice, at the same time or later, makes one thing, and both answers show it. With other values, or from a page
 // that was loaded anew, it makes another.
-func TestFormsThatAreSentTwice(t *testing.T) {
+func TestFormsThatAreSentTwice(t *testing.T) { //nolint:tparallel // it goes on with what the clicks made
 	t.Parallel()
 	b := setup(t)
 	u := b.loggedIn(t, "acme admin")
@@ -26,7 +26,7 @@ func TestFormsThatAreSentTwice(t *testing.T) {
 	form := u.form(page, "url", "https://receiver.example/hook")
 
 	secrets := make([]string, 4)
-	t.Run("clicks", func(t *testing.T) { //nolint:paralleltest // the test goes on with what they made
+	t.Run("clicks", func(t *testing.T) {
 		for i := range secrets {
 			click := *u // with a page of its own
 			t.Run(strconv.Itoa(i), func(t *testing.T) {

@@ -93,14 +93,15 @@ func TestStoredHeadersAreBounded(t *testing.T) {
 	for i := range 30 {
 		answer.WriteString("X-" + strconv.Itoa(i) + ": " + strings.Repeat("v", 1000) + "\r\n")
 	}
-	answer.WriteString("Retry-After: 9\r\n\r\n")
+	answer.WriteString("Retry-After: 9\r\nLocation: http://sso.example/login?SAMLRequest=" + strings.Repeat("s", 20_000) + "\r\n\r\n")
 	r := setup(t, Config{}).Send(t.Context(), Request{URL: "http://" + answering(t, answer.String())})
 	requireFailure(t, r, retry.FailureNone, 200)
 	size := 0
 	for name, values := range r.Header {
 		size += fieldSize(name, values)
 	}
-	require.LessOrEqual(t, size, maxStoredHeaderBytes)
+	require.Equal(t, []string{"http://sso.example/login"}, r.Header["Location"], "where a redirect leads is stored all the same")
+	require.LessOrEqual(t, size, maxStoredHeaderBytes+maxTarget)
 	require.Greater(t, size, maxStoredHeaderBytes/2)
 	require.Contains(t, r.Header, "A")
 	require.Contains(t, r.Header, "Z")

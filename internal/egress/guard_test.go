@@ -90,13 +90,14 @@ func requireRefused(t *testing.T, g *Guard, addr netip.Addr, about string) {
 
 // Reasons of a denial.
 const (
-	notPublic   = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it)"
-	onlyExactly = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it, as a range of exactly this address)"
-	ownAddress  = "the address is the sending machine's own (EVERPOST_ALLOWED_CIDRS can allow it, as a range of exactly this address)"
-	byOperator  = "the operator refuses the address (EVERPOST_DENIED_CIDRS)"
-	mapped      = "an IPv4 address must not be written as an IPv6 one"
-	onlyHTTPS   = "only https is allowed (EVERPOST_ALLOW_HTTP=true allows http)"
-	notPlain    = "must not contain blanks, control characters or characters beyond ASCII after the host (write them as %20, %C3%BC, …)"
+	notPublic     = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it)"
+	onlyExactly   = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it, as a range of exactly this address)"
+	ownAddress    = "the address is the sending machine's own (EVERPOST_ALLOWED_CIDRS can allow it, as a range of exactly this address)"
+	byOperator    = "the operator refuses the address (EVERPOST_DENIED_CIDRS)"
+	mapped        = "an IPv4 address must not be written as an IPv6 one"
+	onlyHTTPS     = "only https is allowed (EVERPOST_ALLOW_HTTP=true allows http)"
+	notPlain      = "must not contain blanks, control characters or characters beyond ASCII after the host (write them as %20, %C3%BC, …)"
+	brokenPercent = "has a % that is not followed by two hexadecimal digits (write it as %25); is not a valid URL"
 )
 
 func portRefused(port string) string {
@@ -212,7 +213,7 @@ func TestCheckURL(t *testing.T) {
 		{"https://example.com/?q=ü", notPlain},
 		{"https://example.com/?q=\xff", notPlain},
 		{"https://example.com/b%C3%BCcher?q=%C3%BC", ""},
-		{"https://example.com/%zz ", notPlain + "; is not a valid URL"},
+		{"https://example.com/%zz ", notPlain + "; " + brokenPercent},
 		{"https://localhost/", notPublic},
 		{"https://LOCALHOST./", notPublic},
 		{"https://hooks.localhost/", notPublic},
@@ -248,7 +249,8 @@ func TestCheckURL(t *testing.T) {
 		{"https://exa mple.com/", "is not a valid URL"},
 		{"https://example.com/\n", notPlain},
 		{" https://example.com/", "is not a valid URL"},
-		{"https://example.com/%zz", "is not a valid URL"},
+		{"https://example.com/%zz", brokenPercent}, {"https://example.com/%", brokenPercent}, {"https://example.com/a%2", brokenPercent},
+		{"https://example.com/?a=%zz", ""},
 		{"https://127.0.0.1/", notPublic},
 		{"https://168.63.129.16/", onlyExactly},
 		{"https://[::1]/", notPublic},

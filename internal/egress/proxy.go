@@ -17,8 +17,8 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// maxProxyAnswer bounds the proxy's response to a CONNECT.
-const maxProxyAnswer = 8 << 10
+// maxProxyAnswer bounds the proxy's response to a CONNECT, interim ones included.
+const maxProxyAnswer = 2 * MaxHeaderBytes
 
 // pipe is what a request, or its TLS session, is written to: the connection to the receiver or
 // the tunnel through the proxy.
@@ -98,6 +98,9 @@ func (c *Client) secureProxy(ctx context.Context, to *pipe) error {
 // askProxy sends the CONNECT (RFC 9110, section 9.3.6). A timeout counts against the
 // receiver: the proxy has accepted the connection and waits for the receiver.
 //
+// The answer is read as tolerantly as that of a receiver: the status line decides. Of a success the head has to be complete, because the
+// connection goes on behind it.
+//
 // Proxies tell by 502, 503 and 504 that they could not connect, and by 403 that their rules do not let
 // them: this concerns the host. Any other refusal concerns all hosts.
 func (c *Client) askProxy(proxy io.ReadWriter, to string) error {
@@ -110,12 +113,12 @@ func (c *Client) askProxy(proxy io.ReadWriter, to string) error {
 		return proxyReadError(err)
 	}
 	br := bufio.NewReaderSize(io.LimitReader(proxy, maxProxyAnswer), 1<<10)
-	answer, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // none after a CONNECT
-	if err != nil {
+	answer, err := readHead(br)
+	if answer == nil || err != nil && answer.status <= 299 {
 		return proxyReadError(err)
 	}
-	cause := "the egress proxy answered " + strconv.Itoa(answer.StatusCode)
-	switch status := answer.StatusCode; {
+	cause := "the egress proxy answered " + strconv.Itoa(answer.status)
+	switch status := answer.status; {
 	case status >= 200 && status <= 299 && br.Buffered() == 0:
 		return nil
 	case status >= 200 && status <= 299: // over plain http a receiver may send before it has a request
@@ -133,5 +136,5 @@ func proxyReadError(err error) error {
 	if isTimeout(err) {
 		return fmt.Errorf("wait for the egress proxy: %w", err)
 	}
-	return refusedByProxy("the egress proxy gave no answer")
+	return refusedByProxy("the egress proxy gave no answer, or none in HTTP")
 }

@@ -180,6 +180,7 @@ func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 // Faults when the proxy opens no tunnel.
 func TestProxyRefuses(t *testing.T) {
 	t.Parallel()
+	const noProxyAnswer = "proxy_refused: the egress proxy gave no answer, or none in HTTP"
 	for name, c := range map[string]struct {
 		answer string
 		err    string
@@ -195,9 +196,19 @@ func TestProxyRefuses(t *testing.T) {
 		"authentication":        {"HTTP/1.1 407 Who are you\r\n\r\n", "proxy_refused: the egress proxy answered 407", true},
 		"not a proxy":           {"HTTP/1.1 405 Method Not Allowed\r\n\r\n", "proxy_refused: the egress proxy answered 405", true},
 		"redirect":              {"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/\r\n\r\n", "proxy_refused: the egress proxy answered 302", true},
-		"garbage":               {"SSH-2.0-OpenSSH\r\n", "proxy_refused: the egress proxy gave no answer", true},
-		"endless head":          {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 64<<10), "proxy_refused: the egress proxy gave no answer", true},
-		"closed without a word": {" ", "proxy_refused: the egress proxy gave no answer", true},
+		"two lengths": {
+			"HTTP/1.1 502 Bad\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nbusy!", "proxy_connect_failed: the egress proxy answered 502", false,
+		},
+		"long head": {
+			"HTTP/1.1 504 Late\r\nX: " + strings.Repeat("y", 12_000) + "\r\n\r\n", "proxy_connect_failed: the egress proxy answered 504", false,
+		},
+		"head breaks off":       {"HTTP/1.1 403 No\r\nX: y", "proxy_refused: the egress proxy answered 403", false},
+		"odd status line":       {"http/1.1  503\n\n", "proxy_connect_failed: the egress proxy answered 503", false},
+		"interim":               {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 502 Bad\r\n\r\n", "proxy_connect_failed: the egress proxy answered 502", false},
+		"success breaks off":    {"HTTP/1.1 200 OK\r\nX: y", noProxyAnswer, true},
+		"garbage":               {"SSH-2.0-OpenSSH\r\n", noProxyAnswer, true},
+		"endless head":          {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", maxProxyAnswer), noProxyAnswer, true},
+		"closed without a word": {" ", noProxyAnswer, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

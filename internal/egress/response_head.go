@@ -208,6 +208,10 @@ func unfold(br *bufio.Reader, line []byte) (whole []byte, folded bool) {
 func (h *responseHead) add(line []byte) {
 	name, value, found := bytes.Cut(line, []byte{':'})
 	value = bytes.Trim(value, blanks)
+	isTarget := found && h.stored[locationHeader] == nil && bytes.EqualFold(name, []byte(locationHeader))
+	if isTarget && !h.hasRoom(line) { // where a redirect leads is worth its place
+		value, line = shortTarget(value), nil
+	}
 	if !found || len(line) > maxHeadLine || !isName(name) || !isValue(value) {
 		h.irregular = true
 		if looksLikeFraming(line) {
@@ -216,8 +220,7 @@ func (h *responseHead) add(line []byte) {
 		return
 	}
 	h.note(name, value)
-	size := len(line) + len("\r\n ") // at least that of fieldSize
-	if h.storedLines >= maxStoredLines || h.storedBytes+size > maxStoredHeaderBytes {
+	if !isTarget && !h.hasRoom(line) {
 		return
 	}
 	canonical := http.CanonicalHeaderKey(string(name))
@@ -225,8 +228,36 @@ func (h *responseHead) add(line []byte) {
 		return
 	}
 	h.storedLines++
-	h.storedBytes += size
+	h.storedBytes += storedSize(line)
 	h.stored[canonical] = append(h.stored[canonical], string(value))
+}
+
+// storedSize is what a line takes of the room for stored fields: at least its fieldSize.
+func storedSize(line []byte) int { return len(line) + len("\r\n ") }
+
+// hasRoom reports whether a line is stored.
+func (h *responseHead) hasRoom(line []byte) bool {
+	return h.storedLines < maxStoredLines && h.storedBytes+storedSize(line) <= maxStoredHeaderBytes
+}
+
+const (
+	locationHeader = "Location"
+	maxTarget      = 1 << 10 // bytes of a Location that has no room
+)
+
+// shortTarget cuts the value of a Location: without its query, as those of log-ins are long.
+func shortTarget(value []byte) []byte {
+	if end := bytes.IndexAny(value, "?#"); end >= 0 {
+		value = value[:end]
+	}
+	if len(value) <= maxTarget {
+		return value
+	}
+	value = value[:maxTarget]
+	if escape := bytes.LastIndexByte(value, '%'); escape > len(value)-len("%20") {
+		value = value[:escape]
+	}
+	return value
 }
 
 // isName reports whether text is the name of a field: a token (RFC 9110, section 5.6.2).

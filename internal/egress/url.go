@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,17 @@ type target struct {
 func (t *target) port() string {
 	_, port, _ := net.SplitHostPort(t.address) // always host:port
 	return port
+}
+
+// brokenEscape is a percent sign that escapes nothing.
+var brokenEscape = regexp.MustCompile(`%([^0-9A-Fa-f]|[0-9A-Fa-f]([^0-9A-Fa-f]|$)|$)`)
+
+// whyInvalid is why a URL cannot be parsed.
+func whyInvalid(raw string) string {
+	if brokenEscape.MatchString(raw) {
+		return "has a % that is not followed by two hexadecimal digits (write it as %25); is not a valid URL"
+	}
+	return "is not a valid URL"
 }
 
 // CheckURL parses the URL of an endpoint and returns a *DeniedError with all reasons when
@@ -62,7 +74,7 @@ func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
 	}
 	u, err := url.Parse(plain)
 	if err != nil {
-		return target{}, denied(append(reasons, "is not a valid URL")...) // the parser's error repeats the URL
+		return target{}, denied(append(reasons, whyInvalid(plain))...) // the parser's error repeats the URL
 	}
 	if u.Scheme == "" {
 		return target{}, denied(append(reasons, "must begin with https://")...)

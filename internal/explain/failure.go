@@ -58,7 +58,7 @@ func failureOfReason(reason string) failure {
 			"If it lasts, check the name servers of the host name {host}, and the resolver that Everpost uses."}
 	case string(retry.ReasonTLSInvalid):
 		return failure{RetryTLS, "failed: no secure connection to {receiver} could be made", "The TLS handshake failed.",
-			"Check the certificate of {receiver}: its dates, its names and its chain."}
+			"Check that {receiver} takes TLS at this port, and its certificate: dates, names and chain."}
 	case string(retry.ReasonConnectRefused):
 		return connection("{receiver} refused the connection")
 	case string(retry.ReasonConnectionReset):
@@ -108,6 +108,8 @@ func statusFailure(status int) failure {
 	name, remedy := "", checkReceiver+": its log says why it did not accept the request."
 	f := failure{code: RetryResponse}
 	switch {
+	case status == 300, status == 304: // no redirects
+		name, remedy = "an answer that a POST does not get where events are accepted", "Check the path in the endpoint's URL."
 	case status >= 300 && status < 400:
 		name, remedy = "a redirect, which is never followed", "Set the endpoint's URL to the address that the redirect names, or, "+
 			"if {receiver} answers so after it has accepted the event, add the status to the endpoint's success_statuses."

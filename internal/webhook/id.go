@@ -148,7 +148,7 @@ func parseID[K kind](s string) (ID[K], error) {
 	if !ok || len(rest) != base32Length {
 		return ID[K]{}, fmt.Errorf("is not an id of the form %s_…", k.prefix())
 	}
-	if !decode((*[16]byte)(&id), rest) {
+	if !decode((*[16]byte)(&id), rest) || id == (ID[K]{}) { // which means "none" everywhere
 		return ID[K]{}, fmt.Errorf("is not an id of the form %s_…", k.prefix())
 	}
 	return id, nil
