@@ -127,7 +127,8 @@ func TestConsoleExplainsStuckDeliveries(t *testing.T) {
 		})
 		require.NotEmpty(t, e.Summary)
 		if name == "slow" {
-			require.Regexp(t, `took 1\d{3} ms \((connecting \d+ ms, )?waiting \d+ ms\)`, readable(reader.page(b.below("deliveries", s.ID))), "where the time went")
+			said := readable(reader.page(b.below("deliveries", s.ID)))
+			require.Regexp(t, `took 1\d{3} ms \((connecting \d+ ms, )?waiting \d+ ms\)`, said, "where the time went")
 		}
 	}
 	unmatched := b.post("nobody.wants", `{}`)

@@ -59,7 +59,8 @@ func readRecord(ctx context.Context, conn *pgx.Conn, tenant string) (*record, er
 		reason  int16
 	)
 	rows, _ = conn.Query(ctx, `select a.delivery_id, a.run, a.number, a.started_at, a.latency_us, a.status, a.decision, a.reason = $2
-		from attempts a join deliveries d on d.id = a.delivery_id where d.tenant_id = $1 order by a.delivery_id, a.run, a.number`, tenant, string(retry.ReasonConnectionReused))
+		from attempts a join deliveries d on d.id = a.delivery_id where d.tenant_id = $1 order by a.delivery_id, a.run, a.number`,
+		tenant, string(retry.ReasonConnectionReused))
 	if _, err := pgx.ForEachRow(rows, []any{&id, &a.run, &a.number, &a.started, &latency, &a.status, &reason, &a.reused}, func() error {
 		a.ended = a.started.Add(time.Duration(latency) * time.Microsecond)
 		a.delivered, a.permanent = reason == decisionDelivered, reason == decisionPermanent
