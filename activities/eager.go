@@ -123,8 +123,9 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 	if !request.permit.Begin(ctx) {
 		return AttemptResult{}, errStalled
 	}
-	in.admitting = a.now().Sub(asked)
-	made, err := a.send(ctx, in, request.target, request.content, request.permit)
+	admitted := in // slow may read in at the same time
+	admitted.admitting = a.now().Sub(asked)
+	made, err := a.send(ctx, admitted, request.target, request.content, request.permit)
 	a.executions.markAnswered(exec)
 	giveBack() // the recording is not part of the request
 	if err != nil {
