@@ -16,7 +16,7 @@ import (
 type PgBouncer struct {
 	Program string // its path: see Find and Look
 	Dir     string // for its configuration; the owner of Server must be able to enter it
-	Server  string // a file or directory of the server, or of its process, whose owner PgBouncer runs as if this process is root's: it refuses root
+	Server  string // a file or directory of the server or its process; root runs PgBouncer as its owner, because PgBouncer refuses root
 
 	Host           string // of the server, or the directory of its socket
 	Port           uint16
