@@ -179,7 +179,7 @@ check-release: $(ACTIONLINT) $(GORELEASER) ## check the workflows in .github and
 
 .PHONY: docs
 docs: ## regenerate parts of docs/: the tables of settings, the tables and pictures of retry presets
-	$(GO) generate ./internal/retry/plot
+	$(GO) generate ./tools/retryplot
 	$(GO) test -count=1 -run '^TestConfigurationShowsEverySetting$$' ./docs -update
 
 .PHONY: pictures

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -28,7 +28,7 @@ func TestOpenAPIAndRoutesAreTheSame(t *testing.T) {
 }
 
 // routeOf returns the route of an operation.
-func routeOf(t *testing.T, o contracttest.Operation) route {
+func routeOf(t *testing.T, o openapitest.Operation) route {
 	t.Helper()
 	i := slices.IndexFunc(routes(), func(r route) bool { return r.id == o.ID })
 	require.GreaterOrEqual(t, i, 0, o.ID)
@@ -59,7 +59,7 @@ func TestOpenAPISaysWhatEachOperationNeeds(t *testing.T) {
 
 // scopeIn returns the scope that the document requires for an operation: the first word of its
 // description.
-func scopeIn(t *testing.T, o contracttest.Operation) webhook.Scope {
+func scopeIn(t *testing.T, o openapitest.Operation) webhook.Scope {
 	t.Helper()
 	text, _ := document().In(o, "description").(string)
 	for word, scope := range map[string]webhook.Scope{
@@ -114,7 +114,7 @@ func TestOpenAPIIsComplete(t *testing.T) {
 }
 
 // errorsOf returns the statuses with which an operation can fail, by rule.
-func errorsOf(t *testing.T, o contracttest.Operation) []string {
+func errorsOf(t *testing.T, o openapitest.Operation) []string {
 	t.Helper()
 	errors := []string{"400", "500"} // 400: an unknown parameter
 	r := routeOf(t, o)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -92,7 +92,7 @@ func (b *bundle) do(t *testing.T, as, method, path, body string, options ...func
 	if strings.Contains(a.Header.Get("Content-Type"), "json") {
 		_ = json.Unmarshal([]byte(a.text), &a.json) // a payload may be any JSON value
 	}
-	require.NoError(t, document().Check(contracttest.Answer{
+	require.NoError(t, document().Check(openapitest.Answer{
 		Method: method, Path: r.URL.EscapedPath(), Status: a.StatusCode, Header: a.Header, Body: w.Body.Bytes(),
 	}))
 	return a
@@ -141,8 +141,8 @@ func (b *bundle) posted(t *testing.T) (event, delivery string) {
 }
 
 // document returns the OpenAPI document, parsed once.
-var document = sync.OnceValue(func() *contracttest.Document {
-	d, err := contracttest.Parse(openAPISource)
+var document = sync.OnceValue(func() *openapitest.Document {
+	d, err := openapitest.Parse(openAPISource)
 	if err != nil {
 		panic(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 )
 
 // contract is the API's document in the tree, and the transports that hold every
@@ -21,8 +21,8 @@ import (
 var contract struct {
 	sync.Mutex
 
-	document *contracttest.Document
-	watches  []*contracttest.Transport
+	document *openapitest.Document
+	watches  []*openapitest.Transport
 }
 
 // watched is a transport whose answers are held against the contract: one that
@@ -33,13 +33,13 @@ func watched(base http.RoundTripper) http.RoundTripper {
 	if contract.document == nil {
 		text, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))
 		if err == nil {
-			contract.document, err = contracttest.Parse(text)
+			contract.document, err = openapitest.Parse(text)
 		}
 		if err != nil {
 			panic(err)
 		}
 	}
-	watch := &contracttest.Transport{Document: contract.document, Base: base}
+	watch := &openapitest.Transport{Document: contract.document, Base: base}
 	contract.watches = append(contract.watches, watch)
 	return watch
 }

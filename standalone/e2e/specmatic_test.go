@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 )
 
 // The tool makes requests of one operation for as long as it is let: until there are this
@@ -126,7 +126,7 @@ func newFaultCounter(t *testing.T, target string) *faultCounter {
 }
 
 // specmatic lets the tool make requests of one operation.
-func (f *faultCounter) specmatic(t *testing.T, jar, spec, key string, o contracttest.Operation) {
+func (f *faultCounter) specmatic(t *testing.T, jar, spec, key string, o openapitest.Operation) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), specmaticTime)
 	defer cancel()

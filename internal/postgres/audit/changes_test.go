@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -18,7 +18,7 @@ func TestChangedFieldsHaveTheNamesOfTheAPI(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "api", "openapi.yaml"))
 	require.NoError(t, err)
-	document, err := contracttest.Parse(text)
+	document, err := openapitest.Parse(text)
 	require.NoError(t, err)
 	for schema, fields := range map[string]reflect.Type{
 		"EndpointShape": reflect.TypeFor[webhook.Endpoint](), "Tenant": reflect.TypeFor[webhook.Tenant](), "Limits": reflect.TypeFor[webhook.Limits](),

@@ -1,4 +1,4 @@
-package contracttest_test
+package openapitest_test
 
 import (
 	"net/http"

@@ -11,7 +11,7 @@ import (
 
 // The part of the page between these lines is generated.
 const (
-	pageBegin = "<!-- presets: made by go generate ./internal/retry/plot, do not edit -->\n"
+	pageBegin = "<!-- presets: made by go generate ./tools/retryplot, do not edit -->\n"
 	pageEnd   = "<!-- end of presets -->\n"
 )
 

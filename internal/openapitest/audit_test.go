@@ -1,4 +1,4 @@
-package contracttest_test
+package openapitest_test
 
 import (
 	"encoding/json"
@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/api"
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // isAudited reports whether an operation must be in the audit log: every change that needs
 // more than an ingest key, reading a secret, and an export. previewReplay is a POST that changes nothing.
-func isAudited(t *testing.T, o contracttest.Operation) bool {
+func isAudited(t *testing.T, o openapitest.Operation) bool {
 	t.Helper()
 	scope, open := scopeOf(t, o)
 	if o.ID == "previewReplay" {
@@ -29,7 +29,7 @@ func isAudited(t *testing.T, o contracttest.Operation) bool {
 }
 
 // prepared returns a request that causes a change, and the key that may make it.
-func (w *world) prepared(o contracttest.Operation) (as, path, body string) {
+func (w *world) prepared(o openapitest.Operation) (as, path, body string) {
 	w.Helper()
 	as, tenant, id := "admin", own, ""
 	if scope, _ := scopeOf(w.T, o); scope == webhook.ScopeOperator {

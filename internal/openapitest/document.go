@@ -1,7 +1,7 @@
-// Package contracttest checks requests and responses of tests against the OpenAPI 3.1
+// Package openapitest checks requests and responses of tests against the OpenAPI 3.1
 // document: its operations, schemas and examples, and a transport that checks every
 // response.
-package contracttest
+package openapitest
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package contracttest_test
+package openapitest_test
 
 import (
 	"net/http"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 )
 
 // For every operation, valid and invalid requests are generated from the document's
@@ -49,7 +49,7 @@ func TestGeneratedRequests(t *testing.T) {
 	}
 }
 
-func (w *world) generated(t *rapid.T, g generator, o contracttest.Operation, id string) (status int) {
+func (w *world) generated(t *rapid.T, g generator, o openapitest.Operation, id string) (status int) {
 	tenant := own
 	switch o.ID {
 	case "putTenant", "updateTenant":

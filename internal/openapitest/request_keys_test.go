@@ -1,4 +1,4 @@
-package contracttest_test
+package openapitest_test
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 )
 
 const keyHeader = "Idempotency-Key"
 
 // takesKey reports whether the document names the header for an operation.
-func takesKey(o contracttest.Operation) bool {
+func takesKey(o openapitest.Operation) bool {
 	d := document()
 	names, _ := d.In(o, "parameters").([]any)
 	for _, p := range names {

@@ -18,10 +18,10 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-const docs = "../../../docs"
+const docs = "../../docs"
 
 // TestCommittedFilesAreWhatIsMade: after a change of a preset or of this program, run
-// go generate ./internal/retry/plot.
+// go generate ./tools/retryplot.
 func TestCommittedFilesAreWhatIsMade(t *testing.T) {
 	t.Parallel()
 
@@ -33,14 +33,14 @@ func TestCommittedFilesAreWhatIsMade(t *testing.T) {
 	old := committed("retries.md")
 	made, err := page(old)
 	require.NoError(t, err)
-	require.Equal(t, made, old, "docs/retries.md: run go generate ./internal/retry/plot")
+	require.Equal(t, made, old, "docs/retries.md: run go generate ./tools/retryplot")
 
 	files, err := filepath.Glob(filepath.Join(docs, "retries", "*"))
 	require.NoError(t, err)
 	require.Len(t, files, len(retry.Presets()), "a file without a preset")
 	for _, preset := range retry.Presets() {
 		name := filepath.Join("retries", preset.Name+".svg")
-		require.Equal(t, picture(preset), committed(name), "docs/%s: run go generate ./internal/retry/plot", name)
+		require.Equal(t, picture(preset), committed(name), "docs/%s: run go generate ./tools/retryplot", name)
 		require.Contains(t, made, "]("+name+")", "the page shows it")
 	}
 }

@@ -1,8 +1,8 @@
-// Plot generates the part of docs/retries.md that shows the presets: their tables, and a chart
+// Command retryplot generates the part of docs/retries.md that shows the presets: their tables, and a chart
 // of each in docs/retries/<preset>.svg. The data comes from retry.Preview. A test fails if the
 // committed files are out of date.
 //
-//	go generate ./internal/retry/plot
+//	go generate ./tools/retryplot
 package main
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-//go:generate go run . ../../../docs
+//go:generate go run . ../../docs
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: plot <directory of the documentation>")
+		fmt.Fprintln(os.Stderr, "usage: retryplot <directory of the documentation>")
 		os.Exit(2)
 	}
 	if err := write(os.Args[1]); err != nil {

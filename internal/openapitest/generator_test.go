@@ -1,4 +1,4 @@
-package contracttest_test
+package openapitest_test
 
 import (
 	"encoding/json"
@@ -9,12 +9,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 )
 
 // generator generates values from the document's schemas, most of them valid.
 type generator struct {
-	document *contracttest.Document
+	document *openapitest.Document
 
 	// known are values for properties and parameters by name, such as existing ids; random
 	// ones are generated as well.
@@ -28,7 +28,7 @@ const (
 
 // body generates an operation's request body as JSON, "" when it has none. A third of the
 // bodies are made invalid.
-func (g generator) body(t *rapid.T, o contracttest.Operation) string {
+func (g generator) body(t *rapid.T, o openapitest.Operation) string {
 	schema := g.document.In(o, "requestBody", "content", "application/json", "schema")
 	if schema == nil {
 		return ""
@@ -59,7 +59,7 @@ func (g generator) body(t *rapid.T, o contracttest.Operation) string {
 }
 
 // query generates some of a list's parameters, without "?".
-func (g generator) query(t *rapid.T, o contracttest.Operation) map[string]string {
+func (g generator) query(t *rapid.T, o openapitest.Operation) map[string]string {
 	query := map[string]string{}
 	parameters, _ := g.document.In(o, "parameters").([]any)
 	for _, p := range parameters {

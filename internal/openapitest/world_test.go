@@ -1,4 +1,4 @@
-package contracttest_test
+package openapitest_test
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ import (
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
@@ -48,12 +48,12 @@ const (
 )
 
 // document is the API's OpenAPI document.
-var document = sync.OnceValue(func() *contracttest.Document {
+var document = sync.OnceValue(func() *openapitest.Document {
 	text, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))
 	if err != nil {
 		panic(err)
 	}
-	d, err := contracttest.Parse(text)
+	d, err := openapitest.Parse(text)
 	if err != nil {
 		panic(err)
 	}
@@ -83,7 +83,7 @@ func setup(t *testing.T, flags ...string) *world {
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
 	w := &world{T: t, address: postgrestest.New(t), hook: receiver.URL + "/hook"}
-	w.http = &http.Client{Transport: &contracttest.Transport{Document: document(), Base: base}}
+	w.http = &http.Client{Transport: &openapitest.Transport{Document: document(), Base: base}}
 	w.url = w.start(flags...)
 
 	var err error
@@ -210,7 +210,7 @@ func (w *world) ok(status int, as, method, path, body string, header ...string) 
 
 // make creates the object of an operation for a tenant and returns its id: a new one each
 // time, in a state that permits the operation.
-func (w *world) make(tenant string, o contracttest.Operation) string {
+func (w *world) make(tenant string, o openapitest.Operation) string {
 	w.Helper()
 	base := "/v1/tenants/" + tenant
 	switch strings.Split(o.Path, "/")[4] {
@@ -290,7 +290,7 @@ func (w *world) giveUp(tenant, delivery string) {
 
 // body returns the example of an operation's request body, "" when it has none, with ids of
 // the tenant and a new external id.
-func (w *world) body(o contracttest.Operation, tenant string) string {
+func (w *world) body(o openapitest.Operation, tenant string) string {
 	w.Helper()
 	if o.ID == "putTenant" {
 		return `{"name":"Acme"}` // the example's limits would affect other tests
@@ -314,7 +314,7 @@ func (w *world) body(o contracttest.Operation, tenant string) string {
 }
 
 // scopeOf returns the documented scope of an operation; open operations need none.
-func scopeOf(t *testing.T, o contracttest.Operation) (scope webhook.Scope, open bool) {
+func scopeOf(t *testing.T, o openapitest.Operation) (scope webhook.Scope, open bool) {
 	t.Helper()
 	text, _ := document().In(o, "description").(string)
 	word, _, _ := strings.Cut(text, ".")

@@ -1,4 +1,4 @@
-package contracttest_test
+package openapitest_test
 
 import (
 	"net/http"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/openapitest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -22,7 +22,7 @@ type target struct {
 
 // targets returns all kinds of targets of an operation. A foreign id is tried under its own
 // tenant and under the caller's.
-func (w *world) targets(o contracttest.Operation) []target {
+func (w *world) targets(o openapitest.Operation) []target {
 	w.Helper()
 	if !strings.Contains(o.Path, "{id}") {
 		return []target{{"own", own, ""}, {"foreign", foreign, ""}, {"nonexistent", "nobody", ""}, {"malformed", "no%00such", ""}}
@@ -42,7 +42,7 @@ func (w *world) targets(o contracttest.Operation) []target {
 }
 
 // wanted is the expected status: it contains all the documented access rules.
-func wanted(t *testing.T, o contracttest.Operation, caller string, at target) int {
+func wanted(t *testing.T, o openapitest.Operation, caller string, at target) int {
 	t.Helper()
 	needs, open := scopeOf(t, o)
 	has := map[string]webhook.Scope{"operator": webhook.ScopeOperator, "admin": webhook.ScopeAdmin, "ingest": webhook.ScopeIngest}[caller]
@@ -66,7 +66,7 @@ func wanted(t *testing.T, o contracttest.Operation, caller string, at target) in
 }
 
 // succeeds is the documented status of an operation's success.
-func succeeds(o contracttest.Operation, at target) int {
+func succeeds(o openapitest.Operation, at target) int {
 	switch o.ID {
 	case "deleteTenant":
 		return http.StatusNoContent // without everything
@@ -113,7 +113,7 @@ func TestMatrix(t *testing.T) {
 }
 
 // aims creates the targets of one caller's requests.
-func (w *world) aims(o contracttest.Operation, caller string) []target {
+func (w *world) aims(o openapitest.Operation, caller string) []target {
 	w.Helper()
 	switch {
 	case !strings.Contains(o.Path, "{tenant}"):
