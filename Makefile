@@ -109,6 +109,8 @@ bin/isolation:
 
 # For example FAULTS_FLAGS='-classes kill-all -shapes split -seed 7'; bin/faults -help lists them.
 FAULTS_FLAGS ?= -seeds 3 -budget 1h
+# The runs, planted bugs and soak that docs/reliability.md shows.
+FAULTS_RESULTS := standalone/faults/results
 
 .PHONY: faults
 faults: bin/faults ## let installations fail in every way under load, and check that nothing is lost (docs/reliability.md)
@@ -118,15 +120,15 @@ SOAK_TIME ?= 60m
 
 .PHONY: soak
 soak: bin/faults ## keep an installation under load for an hour, with a fault a minute, and check that nothing it uses grows
-	exec bin/faults -soak $(SOAK_TIME) -shapes split -results docs/reliability
+	exec bin/faults -soak $(SOAK_TIME) -shapes split -results $(FAULTS_RESULTS)
 
 .PHONY: planted-bugs
 planted-bugs: bin/faults ## plant one bug after the other, and check that the faults find them: half an hour
-	exec bin/faults -planted all -results docs/reliability
+	exec bin/faults -planted all -results $(FAULTS_RESULTS)
 
 .PHONY: faults-report
-faults-report: bin/faults ## regenerate the tables of docs/reliability.md from the results beside it
-	exec bin/faults -report docs/reliability.md -results docs/reliability
+faults-report: bin/faults ## regenerate the tables of docs/reliability.md from the kept results
+	exec bin/faults -report docs/reliability.md -results $(FAULTS_RESULTS)
 
 .PHONY: bin/faults
 bin/faults:

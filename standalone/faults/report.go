@@ -65,49 +65,69 @@ func replacePart(page []byte, part, text string) ([]byte, error) {
 	return slices.Concat(before, []byte(begin+"\n"+text+"\n"+end), after), nil
 }
 
-// ledgerTable is the ledger, a line for each class.
+// ledgerTable is the ledger: a line for each family of classes, and what became of everything that was acknowledged.
 func ledgerTable(runs []result) string {
-	byClass := map[string][]result{}
+	byFamily := map[string][]result{}
+	ran, commits := map[string]bool{}, map[string]bool{}
 	for _, r := range runs {
-		byClass[r.Class] = append(byClass[r.Class], r)
+		byFamily[familyOf(r.Class)] = append(byFamily[familyOf(r.Class)], r)
+		ran[r.Class], commits[r.Commit] = true, true
 	}
 	var b strings.Builder
-	b.WriteString("| class | shapes | runs | missed | acknowledged | delivered | dead | cancelled | discarded |" +
-		" lost | unexpected | sent twice | recovery p50, max |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| classes | number | runs | missed | acknowledged | lost | unexpected | sent twice | recovery p50 | recovery max |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
+	var without []string
 	for _, c := range classes() {
-		if all := byClass[c.name]; len(all) > 0 {
-			ledgerLine(&b, "`"+c.name+"`", all)
+		if family := familyOf(c.name); len(byFamily[family]) > 0 {
+			ledgerLine(&b, family, byFamily[family])
+			delete(byFamily, family)
+		}
+		if !ran[c.name] {
+			without = append(without, "`"+c.name+"`")
 		}
 	}
-	ledgerLine(&b, "**all**", runs)
-	commits := map[string]bool{}
-	for _, r := range runs {
-		commits[r.Commit] = true
+	ledgerLine(&b, "", runs)
+	fmt.Fprintf(&b, "\nThe acknowledged deliveries ended as %d delivered, %d dead letters, %d cancelled and %d discarded. The runs are of %d builds.\n",
+		count(runs, func(r result) int { return r.Delivered }), count(runs, func(r result) int { return r.Dead }),
+		count(runs, func(r result) int { return r.Cancelled }), count(runs, func(r result) int { return r.Discarded }), len(commits))
+	if len(without) > 0 {
+		fmt.Fprintf(&b, "Classes without a run: %s.\n", strings.Join(without, ", "))
 	}
-	fmt.Fprintf(&b, "\nCommits: %s.\n", strings.Join(slices.Sorted(maps.Keys(commits)), ", "))
 	return b.String()
 }
 
-// ledgerLine is the line of a class. Recovery is that of the runs in which the fault occurred.
-func ledgerLine(b *strings.Builder, name string, runs []result) {
-	shapes, recovery := map[string]bool{}, make([]float64, 0, len(runs))
+// familyOf is what the names of similar classes begin with: "kill-…" of "kill-api".
+func familyOf(class string) string {
+	if first, _, longer := strings.Cut(class, "-"); longer {
+		return first + "-…"
+	}
+	return class
+}
+
+// ledgerLine is the line of a family, "" for all classes. Recovery is that of the runs in which the fault occurred.
+func ledgerLine(b *strings.Builder, family string, runs []result) {
+	names, recovery := map[string]bool{}, make([]float64, 0, len(runs))
 	for _, r := range runs {
-		shapes[r.Shape] = true
+		names[r.Class] = true
 		if !r.Missed {
 			recovery = append(recovery, r.Recovery)
 		}
 	}
-	slices.Sort(recovery)
-	recovered := "–"
-	if len(recovery) > 0 {
-		recovered = fmt.Sprintf("%.1f s, %.1f s", recovery[(len(recovery)-1)/2], recovery[len(recovery)-1])
+	label := "`" + family + "`"
+	switch {
+	case family == "":
+		label = "**all**"
+	case len(names) == 1:
+		label = "`" + runs[0].Class + "`"
 	}
-	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %s |\n", name, len(shapes), len(runs), len(runs)-len(recovery),
-		count(runs, func(r result) int { return r.Acknowledged }), count(runs, func(r result) int { return r.Delivered }),
-		count(runs, func(r result) int { return r.Dead }), count(runs, func(r result) int { return r.Cancelled }),
-		count(runs, func(r result) int { return r.Discarded }), count(runs, func(r result) int { return r.Lost }),
-		count(runs, func(r result) int { return r.Unexpected }), count(runs, twice), recovered)
+	slices.Sort(recovery)
+	median, most := "–", "–"
+	if n := len(recovery); n > 0 {
+		median, most = fmt.Sprintf("%.1f s", recovery[(n-1)/2]), fmt.Sprintf("%.1f s", recovery[n-1])
+	}
+	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %d | %s | %s |\n", label, len(names), len(runs), len(runs)-len(recovery),
+		count(runs, func(r result) int { return r.Acknowledged }), count(runs, func(r result) int { return r.Lost }),
+		count(runs, func(r result) int { return r.Unexpected }), count(runs, twice), median, most)
 }
 
 func twice(r result) (n int) {
@@ -135,16 +155,20 @@ func soakTable(s soak) string {
 	return b.String()
 }
 
-// plantedTable is the table of planted bugs.
+// plantedTable is the table of planted bugs: a line for each class that found some.
 func plantedTable(bugs []found) string {
-	var b strings.Builder
-	b.WriteString("| bug | what it is | found by | shape | seeds | seconds |\n|---|---|---|---|---|---|\n")
+	byClass := map[string][]string{}
 	for _, f := range bugs {
+		byClass[f.Class] = append(byClass[f.Class], "`"+f.Bug+"`")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d bugs, %d not found.\n\n| found by | bugs |\n|---|---|\n", len(bugs), len(byClass[""]))
+	for _, class := range slices.Sorted(maps.Keys(byClass)) {
 		by := "**not found**"
-		if f.Class != "" {
-			by = "`" + f.Class + "`"
+		if class != "" {
+			by = "`" + class + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d | %.0f |\n", f.Bug, f.What, by, f.Shape, f.Seeds, f.Seconds)
+		fmt.Fprintf(&b, "| %s | %s |\n", by, strings.Join(byClass[class], ", "))
 	}
 	return b.String()
 }
