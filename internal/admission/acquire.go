@@ -95,9 +95,9 @@ func (e *endpoint) reserveAgain(now time.Duration, req *Request) Decision {
 	if until, _ := e.blocked(now); until <= now && len(e.reservations.all) < e.mayReserve() {
 		p := e.pacing(now)
 		p.slots /= 2
-		slot := min(e.host.slotForQueued(now, &e.hostEntry), now+soon/2)
+		slot := min(e.host.slotForQueued(now, &e.hostEntry), now+secondChance/2)
 		least := max(e.slots.nextFree(now), slot, e.rate.next-burst, now+minDeferral)
-		if at, found := e.reservations.freeBefore(least, now+soon, p); found {
+		if at, found := e.reservations.freeBefore(least, now+secondChance, p); found {
 			e.reservations.add(at, req.Delivery)
 			return e.deferred(at, reason)
 		}

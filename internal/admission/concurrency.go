@@ -38,7 +38,7 @@ type concurrency struct {
 func (c *concurrency) full() bool { return len(c.inFlight) >= c.limit }
 
 // add takes a slot for a request, or reports that none is free. This is where max_in_flight is
-// enforced: no permit of this controller is given without it.
+// enforced: Acquire and TryAcquire give no permit without it. Adopt counts a request that runs already.
 func (c *concurrency) add(f *activeRequest) bool {
 	if c.full() {
 		return false

@@ -3,7 +3,7 @@
 // per second, sends none while the receiver fails, and ramps the rate up when the receiver has
 // recovered.
 //
-// A delivery that can not be admitted at once gets a reservation, a time of its own. If that is
+// A delivery that cannot be admitted at once gets a reservation, a time of its own. If that is
 // near, Acquire waits for it; else the caller sets a timer and calls Acquire again, normally once.
 // A delivery that gets no reservation is held. So a receiver that hangs costs timers and rows, never
 // a goroutine or a slot that others need.
@@ -11,9 +11,10 @@
 // The files, from the bottom up, where each uses those before it only:
 //
 //	tuning                    constants that several files share
-//	request, result, recent   requests, their results, counts of the last minutes
+//	request, result           requests and their results
+//	redirects, recent         where delivered redirects lead, counts of the last minutes
 //	timeout                   automatic timeouts
-//	rampup, rate              the rate limit (GCRA), and how the rate rises after an outage
+//	lastsecond, rampup, rate  the rate limit (GCRA, exact for each second), and how the rate rises after an outage
 //	concurrency               max_in_flight, and how often a slot becomes free
 //	reservations              times that are kept for deliveries
 //	breaker                   the circuit breaker

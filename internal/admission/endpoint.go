@@ -15,6 +15,9 @@ const (
 	minProbe = 100 * time.Millisecond
 	// slowLatency is the smoothed latency above which an endpoint is slow.
 	slowLatency = time.Second
+	// A circuit that closes by more than lateRecovery later than expected invalidates the
+	// reservations, which are for the expected time.
+	lateRecovery = 10 * time.Second
 )
 
 // endpoint is what is known of one endpoint. Its times are since the controller was made.
@@ -150,7 +153,7 @@ func (e *endpoint) followCircuit(now time.Duration, before webhook.CircuitState)
 		e.invalidate(never)
 		e.rate.startRampUp(b.until+e.probeTime(now), rampTime) // if the next probe succeeds
 	case webhook.CircuitClosed:
-		if now > e.rate.ramp.from+soon { // reservations are for a recovery that was expected long ago
+		if now > e.rate.ramp.from+lateRecovery {
 			e.invalidate(never)
 		}
 		e.rate.startRampUp(now, rampTime)

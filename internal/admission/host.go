@@ -16,9 +16,9 @@ const (
 	// takes about a hundredth of that, so it takes a small share of the time however long the
 	// queue is.
 	searchEach = 10 * time.Microsecond
-	// missesToKeep is how often deliveries of an endpoint must have come in vain for a slot to
-	// be kept for the next one.
-	missesToKeep = 2
+	// After deferralsBeforeKeep deferrals of an endpoint's deliveries in a row, a free slot of the
+	// host is kept for the next one.
+	deferralsBeforeKeep = 2
 	// slowInterval is how rarely slots must become free for one to be kept: where they do more
 	// often, a delivery gets one while it waits.
 	slowInterval = shortPatience
@@ -203,7 +203,7 @@ func (h *host) keptFor(now time.Duration) *hostEntry {
 	if h.freeInterval(now) <= slowInterval {
 		return nil
 	}
-	keeps := func(t *hostEntry) bool { return t.missed >= missesToKeep && t.needsSlot(now, lateness) }
+	keeps := func(t *hostEntry) bool { return t.missed >= deferralsBeforeKeep && t.needsSlot(now, lateness) }
 	if now >= h.searchAt {
 		h.kept, h.searchAt = nil, now+h.searchTime()
 		if i := slices.IndexFunc(h.queue, keeps); i >= 0 {

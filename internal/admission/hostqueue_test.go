@@ -253,7 +253,7 @@ func TestHostWorkIsBounded(t *testing.T) {
 		here.waiting = requests
 		h, entries, order := setupHost(0, time.Second, all...)
 		for _, entry := range entries {
-			entry.missed = missesToKeep // none is about to come: the search for the one to keep a slot for finds nothing
+			entry.missed = deferralsBeforeKeep // none is about to come: the search for the one to keep a slot for finds nothing
 		}
 		looked = 0
 		for i := range requests {

@@ -119,8 +119,8 @@ func (e *endpoint) admitAtOnce(now time.Duration, req *Request) *Permit {
 }
 
 // admit puts a request in flight, whose reservation was for at; nil when the endpoint or its host
-// has no free slot. Every permit comes from here. While the circuit is not closed the request is
-// the probe.
+// has no free slot. The permits of Acquire and TryAcquire come from here. While the circuit is not
+// closed the request is the probe.
 func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
 	p := &Permit{endpoint: e, host: e.host, activeRequest: activeRequest{start: now, timeout: e.timeout(now, retries), epoch: e.breaker.epoch}}
 	if e.host.full() || !e.slots.add(&p.activeRequest) || !e.host.add(now, &e.hostEntry) {

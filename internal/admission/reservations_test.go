@@ -151,7 +151,7 @@ func TestReservationsIsCheap(t *testing.T) {
 		p := pacing{rate: intervalOf(10_000), slots: time.Millisecond + time.Duration(i%100)*time.Microsecond, ramp: &slope}
 		line.free(now, p)
 		at := line.free(now+minDeferral, p)
-		line.freeBefore(now, now+soon, steady(time.Microsecond))
+		line.freeBefore(now, now+secondChance, steady(time.Microsecond))
 		line.add(at, webhook.DeliveryID{byte(i), byte(i >> 8)})
 		if i%10 == 9 {
 			line.remove(line.all[0].delivery)

@@ -10,14 +10,14 @@ const (
 	// quickLatency is the most that a quick endpoint takes to answer, and quickInterval how
 	// often, at least, one of its slots becomes free and its rate allows a request.
 	quickLatency, quickInterval = 50 * time.Millisecond, 5 * time.Millisecond
-	// horizon is how far ahead reservations go. Deliveries that have not been held go as far as
-	// horizonFirst, and leave the rest to those that have.
-	horizon      = 5 * time.Minute
-	horizonFirst = 4 * time.Minute
-	// latencyHorizon is the horizon while the latency bounds the rate: a receiver that hung may
-	// answer at once again, and a delivery that has a reservation waits for it all the same.
-	latencyHorizon      = 10 * time.Second
-	latencyHorizonFirst = 5 * time.Second
+	// Reservations of new deliveries go horizonNew ahead, those of released ones horizonReleased,
+	// so that there is always room for a backlog before new deliveries.
+	horizonNew      = 4 * time.Minute
+	horizonReleased = 5 * time.Minute
+	// The same while the latency bounds the rate: a receiver that hung may answer at once again,
+	// and a delivery that has a reservation waits for it all the same.
+	latencyHorizonNew      = 5 * time.Second
+	latencyHorizonReleased = 10 * time.Second
 
 	// unknownWaiters is how many new deliveries wait inside Acquire for an endpoint that has
 	// not answered yet: the width of a shared workflow. maxWaiters is that for one that
@@ -85,9 +85,9 @@ func (e *endpoint) mayReserve() int {
 // reach is how far ahead a delivery may get a reservation. After a relapse it grows slowly: if the
 // circuit opened again, all deliveries with a reservation would come back in vain.
 func (e *endpoint) reach(now time.Duration, p pacing, released bool) time.Duration {
-	first, last := horizonFirst, horizon
+	first, last := horizonNew, horizonReleased
 	if until, _ := e.blocked(now); until <= now && p.bySlots(now) && p.reason == webhook.ReasonInFlight {
-		first, last = latencyHorizonFirst, latencyHorizon
+		first, last = latencyHorizonNew, latencyHorizonReleased
 	}
 	reach := first
 	if released {

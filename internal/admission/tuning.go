@@ -15,10 +15,9 @@ const (
 	minDeferral = 1200 * time.Millisecond
 	// lateness is how late a delivery may come for its reservation; then it is lost.
 	lateness = time.Second
-	// soon is how near the next reservation is of a delivery that came at its own and found all
-	// slots taken. It may have half the interval to others, but no less: where many came in
-	// vain, they do not come together.
-	soon = 10 * time.Second
+	// A delivery that finds no slot at its reservation gets another one within secondChance, at
+	// half the usual distance to others: where many come in vain, they do not come together.
+	secondChance = 10 * time.Second
 	// smoothing is the weight of a new measurement, that of RFC 6298 section 2.
 	smoothing = 8
 

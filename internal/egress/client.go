@@ -10,9 +10,10 @@
 //     was accepted would be sent again.
 //   - Names of header fields and bytes of URLs are sent as they were configured. http.Request
 //     changes both.
-//   - http.Transport repeats a request on another connection when the kept connection died
-//     after the request was written, if the request has an Idempotency-Key or
-//     X-Idempotency-Key header. Deliveries may have one: the receiver would get it twice.
+//   - http.Transport does not say whether the receiver got anything of a request on a kept connection
+//     that died. Here it is sent again if it certainly got nothing, and only then. (That
+//     http.Transport repeats a request with an Idempotency-Key could be prevented: it does so only
+//     while Request.GetBody is set.)
 //   - It prints bytes that follow a response to the standard logger, so a receiver could
 //     write its own lines, or the payload, into the log.
 //   - A 101 response outlives its deadline (golang/go#44988).

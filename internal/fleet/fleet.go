@@ -7,12 +7,20 @@
 //
 // A process that sends nothing, an API, owns no lanes.
 //
-//	admission  what a process calls: asks its own controller, or the owner
-//	permits    the permits that this process has, and those that it has granted to others
-//	forward    new deliveries, from the process that has stored them to the owner, which starts them
-//	leases     keeps the leases, and takes over the requests under way when a lane changes its owner
-//	peers      connections to other processes, and how they know each other
-//	serve      what other processes call
+// An owner admits requests until
+//
+//	renewalStarted + leaseTime
+//
+// of its last successful renewal. The lease in the database ends 2 s more than leaseTime after the transaction that renewed it began,
+// which is after renewalStarted. So an owner stops at least 2 s before another process may take its lanes, however long the renewal took.
+//
+//	admission         what a process calls: asks its own controller, or the owner
+//	permits           the permits that this process has, and those that it has granted to others
+//	forward           new deliveries, from the process that has stored them to the owner, which starts them
+//	leases            keeps the leases, and takes over the requests under way when a lane changes its owner
+//	peers, strangers  connections to other processes, and how they know each other
+//	reach             which processes do not reach each other
+//	serve             what other processes call
 //
 // See docs/adr/0025.
 package fleet
@@ -35,8 +43,7 @@ import (
 const (
 	// renewEvery is how often the leases are renewed.
 	renewEvery = time.Second
-	// leaseTime is for how long after the beginning of a successful renewal this process admits requests: 2 s less
-	// than the lease holds in the database.
+	// leaseTime is for how long after the start of a successful renewal this process admits requests: see the package's comment.
 	leaseTime = 6 * time.Second
 	// usableTime is how long after it was asked for a permit may be used.
 	usableTime = 5 * time.Second
@@ -101,19 +108,23 @@ type Fleet struct {
 	life     context.Context //nolint:containedctx // of all goroutines; ended by Stop
 	end      context.CancelFunc
 	work     sync.WaitGroup
-	renewNow chan struct{} // asks for a renewal at once
-	lastID   atomic.Uint64
+	renewNow chan struct{} // asks the goroutine of the leases for a renewal at once
+	lastID   atomic.Uint64 // of the permits that this process has asked for
 
-	mu        sync.Mutex
-	lanes     [webhook.Lanes]lane
-	peers     map[string]*peer    // that may own lanes, by the ids of their processes
-	callers   map[[32]byte]string // ids of processes that own no lanes, by the hashes of their certificates
-	renewed   time.Time           // the beginning of the last successful renewal
-	reached   time.Time           // its end
-	share     int
-	obtained  map[uint64]obtainedPermit
-	granted   map[grantID]*grantedPermit
-	released  map[int]releasedLane // whose next owner has not asked yet
+	mu    sync.Mutex // guards all below
+	lanes [webhook.Lanes]lane
+
+	// Written by each renewal.
+	peers          map[string]*peer    // that may own lanes, by the ids of their processes
+	callers        map[[32]byte]string // ids of processes that own no lanes, by the hashes of their certificates
+	renewalStarted time.Time           // the last successful one
+	renewalEnded   time.Time
+	share          int // lanes that a process should own at most
+
+	// Written as permits come and go, and when lanes change their owner.
+	obtained  map[uint64]obtainedPermit  // from other processes
+	granted   map[grantID]*grantedPermit // to other processes
+	released  map[int]releasedLane       // whose next owner has not asked yet
 	forecasts *cache.Map[webhook.EndpointID, forecast]
 }
 

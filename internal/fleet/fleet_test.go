@@ -258,15 +258,15 @@ func TestUnderWayIsCountedOnce(t *testing.T) {
 	a.mu.Unlock()
 	taken := map[int]int64{number: epoch}
 	listed := b.transferLanes(taken, "a")
-	require.Empty(t, listed.UnderWay, "a has granted it itself")
-	earlier := LaneTransfer{UnderWay: []UnderWay{{Number: 1000, Request: request(endpoint, 3), Timeout: time.Second}}}
+	require.Empty(t, listed.InFlight, "a has granted it itself")
+	earlier := LaneTransfer{InFlight: []InFlightRequest{{Number: 1000, Request: request(endpoint, 3), Timeout: time.Second}}}
 	a.importTransfer("b", taken, earlier)
 	a.importTransfer("b", taken, earlier)
 	require.Equal(t, 2, inFlight())
-	a.importTransfer("b", map[int]int64{number: epoch - 1}, LaneTransfer{UnderWay: []UnderWay{{Number: 1001, Request: request(endpoint, 3)}}})
+	a.importTransfer("b", map[int]int64{number: epoch - 1}, LaneTransfer{InFlight: []InFlightRequest{{Number: 1001, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "of another time as the owner")
 	a.endGrant(grantID{"b", 1002}, number, nil)
-	a.importTransfer("b", taken, LaneTransfer{UnderWay: []UnderWay{{Number: 1002, Request: request(endpoint, 3)}}})
+	a.importTransfer("b", taken, LaneTransfer{InFlight: []InFlightRequest{{Number: 1002, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "it has ended")
 
 	a.endGrant(grantID{"b", 1003}, number, nil)
@@ -289,6 +289,6 @@ func TestPermitsOfAnEarlierOwnerAreVoid(t *testing.T) {
 	epoch := b.lanes[number].epoch
 	b.mu.Unlock()
 	require.NotNil(t, b.obtain(1, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
-	require.Len(t, b.transferLanes(map[int]int64{number: epoch + 1}, "c").UnderWay, 1)
+	require.Len(t, b.transferLanes(map[int]int64{number: epoch + 1}, "c").InFlight, 1)
 	require.Nil(t, b.obtain(2, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
 }

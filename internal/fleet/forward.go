@@ -173,17 +173,17 @@ func (w *waitingForward) finish(result webhook.ForwardResult, refused map[webhoo
 func (f *Fleet) reachesStore() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Since(f.reached) < forwardedTime
+	return time.Since(f.renewalEnded) < forwardedTime
 }
 
 // Forward starts deliveries that another process has stored.
 func (s *apiService) Forward(args *ForwardArgs, reply *ForwardReply) error {
 	f := s.fleet
-	reaches := f.reachesStore()
+	storeReachable := f.reachesStore()
 	for _, event := range args.Events {
 		own := event.Deliveries[:0:0]
 		for _, start := range event.Deliveries {
-			if _, is := f.owner(start.EndpointID); is && reaches {
+			if _, owned := f.owner(start.EndpointID); owned && storeReachable {
 				own = append(own, start)
 			} else {
 				reply.Refused = append(reply.Refused, start.DeliveryID)

@@ -361,7 +361,7 @@ func TestForwardToAProcessWithoutPostgres(t *testing.T) {
 	s.cutOff("a")
 	require.Eventually(t, func() bool { // a renewal may be under way
 		a.mu.Lock()
-		a.reached = a.reached.Add(-forwardedTime)
+		a.renewalEnded = a.renewalEnded.Add(-forwardedTime)
 		a.mu.Unlock()
 		return !a.reachesStore()
 	}, 10*time.Second, time.Millisecond)

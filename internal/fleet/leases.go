@@ -32,7 +32,7 @@ type lane struct {
 }
 
 // holds reports whether this process's leases hold. The caller holds the lock.
-func (f *Fleet) holds() bool { return time.Since(f.renewed) < leaseTime }
+func (f *Fleet) holds() bool { return time.Since(f.renewalStarted) < leaseTime }
 
 // ownLane returns since when this process has the lane of a request's endpoint, and its epoch. False: it admits no request to it.
 func (f *Fleet) ownLane(id webhook.EndpointID) (since time.Time, epoch int64, ok bool) {
@@ -138,7 +138,7 @@ func (f *Fleet) releaseLanes() (self webhook.Process, released []int) {
 func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int64, lost []int, gone []*peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renewed, f.reached, f.share = began, time.Now(), fleet.Share
+	f.renewalStarted, f.renewalEnded, f.share = began, time.Now(), fleet.Share
 	for i := range fleet.Lanes {
 		l, read := &f.lanes[i], &fleet.Lanes[i]
 		if read.Epoch < l.epoch {

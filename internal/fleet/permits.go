@@ -131,12 +131,12 @@ func (f *Fleet) endExpired() {
 
 // LaneTransfer is what the new owner of lanes gets from another process.
 type LaneTransfer struct {
-	UnderWay []UnderWay
+	InFlight []InFlightRequest
 	States   []admission.State // from the owner before
 }
 
-// UnderWay is a permit that a process has.
-type UnderWay struct {
+// InFlightRequest is a permit that a process has.
+type InFlightRequest struct {
 	Number  uint64
 	Request admission.Request
 	Age     time.Duration // since it was asked for
@@ -169,7 +169,7 @@ func (f *Fleet) transferLanes(taken map[int]int64, by string) (t LaneTransfer) {
 	}
 	for number, p := range f.obtained {
 		if epoch, is := taken[webhook.LaneOf(p.request.Endpoint)]; is && p.epoch < epoch {
-			t.UnderWay = append(t.UnderWay, UnderWay{number, p.request, now.Sub(p.asked), p.timeout})
+			t.InFlight = append(t.InFlight, InFlightRequest{number, p.request, now.Sub(p.asked), p.timeout})
 		}
 	}
 	f.mu.Unlock()
@@ -191,7 +191,7 @@ func (f *Fleet) importTransfer(process string, taken map[int]int64, t LaneTransf
 			f.controller.Import(s)
 		}
 	}
-	f.adopt(process, taken, t.UnderWay)
+	f.adopt(process, taken, t.InFlight)
 }
 
 // releasedLane has the states of the endpoints in a lane that this process has released.
@@ -221,7 +221,7 @@ func (f *Fleet) keepStates(lanes []int) {
 const releasedTime = 10 * time.Second
 
 // adopt counts the requests that a process has under way in lanes that this process has taken.
-func (f *Fleet) adopt(process string, taken map[int]int64, all []UnderWay) {
+func (f *Fleet) adopt(process string, taken map[int]int64, all []InFlightRequest) {
 	now := time.Now()
 	for _, u := range all {
 		number := webhook.LaneOf(u.Request.Endpoint)

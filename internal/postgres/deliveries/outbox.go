@@ -280,7 +280,7 @@ func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	return n, time.Now().Add(-*oldest), nil // as old by this process's clock as it is by the database's
 }
 
-// RelayAfter is how long after its commit the relay starts a delivery: longer than it may wait in the queue of its process, and than
+// RelayAfter is how long after its transaction began the relay starts a delivery: longer than it may wait in the queue of its process, and than
 // the life of a fresh token and the second until a slow request has its claim. If its own process starts it as late as that, it has
 // two workflows, and one of them gets the claim.
 const RelayAfter = 8 * time.Second
