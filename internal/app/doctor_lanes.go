@@ -15,7 +15,7 @@ const laneDialTimeout = time.Second
 
 // lanes checks whether processes share the limits of endpoints, and whether those that do are reached from here.
 func (c *diagnosis) lanes(ctx context.Context) Finding {
-	const docs = ": docs/operations.md#several-workers"
+	const docs = ": docs/several-workers.md"
 	if c.standalone() {
 		return ok("one process, which enforces the limits of endpoints alone")
 	}

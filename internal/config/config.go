@@ -37,14 +37,14 @@ type Config struct {
 
 	// LaneListen is where processes that send requests reach each other, and LaneAddress how. With "off" each counts the limits
 	// of endpoints for itself, as standalone does unless there is an address. "auto": see app.
-	LaneListen  string `default:"auto" env:"EVERPOST_LANE_LISTEN" help:"Address at which other processes forward new deliveries to this one and request permits from it, so that the limits of endpoints apply to all workers together. 'auto': the address of this machine on the way to PostgreSQL, port 8082 or a free one; standalone: off. 'off': each worker enforces the limits for its own requests." placeholder:"HOST:PORT|auto|off" role:"worker" section:"process" see:"operations.md#several-workers"`
-	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Address at which other processes reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"operations.md#several-workers" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
+	LaneListen  string `default:"auto" env:"EVERPOST_LANE_LISTEN" help:"Address at which other processes forward new deliveries to this one and request permits from it, so that the limits of endpoints apply to all workers together. 'auto': the address of this machine on the way to PostgreSQL, port 8082 or a free one; standalone: off. 'off': each worker enforces the limits for its own requests." placeholder:"HOST:PORT|auto|off" role:"worker" section:"process" see:"several-workers.md"`
+	LaneAddress string `env:"EVERPOST_LANE_ADDRESS" help:"Address at which other processes reach EVERPOST_LANE_LISTEN." placeholder:"HOST:PORT" role:"worker" section:"process" see:"several-workers.md" unset:"the address of this machine on the way to PostgreSQL, and the port of EVERPOST_LANE_LISTEN"`
 
 	// AdminHosts are the host names that the admin listener answers, in addition to IP addresses and localhost.
 	AdminHosts Hosts `env:"EVERPOST_ADMIN_HOSTS" help:"Names that the admin listener accepts, in addition to addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any" section:"process" see:"operations.md#names-of-the-listeners"`
 
 	// TrustedProxies are the reverse proxies in front of the API whose X-Forwarded-For is used.
-	TrustedProxies []netip.Prefix `env:"EVERPOST_TRUSTED_PROXIES" help:"Address ranges of reverse proxies whose X-Forwarded-For is trusted, for the audit log, separated by commas." name:"trusted-proxies" placeholder:"CIDR" role:"api" section:"process" see:"operations.md#audit-log"`
+	TrustedProxies []netip.Prefix `env:"EVERPOST_TRUSTED_PROXIES" help:"Address ranges of reverse proxies whose X-Forwarded-For is trusted, for the audit log, separated by commas." name:"trusted-proxies" placeholder:"CIDR" role:"api" section:"process" see:"privacy.md#audit-log"`
 
 	// WorkflowURLForTenants shows workflow_url to tenants' keys too. The Web UI shows the workflows of all tenants.
 	WorkflowURLForTenants bool `env:"EVERPOST_WORKFLOW_URL_FOR_TENANTS" help:"Show 'workflow_url' to tenants' keys, not only to operators'." name:"workflow-url-for-tenants" role:"api" section:"process"`
@@ -122,7 +122,7 @@ type Config struct {
 
 	// AuditRetention is how long the audit log is kept. The database always keeps 29 days of it: one day less than the
 	// minimum of this setting, because clocks differ.
-	AuditRetention time.Duration `default:"17520h" env:"EVERPOST_AUDIT_RETENTION" help:"How long entries of the audit log are kept." placeholder:"DURATION" range:"720h or more" section:"retention" see:"operations.md#audit-log"`
+	AuditRetention time.Duration `default:"17520h" env:"EVERPOST_AUDIT_RETENTION" help:"How long entries of the audit log are kept." placeholder:"DURATION" range:"720h or more" section:"retention" see:"privacy.md#audit-log"`
 
 	// Default limits of a tenant; 0 means no limit.
 	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, in each API process (429 above it); 0 is no limit." placeholder:"N" range:"0.01 to 100000" role:"api" section:"tenants" zero:"no limit"`

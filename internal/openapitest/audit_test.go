@@ -55,7 +55,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	w := setup(t)
 	adminKey, _, err := api.ParseKey(w.keys["admin"])
 	require.NoError(t, err)
-	operations, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "privacy.md"))
 	require.NoError(t, err)
 	audited, did := 0, map[string][]string{}
 	for _, o := range document().Operations() {
@@ -80,7 +80,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 				require.Equal(t, own, e.TenantID, o.ID)
 			}
 			require.Equal(t, "127.0.0.1", e.By.Source.String(), o.ID)
-			require.Contains(t, string(operations), "`"+e.Action+"`", "%s: docs/operations.md lists the actions", o.ID)
+			require.Contains(t, string(page), "`"+e.Action+"`", "%s: docs/privacy.md lists the actions", o.ID)
 			require.NotEmpty(t, e.Subject, o.ID)
 			did[o.ID] = append(did[o.ID], e.Action)
 		}

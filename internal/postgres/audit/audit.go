@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Actions of the audit log, named resource.verb. docs/operations.md lists them all.
+// Actions of the audit log, named resource.verb. docs/privacy.md lists them all.
 const (
 	TenantCreate       = "tenant.create"
 	TenantReplace      = "tenant.replace"
