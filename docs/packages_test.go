@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,20 @@ import (
 func TestTableOfPackagesIsComplete(t *testing.T) {
 	t.Parallel()
 	packages := map[string]bool{}
+	for _, name := range sources(t, ".go") {
+		packages[filepath.ToSlash(filepath.Dir(name))] = true
+	}
+	require.Greater(t, len(packages), 30)
+	text, err := os.ReadFile("architecture.md")
+	require.NoError(t, err)
+	for name := range packages {
+		require.Contains(t, string(text), "| `"+name+"` |", "architecture.md does not list the package %s", name)
+	}
+}
+
+// sources are the files of all modules with these extensions, by their paths in the repository.
+func sources(t *testing.T, extensions ...string) (names []string) {
+	t.Helper()
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -22,15 +37,10 @@ func TestTableOfPackagesIsComplete(t *testing.T) {
 		if entry.IsDir() && (strings.HasPrefix(name, ".") && name != ".." || name == "bin" || name == "testdata") {
 			return filepath.SkipDir
 		}
-		if filepath.Ext(name) == ".go" {
-			packages[filepath.ToSlash(filepath.Dir(strings.TrimPrefix(path, "../")))] = true
+		if slices.Contains(extensions, filepath.Ext(name)) {
+			names = append(names, filepath.ToSlash(strings.TrimPrefix(path, "../")))
 		}
 		return nil
 	}))
-	require.Greater(t, len(packages), 30)
-	text, err := os.ReadFile("architecture.md")
-	require.NoError(t, err)
-	for name := range packages {
-		require.Contains(t, string(text), "| `"+name+"` |", "architecture.md does not list the package %s", name)
-	}
+	return names
 }
