@@ -42,9 +42,7 @@ import (
 
 // Bounds on what a request may take and a response may cost.
 const (
-	DefaultTimeout = 15 * time.Second // of a whole request
-	MaxTimeout     = 30 * time.Second // upper bound of Request.Timeout
-	DefaultMaxIdle = 10               // idle connections per endpoint
+	DefaultMaxIdle = 10 // idle connections per endpoint
 
 	MaxHeaderBytes = 64 << 10 // of all response headers, 1xx responses included
 	MaxBodyBytes   = 64 << 10 // of a response body that are read before the connection is closed
@@ -163,7 +161,7 @@ type Request struct {
 	Certificate webhook.ClientCertificate
 
 	// Timeout covers name resolution, connecting, TLS, headers and body together.
-	// Defaults to DefaultTimeout; MaxTimeout at most.
+	// Defaults to webhook.DefaultTimeout; webhook.MaxTimeout at most.
 	Timeout time.Duration
 
 	// MaxIdle bounds the endpoint's idle connections. Defaults to DefaultMaxIdle; negative
@@ -355,7 +353,7 @@ func withoutEcho(response *Response, authorization string) {
 
 func timeout(requested time.Duration) time.Duration {
 	if requested <= 0 {
-		return DefaultTimeout
+		return webhook.DefaultTimeout
 	}
-	return min(requested, MaxTimeout)
+	return min(requested, webhook.MaxTimeout)
 }
