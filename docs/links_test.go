@@ -60,7 +60,9 @@ var named = regexp.MustCompile("`([a-z][\\w.-]*/[\\w./*-]+\\.(?:go|sql|yaml|md|s
 // The files that these pages name by their path exist.
 func TestNamedFilesExist(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"../README.md", "../CONTRIBUTING.md", "architecture.md", "glossary.md", "configuration.md", "operations.md", "privacy.md", "several-workers.md"} {
+	for _, page := range []string{
+		"../README.md", "../CONTRIBUTING.md", "architecture.md", "configuration.md", "glossary.md", "operations.md", "privacy.md", "several-workers.md",
+	} {
 		for _, match := range named.FindAllStringSubmatch(prose(t, page), -1) {
 			found, err := filepath.Glob(filepath.Join("..", match[1]))
 			require.NoError(t, err)
