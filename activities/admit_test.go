@@ -112,7 +112,7 @@ func TestDeferral(t *testing.T) {
 	require.False(t, there)
 
 	// Its end gives the reservation back.
-	step := webhook.Step{Ref: in.Ref, Progress: got.Progress, WorkflowID: in.WorkflowID()}
+	step := webhook.Step{Ref: in.Ref, Progress: got.Progress, WorkflowID: in.WorkflowID(in.Run)}
 	step.Seq++
 	step.State, step.Reason, step.DueAt = webhook.StateCancelled, webhook.ReasonCancelled, time.Time{}
 	_, err = p.RecordStep(t.Context(), step)

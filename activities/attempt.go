@@ -95,12 +95,15 @@ func (in *AttemptInput) key() attemptKey {
 	return attemptKey{in.Ref, in.Run, in.RunAttempts + 1}
 }
 
+// ownWorkflowID is the workflow that the delivery's run has for itself.
+func (in *AttemptInput) ownWorkflowID() string { return in.WorkflowID(in.Run) }
+
 // workflowID is the workflow that makes the attempt.
 func (in *AttemptInput) workflowID() string {
 	if in.Shared != "" {
 		return in.Shared
 	}
-	return in.WorkflowID()
+	return in.ownWorkflowID()
 }
 
 // Attempt makes the next attempt of a delivery, or finds out that it was made: it loads the

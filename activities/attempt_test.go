@@ -59,7 +59,7 @@ func TestTokenIsForTheFirstAttemptOnly(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, nil)
 	in := b.fresh(t, p)
-	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID()}
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(in.Run)}
 	step.Seq = 1
 	status, err := b.store.Deliveries.RecordStep(t.Context(), step)
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func TestAnEndWaitsForALiveRequest(t *testing.T) {
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
 			require.NoError(t, (<-first).err)
 
-			step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID()}
+			step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(in.Run)}
 			step.Seq++
 			step.State, step.Reason = webhook.StateCancelled, "enough"
 			status, err := p.RecordStep(t.Context(), step)

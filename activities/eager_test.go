@@ -101,7 +101,7 @@ func TestEagerAttempt(t *testing.T) {
 			b.Script("/hook", receivertest.Step{Status: status})
 			start := &starts{}
 			require.True(t, p.SendEagerly(in, start))
-			calls, workflow := undelivered(), in.WorkflowID()
+			calls, workflow := undelivered(), in.WorkflowID(in.Run)
 			if want == webhook.StateDelivered {
 				calls, workflow = delivered(), gathering
 			}
@@ -165,7 +165,7 @@ func TestEagerAndSlow(t *testing.T) {
 				require.NoError(t, end.err)
 				require.Equal(t, want, end.result.State)
 			}
-			require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
+			require.Equal(t, in.WorkflowID(in.Run), b.delivery(t, in).WorkflowID)
 			require.Equal(t, want != webhook.StateDelivered, b.inOutbox(t, in))
 			p.Stop(context.WithoutCancel(t.Context()))
 			require.Equal(t, 1, b.Count())

@@ -152,7 +152,7 @@ func (a *Activities) recordAgain(ctx context.Context, exec *execution, in Attemp
 	step.KeepOutbox = false // a workflow asks for it, so it has been started
 	switch {
 	case in.Shared == "": // a shared workflow may have made the attempt and handed the delivery over
-		step.WorkflowID = in.WorkflowID()
+		step.WorkflowID = in.ownWorkflowID()
 	case step.State == webhook.StateDelivered: // eagerly, for a workflow that may never be started
 		step.WorkflowID = in.Shared
 	}

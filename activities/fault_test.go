@@ -232,7 +232,7 @@ func TestFaultOfOneDelivery(t *testing.T) {
 	require.Len(t, results, 1)
 	require.Equal(t, webhook.StateDeadLettered, results[0].State)
 	require.Equal(t, webhook.ReasonInternal, results[0].Reason)
-	require.Equal(t, in.WorkflowID(), results[0].WorkflowID)
+	require.Equal(t, in.WorkflowID(in.Run), results[0].WorkflowID)
 }
 
 // Nothing is sent eagerly to an endpoint that cannot be sent to.

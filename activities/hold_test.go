@@ -77,7 +77,7 @@ func TestNoHoldBesideAnotherProcess(t *testing.T) {
 				require.Equal(t, 1, end.Seq, "no step came before it")
 				d := b.delivery(t, in)
 				require.Equal(t, end.Progress, d.Progress)
-				require.Equal(t, in.WorkflowID(), d.WorkflowID)
+				require.Equal(t, in.WorkflowID(in.Run), d.WorkflowID)
 				again, err := other.attempt(in)
 				require.NoError(t, err)
 				require.Equal(t, end.Progress, again.Progress, "it finds the outcome")
@@ -108,7 +108,7 @@ func TestJoinElsewhereOfAPausedEndpoint(t *testing.T) {
 	require.NoError(t, end.err)
 	require.Equal(t, webhook.StateRetrying, end.result.State)
 	require.Equal(t, 1, end.result.Attempts)
-	require.Equal(t, in.WorkflowID(), end.result.WorkflowID)
+	require.Equal(t, in.WorkflowID(in.Run), end.result.WorkflowID)
 	require.Equal(t, end.result.Progress, b.delivery(t, in).Progress)
 	require.Equal(t, 1, b.Count())
 }

@@ -31,7 +31,7 @@ func (b *bundle) expire(t *testing.T, in activities.AttemptInput) {
 func (b *bundle) claimedElsewhere(t *testing.T, in activities.AttemptInput) {
 	t.Helper()
 	begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
-		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Claimant: "another process", For: time.Minute,
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(in.Run), Claimant: "another process", For: time.Minute,
 	})
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
@@ -91,7 +91,7 @@ func TestForeignClaim(t *testing.T) {
 	p := b.process(t, nil)
 	in := b.stored(t)
 	begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
-		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Claimant: "a process that died", For: time.Minute,
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(in.Run), Claimant: "a process that died", For: time.Minute,
 	})
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
@@ -115,7 +115,7 @@ func TestBusyPause(t *testing.T) {
 	p := b.process(t, func(c *activities.Config) { c.Now = func() time.Time { return ahead } }) // our clock is wrong
 	in := b.stored(t)
 	_, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
-		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Claimant: "another", For: time.Minute,
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(in.Run), Claimant: "another", For: time.Minute,
 	})
 	require.NoError(t, err)
 	got, err := p.attempt(in)

@@ -17,7 +17,7 @@ import (
 
 // note is the step with which a workflow records an internal fault.
 func note(in activities.AttemptInput) webhook.Step {
-	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), LastError: "the database was away"}
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(in.Run), LastError: "the database was away"}
 	step.Seq++
 	return step
 }

@@ -69,7 +69,7 @@ func TestSlowAttemptStays(t *testing.T) {
 				}
 				carrier := sharedID
 				if c.state == webhook.StateDeadLettered {
-					carrier = in.WorkflowID()
+					carrier = in.WorkflowID(in.Run)
 				}
 				require.Equal(t, carrier, b.delivery(t, in).WorkflowID)
 				require.Len(t, b.attempts(t, in), 1)

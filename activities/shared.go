@@ -286,7 +286,7 @@ func (a *Activities) handOver(ctx context.Context, h DeliveryState) (err error) 
 }
 
 // isNoDeadLetter reports that a dead letter was replayed or has ended while its hand-over was put off. A
-// workflow of it would stand in the way of the later run, whose workflow has the same id.
+// workflow of it would keep what is no dead letter.
 func (a *Activities) isNoDeadLetter(ctx context.Context, h DeliveryState) (gone bool, err error) {
 	status, err := a.store.ClaimStatus(ctx, h.Ref, a.claimant)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {

@@ -91,7 +91,7 @@ func TestAttemptsSideBySide(t *testing.T) {
 	require.Equal(t, "503", results[0].LastOutcome.String())
 	require.Equal(t, sharedID, results[0].WorkflowID)
 	require.Equal(t, webhook.StateDeadLettered, results[1].State)
-	require.Equal(t, all[2].WorkflowID(), results[1].WorkflowID)
+	require.Equal(t, all[2].WorkflowID(all[2].Run), results[1].WorkflowID)
 	require.Contains(t, results[2].Fault, "panic: a value of type string")
 	require.NotContains(t, results[2].Fault+p.log.String(), "canary-panic")
 	for _, n := range []int{0, 5} {
@@ -237,7 +237,7 @@ func TestAttemptNamesTheNextWorkflow(t *testing.T) {
 				require.Equal(t, c.state, got.State)
 				want := sharedID
 				if c.own {
-					want = in.WorkflowID()
+					want = in.WorkflowID(in.Run)
 				}
 				require.Equal(t, want, got.WorkflowID)
 				require.Equal(t, want, b.delivery(t, in).WorkflowID)
@@ -282,7 +282,7 @@ func TestHeldHasNoWorkflow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDeadLettered, got.State)
 	require.Equal(t, webhook.ReasonHeldExpired, got.Reason)
-	require.Equal(t, late.WorkflowID(), got.WorkflowID)
+	require.Equal(t, late.WorkflowID(late.Run), got.WorkflowID)
 	require.Zero(t, b.Count())
 }
 

@@ -408,7 +408,7 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 		a.Event.EndpointIDs = append(a.Event.EndpointIDs, endpoint.ID)
 		a.Deliveries = append(a.Deliveries, webhook.Start{Ref: ref, Run: 1, CreatedAt: now})
 		m.deliveries = append(m.deliveries, webhook.Delivery{
-			Ref: ref, Progress: webhook.Progress{Run: 1, GiveUpAt: now.Add(72 * time.Hour)}, CreatedAt: now, WorkflowID: ref.WorkflowID(),
+			Ref: ref, Progress: webhook.Progress{Run: 1, GiveUpAt: now.Add(72 * time.Hour)}, CreatedAt: now, WorkflowID: ref.WorkflowID(1),
 		})
 	}
 	if len(a.Deliveries) == 0 {

@@ -109,6 +109,7 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterActivity(a.RecordStep)
 	r.RegisterActivity(a.Reopen)
 	r.RegisterActivity(a.KeepFor)
+	r.RegisterActivity(a.Status)
 	r.RegisterActivity(a.ReleaseReplay)
 	r.RegisterActivity(a.CountReplay)
 	r.RegisterActivity(a.RecordReplay)

@@ -43,8 +43,9 @@ func NewDeadLetter(s DeliveryState) DeadLetterInput {
 	return in
 }
 
-// DeadLetterWorkflow keeps a delivery that was given up until it is replayed, which continues it as a
-// DeliveryWorkflow, or discarded, or its retention has passed.
+// DeadLetterWorkflow keeps a delivery that was given up until it is discarded, or its retention has passed, or another run is
+// opened, which has another workflow. Everpost signals a replay to it, once, so that it ends at once. If that signal is lost,
+// it ends when it next looks at the store: a day after it began, and each time after twice as long.
 func DeadLetterWorkflow(ctx workflow.Context, in DeadLetterInput) error {
 	l := beginDeadLetter(ctx, in)
 	if err := workflow.SetQueryHandler(ctx, QueryStatus, l.status); err != nil {
@@ -58,14 +59,15 @@ type deadLetter struct {
 	DeadLetterInput
 
 	signals signals
-	refused refusals       // signals that were ignored
-	shown   shownState     // in the Web UI
-	cancel  *CommandSignal // sent by hand, of the run that a replay has opened
-	stuck   error          // why the result of a command could not be stored: errGone or errLongHistory
+	refused refusals   // signals that were ignored
+	shown   shownState // in the Web UI
+	looked  time.Time  // when the store was looked at last
+	next    int        // the run that was opened after this one; 0: none that is known
+	stuck   error      // why the result of a command could not be stored: errGone or errLongHistory
 }
 
 func beginDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
-	l := &deadLetter{DeadLetterInput: in, signals: newSignals(ctx), refused: in.Refused, shown: shownAtStart(ctx)}
+	l := &deadLetter{DeadLetterInput: in, signals: newSignals(ctx), refused: in.Refused, shown: shownAtStart(ctx), looked: workflow.Now(ctx)}
 	l.Replay, l.Discard = nil, nil
 	if in.Replay != nil {
 		l.handle(ctx, webhook.CommandReplay, *in.Replay)
@@ -100,8 +102,14 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 			return nil
 		case l.stuck != nil:
 			return l.continueAsNew(ctx)
-		case l.State.Open():
-			return l.continueAsDelivery(ctx)
+		case l.next != 0:
+			workflow.SetCurrentDetails(ctx, explain.OtherRun(l.next, l.WorkflowID(l.next))+l.refused.details())
+			l.shown.clear(ctx)
+			return nil // the other run has another workflow
+		case l.State.Open(): // the store was restored from an older copy: the reconciler starts what goes on from there
+			workflow.GetLogger(ctx).Warn("a dead letter ends that the store has as open", "delivery", l.DeliveryID.String())
+			l.shown.clear(ctx)
+			return nil
 		case l.State != webhook.StateDeadLettered:
 			l.describe(ctx)
 			l.shown.show(ctx, l.State)
@@ -114,21 +122,59 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 			l.end(ctx, CommandSignal{Reason: webhook.ReasonRetention})
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
 			return l.continueAsNew(ctx)
+		case !workflow.Now(ctx).Before(l.nextLook()):
+			l.look(ctx)
 		default:
 			l.wait(ctx)
 		}
 	}
 }
 
-// wait sleeps until a signal comes or the retention has passed.
+// wait sleeps until a signal comes, the store is to be looked at, or the retention has passed.
 func (l *deadLetter) wait(ctx workflow.Context) {
 	l.describe(ctx)
 	timerCtx, stop := workflow.WithCancel(ctx)
 	defer stop()
-	timer := workflow.NewTimerWithOptions(timerCtx, l.KeepUntil.Sub(workflow.Now(ctx)), workflow.TimerOptions{
+	until := l.KeepUntil
+	if look := l.nextLook(); look.Before(until) {
+		until = look
+	}
+	timer := workflow.NewTimerWithOptions(timerCtx, until.Sub(workflow.Now(ctx)), workflow.TimerOptions{
 		Summary: "kept until " + l.KeepUntil.UTC().Format(time.RFC3339),
 	})
 	await(ctx, timer)
+}
+
+// firstLook is how long after a delivery was given up its workflow first looks at the store. The next looks are after twice
+// as long each: five in 30 days.
+const firstLook = 24 * time.Hour
+
+// nextLook is when the store is to be looked at again.
+func (l *deadLetter) nextLook() time.Time {
+	after := firstLook
+	for !l.GivenUpAt.Add(after).After(l.looked) {
+		after *= 2
+	}
+	return l.GivenUpAt.Add(after)
+}
+
+// look finds out whether the store still has this dead letter.
+func (l *deadLetter) look(ctx workflow.Context) {
+	l.looked = workflow.Now(ctx)
+	status, err := readStatus(ctx, l.Ref)
+	l.sync(status, err)
+}
+
+// sync takes over what the store has, unless that is another run.
+func (l *deadLetter) sync(status webhook.DeliveryStatus, err error) {
+	switch {
+	case err != nil:
+		l.stuck = err
+	case status.Run != l.Run:
+		l.next = status.Run
+	default:
+		l.Progress = status.Progress
+	}
 }
 
 // describe sets the details.
@@ -140,15 +186,13 @@ func (l *deadLetter) describe(ctx workflow.Context) {
 	workflow.SetCurrentDetails(ctx, details(s)+l.refused.details())
 }
 
-// reopen opens the next run.
+// reopen opens the next run, unless it is open already.
 func (l *deadLetter) reopen(ctx workflow.Context) {
-	l.cancel = nil // sent before there was anything to cancel
 	status, err := reopen(ctx, activities.Reopening{Ref: l.Ref, Run: l.Run, Reason: l.Replay.Reason})
-	if err != nil {
-		l.stuck = err
-		return
+	l.sync(status, err)
+	if err == nil {
+		l.Replay = nil
 	}
-	l.Progress, l.Replay = status.Progress, nil
 }
 
 // end discards the dead letter, unless the store says otherwise.
@@ -159,12 +203,8 @@ func (l *deadLetter) end(ctx workflow.Context, discard CommandSignal) {
 		step.Reason = webhook.ReasonDiscarded
 	}
 	status, err := storeStep(ctx, step, "discard")
-	if err != nil {
-		l.stuck = err
-		return
-	}
-	l.Progress = status.Progress
-	if l.State != webhook.StateDeadLettered { // otherwise the store was one step ahead; the loop tries again
+	l.sync(status, err)
+	if err == nil && l.State != webhook.StateDeadLettered { // otherwise the store was one step ahead; the loop tries again
 		l.Discard = nil
 	}
 }
@@ -181,8 +221,6 @@ func (l *deadLetter) receiveSignals(ctx workflow.Context) {
 
 // handle keeps a command to a dead letter. A replay that has already been carried out is ignored, and so is
 // a command to an earlier run.
-// Commands to an open delivery are not acknowledged: if a replay has opened one, its first attempt finds
-// them.
 func (l *deadLetter) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
 	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone || signal.isOfEarlier(l.Run) {
 		return
@@ -199,11 +237,7 @@ func (l *deadLetter) handle(ctx workflow.Context, command webhook.Command, signa
 	case webhook.CommandDiscard:
 		l.Discard = &signal
 		l.CommandDone = max(l.CommandDone, signal.CommandID)
-	case webhook.CommandCancel:
-		if signal.CommandID == 0 {
-			l.cancel = &signal
-		}
-	case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule:
+	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule:
 	}
 }
 
@@ -214,7 +248,7 @@ func (l *deadLetter) refusal(command webhook.Command, signal CommandSignal) stri
 		return ""
 	case signal.isOfOther(l.DeliveryID):
 		return explain.OtherDelivery
-	case command == webhook.CommandReplay || command == webhook.CommandDiscard || l.State.Open():
+	case command == webhook.CommandReplay || command == webhook.CommandDiscard:
 		return ""
 	}
 	return explain.OnlyForOpen(l.State)
@@ -230,15 +264,4 @@ func (l *deadLetter) continueAsNew(ctx workflow.Context) error {
 	l.shown.clear(ctx)
 	l.Refused = l.refused
 	return continueAs(ctx, DeadLetterWorkflow, l.DeadLetterInput)
-}
-
-// continueAsDelivery continues as the delivery that a replay has opened.
-func (l *deadLetter) continueAsDelivery(ctx workflow.Context) error {
-	l.describe(ctx)
-	l.shown.clear(ctx)
-	in := DeliveryInput{DeliveryState: DeliveryState{Ref: l.Ref, Progress: l.Progress, CommandDone: l.CommandDone, Trace: l.Trace}, Refused: l.refused}
-	if l.cancel != nil {
-		in.Command = webhook.PendingCommand{Command: webhook.CommandCancel, Reason: l.cancel.Reason}
-	}
-	return continueAs(ctx, DeliveryWorkflow, in)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 // setupAdmission is setup with an admission, for an endpoint that takes so many requests in a second.
@@ -198,7 +197,7 @@ func TestBacklogIsHeldAsRows(t *testing.T) {
 
 	second := b.share(t, time.Hour, released...)
 	require.NotEqual(t, l.id, second.id)
-	require.NotEqual(t, workflows.FanoutID(held), second.id, "released at another time it is another workflow")
+	require.NotEqual(t, webhook.SharedWorkflowID(held), second.id, "released at another time it is another workflow")
 	second.run()
 	for _, start := range held {
 		second.stayed(start, webhook.StateDelivered, 1)

@@ -38,9 +38,9 @@ func HandOverInput(s DeliveryState) DeliveryInput {
 	return DeliveryInput{DeliveryState: s, HandedOver: true}
 }
 
-// DeliveryWorkflow carries one delivery: attempt, durable timer, attempt, by the endpoint's policy. It
-// ends when the delivery is delivered, cancelled or held, and continues as DeadLetterWorkflow when it is
-// given up.
+// DeliveryWorkflow carries one run of a delivery: attempt, durable timer, attempt, by the endpoint's policy. It
+// ends when the delivery is delivered, cancelled or held, or the store names another run, and continues as
+// DeadLetterWorkflow when it is given up.
 //
 // A held delivery is attempted at once, unless a command says otherwise.
 func DeliveryWorkflow(ctx workflow.Context, in DeliveryInput) error {
@@ -55,6 +55,7 @@ func DeliveryWorkflow(ctx workflow.Context, in DeliveryInput) error {
 type delivery struct {
 	DeliveryInput
 
+	began   int // the run of the delivery that this workflow carries
 	signals signals
 	replay  *CommandSignal // for the dead letter that this becomes
 	discard *CommandSignal // likewise
@@ -71,7 +72,10 @@ type delivery struct {
 const clockSlack = time.Second
 
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
-	return &delivery{DeliveryInput: in, signals: newSignals(ctx), refused: in.Refused, synced: in.HandedOver || in.Unconfirmed || in.Run > 1 || in.Seq > 0}
+	return &delivery{
+		DeliveryInput: in, began: in.Run, signals: newSignals(ctx), refused: in.Refused,
+		synced: in.HandedOver || in.Unconfirmed || in.Run > 1 || in.Seq > 0,
+	}
 }
 
 func (d *delivery) status() (Status, error) {
@@ -90,6 +94,10 @@ func (d *delivery) run(ctx workflow.Context) error {
 			d.describe(ctx)
 		case errors.Is(d.stuck, errGone):
 			workflow.GetLogger(ctx).Warn("a delivery ends that is no longer in the store", "delivery", d.DeliveryID.String())
+			return nil
+		case d.Run != d.began:
+			workflow.SetCurrentDetails(ctx, explain.OtherRun(d.Run, d.WorkflowID(d.Run))+d.refused.details())
+			d.shown.clear(ctx)
 			return nil
 		case d.stuck != nil:
 			return d.continueAsNew(ctx)
@@ -225,7 +233,7 @@ func (d *delivery) cancel(ctx workflow.Context) {
 	if step.Reason == "" {
 		step.Reason = webhook.ReasonCancelled
 	}
-	if d.end(ctx, step, "cancel") && (!d.State.Open() || d.Run != step.Run) {
+	if d.end(ctx, step, "cancel") && !d.State.Open() {
 		d.takeCommand()
 	}
 }

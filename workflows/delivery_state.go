@@ -47,10 +47,13 @@ func (s *DeliveryState) apply(r *activities.AttemptResult) {
 	}
 }
 
+// ownID is the id of the workflow of the delivery's run that it has for itself.
+func (s *DeliveryState) ownID() string { return s.WorkflowID(s.Run) }
+
 // isElsewhere reports whether the store names another workflow than the delivery's own. It names
 // none for a held delivery.
 func (s *DeliveryState) isElsewhere(workflowID string) bool {
-	return workflowID != "" && workflowID != s.WorkflowID()
+	return workflowID != "" && workflowID != s.ownID()
 }
 
 // waitUntil postpones the next attempt. The reason of an earlier wait no longer applies.
@@ -85,7 +88,7 @@ func (s *DeliveryState) addCommand(command webhook.Command, signal CommandSignal
 
 // step is the next step of the delivery's own workflow, without any change yet.
 func (s *DeliveryState) step() webhook.Step {
-	step := webhook.Step{Ref: s.Ref, Progress: s.Progress, WorkflowID: s.WorkflowID(), CommandDone: s.CommandDone}
+	step := webhook.Step{Ref: s.Ref, Progress: s.Progress, WorkflowID: s.ownID(), CommandDone: s.CommandDone}
 	step.Seq++
 	return step
 }

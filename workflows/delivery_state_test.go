@@ -27,7 +27,7 @@ func TestDeliveryStateApply(t *testing.T) {
 	}{
 		"an attempt confirms its workflow, and ends faults": {
 			DeliveryState{Ref: ref, Unconfirmed: true, Running: true, Faults: 2, LastError: "away", CommandDone: 3},
-			activities.AttemptResult{Progress: failed, LastOutcome: last, WorkflowID: ref.WorkflowID()},
+			activities.AttemptResult{Progress: failed, LastOutcome: last, WorkflowID: ref.WorkflowID(1)},
 			DeliveryState{Ref: ref, Progress: failed, LastOutcome: last, CommandDone: 3},
 		},
 		"no attempt confirms nothing": {
@@ -39,11 +39,11 @@ func TestDeliveryStateApply(t *testing.T) {
 			DeliveryState{Ref: ref, Progress: failed, Unconfirmed: true},
 		},
 		"an attempt was the retry": {
-			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: failed, Command: retry, WorkflowID: ref.WorkflowID()},
+			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: failed, Command: retry, WorkflowID: ref.WorkflowID(1)},
 			DeliveryState{Ref: ref, Progress: failed, CommandDone: 7, Unconfirmed: true},
 		},
 		"an attempt that is found was not the retry": {
-			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: failed, Command: retry, Found: true, WorkflowID: ref.WorkflowID()},
+			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: failed, Command: retry, Found: true, WorkflowID: ref.WorkflowID(1)},
 			DeliveryState{Ref: ref, Progress: failed, Command: retry},
 		},
 		"a retry is still to be made": {

@@ -1,9 +1,10 @@
 // Package workflows has the Temporal workflows: DeliveryWorkflow carries one delivery, FanoutWorkflow, the shared workflow,
 // several, DeadLetterWorkflow keeps one that was given up, and ReplayWorkflow sends a set of them again.
 //
-// A delivery's own workflow has one id for all its life, delivery/<event id>/<endpoint id>.
-// DeliveryWorkflow continues as DeadLetterWorkflow, and back, under the same id, so that there is no
-// moment without a workflow. A held delivery has none: it is only a row.
+// The own workflow of a delivery has one id for each run, delivery/<event id>/<endpoint id>, and from the second on with its
+// number. DeliveryWorkflow continues as DeadLetterWorkflow under the same id, so that there is no
+// moment without a workflow. A replay opens another run in the store, and its start is that of any delivery. A workflow that finds another
+// run in the store lets the delivery go. A held delivery has no workflow: it is only a row.
 //
 // Inputs carry ids and progress, never payloads, URLs or secrets.
 //

@@ -33,9 +33,8 @@ type FanoutInput struct {
 type FanoutDelivery struct {
 	webhook.Ref
 
-	GiveUpAt time.Time `json:"give_up_at"`
-	// Progress is the progress of a delivery that was held; nil for a new delivery.
-	Progress *webhook.Progress `json:"progress,omitempty"`
+	// Progress is where the delivery goes on.
+	Progress webhook.Progress `json:"progress"`
 	// Trace says where the delivery's spans belong.
 	Trace webhook.Trace `json:"trace,omitempty"`
 }
@@ -80,11 +79,7 @@ type Member struct {
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
 	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members, before: in.Before, refused: in.Refused}
 	for _, d := range in.Deliveries {
-		m := &Member{DeliveryState: DeliveryState{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}, Trace: d.Trace}}
-		if d.Progress != nil {
-			m.Progress = *d.Progress
-		}
-		f.members = append(f.members, m)
+		f.members = append(f.members, &Member{DeliveryState: DeliveryState{Ref: d.Ref, Progress: d.Progress, Trace: d.Trace}})
 	}
 	f.tenant = tenantOf(f.members)
 	if len(f.members) > 0 {
@@ -224,7 +219,7 @@ func (f *fanout) sync(ctx workflow.Context, m *Member, result *activities.Member
 		m.CheckAt = result.CheckAt
 		return true
 	case result.Run != m.Run:
-		return false // replayed meanwhile: its own workflow continues it
+		return false // replayed meanwhile: the workflow of that run has it
 	}
 	before := m.CommandDone
 	m.CheckAt = time.Time{}
@@ -233,7 +228,7 @@ func (f *fanout) sync(ctx workflow.Context, m *Member, result *activities.Member
 	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !result.ClaimedUntil.IsZero():
 		m.leave() // its own workflow handles the command, or acknowledges it, or waits for the other process
 	case result.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
-		m.Leaving, m.Unconfirmed = true, result.WorkflowID != m.WorkflowID()
+		m.Leaving, m.Unconfirmed = true, result.WorkflowID != m.ownID()
 	}
 	return true
 }

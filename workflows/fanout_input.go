@@ -12,29 +12,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// fanoutPrefix begins the id of every shared workflow.
-const fanoutPrefix = "fanout/"
-
 // IsFanout reports the id of a shared workflow.
-func IsFanout(id string) bool { return strings.HasPrefix(id, fanoutPrefix) }
-
-// FanoutID is the id of the workflow that makes these first attempts: the same
-// deliveries have the same one.
-func FanoutID(deliveries []webhook.Start) string {
-	sum := sha256.New()
-	for i := range deliveries {
-		_, _ = sum.Write(deliveries[i].DeliveryID[:]) // never fails
-		if at := deliveries[i].Resume; at != nil {    // released at another time, it is another workflow
-			_, _ = fmt.Fprintf(sum, "%d.%d", at.Run, at.Seq)
-		}
-	}
-	return fanoutPrefix + deliveries[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
-}
+func IsFanout(id string) bool { return strings.HasPrefix(id, webhook.SharedWorkflowPrefix) }
 
 // GatheringID is the id of a shared workflow that is chosen before its deliveries are known: the first
 // one's event, and a text that no other has.
 func GatheringID(first webhook.EventID, unique string) string {
-	return fanoutPrefix + first.String() + "/" + unique
+	return webhook.SharedWorkflowPrefix + first.String() + "/" + unique
 }
 
 // successorPart is in the id of a shared workflow that continues deliveries of another one.
@@ -48,8 +32,8 @@ func FanoutSuccessorID(from string, deliveries []webhook.DeliveryID) string {
 	for i := range deliveries {
 		_, _ = sum.Write(deliveries[i][:])
 	}
-	first, _, _ := strings.Cut(strings.TrimPrefix(from, fanoutPrefix), "/")
-	return fanoutPrefix + first + successorPart + hex.EncodeToString(sum.Sum(nil)[:8])
+	first, _, _ := strings.Cut(strings.TrimPrefix(from, webhook.SharedWorkflowPrefix), "/")
+	return webhook.SharedWorkflowPrefix + first + successorPart + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // IsSuccessor reports an id made by FanoutSuccessorID.
@@ -59,7 +43,7 @@ func IsSuccessor(id string) bool { return strings.Contains(id, successorPart) }
 func FanoutOf(deliveries []webhook.Start) FanoutInput {
 	in := FanoutInput{Deliveries: make([]FanoutDelivery, len(deliveries))}
 	for i, d := range deliveries {
-		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Resume, Trace: d.Trace}
+		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, Progress: d.Progress(), Trace: d.Trace}
 	}
 	return in
 }

@@ -98,7 +98,7 @@ func (b *bundle) share(t stopper, fastWait time.Duration, starts ...webhook.Star
 
 func (b *bundle) shareIn(t stopper, process string, fastWait time.Duration, starts ...webhook.Start) *life {
 	l := b.beginIn(t, process, starts[0], fastWait)
-	l.next, l.input, l.id = "FanoutWorkflow", workflows.FanoutOf(starts), workflows.FanoutID(starts)
+	l.next, l.input, l.id = "FanoutWorkflow", workflows.FanoutOf(starts), webhook.SharedWorkflowID(starts)
 	return l
 }
 

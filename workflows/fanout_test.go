@@ -209,14 +209,14 @@ func TestHandedOverEnd(t *testing.T) {
 				return
 			}
 			l.run(after(10*time.Millisecond, resume))
-			if l.next != "" {
+			if s.state == webhook.StateDeadLettered {
 				l.opened(2)
 				l.run()
 			}
 			d := l.ends(webhook.StateDelivered, "")
 			require.Equal(t, s.attempts+1, d.Attempts)
 			require.Equal(t, d.Attempts, b.receiver.Count())
-			require.Equal(t, start.WorkflowID(), d.WorkflowID)
+			require.Equal(t, start.Ref.WorkflowID(d.Run), d.WorkflowID)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,47 +56,56 @@ func TestALateSignalOfAnEarlierRun(t *testing.T) {
 	})
 }
 
-// A dead letter of the first run is left behind, while another workflow has held the second one. When its
-// workflow gets a signal with the run, it continues that, and carries out the command that waits for it.
-func TestAnOldDeadLetterContinuesTheOpenRun(t *testing.T) {
+// R8: a dead letter of the first run is left behind, because the signal that another run was opened is lost. Its workflow ends
+// when it looks at the store, which is within a day, or with the signal, and changes nothing: whether the other run is open,
+// held, or has become a dead letter, too.
+func TestADeadLetterOfAnEarlierRunEnds(t *testing.T) {
 	t.Parallel()
-	l := deadLetter(t)
-	leftBehind := l.input
-	l.b.command(t, l.start.DeliveryID, webhook.CommandReplay, "")
-	l.b.setState(t, l.b.endpoint.ID, webhook.EndpointPaused)
-	l.tryNow().run()
-	l.isHeld()
-	cancel := l.b.command(t, l.start.DeliveryID, webhook.CommandCancel, "enough")
+	for name, script := range map[string]func(environment){
+		"the signal is lost": func(environment) {},
+		"the signal is late": after(time.Hour, signal(workflows.SignalReplay, workflows.CommandSignal{Run: 2})),
+		"discarded by hand":  after(time.Hour, signal(workflows.SignalDiscard, "enough")),
+		"replayed by hand":   after(time.Hour, signal(workflows.SignalReplay, nil)),
+	} {
+		for _, held := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, held %t", name, held), func(t *testing.T) {
+				t.Parallel()
+				l := deadLetter(t)
+				leftBehind := l.input
+				l.b.command(t, l.start.DeliveryID, webhook.CommandReplay, "")
+				if held {
+					l.b.setState(t, l.b.endpoint.ID, webhook.EndpointPaused)
+				}
+				l.next = ""
+				l.relay()
+				l.b.receiver.Script("/hook", receivertest.Step{Status: 400})
+				l.run()
+				after := l.b.delivery(t, l.start.DeliveryID)
+				require.Equal(t, 2, after.Run)
+				began := l.now
 
-	l.next, l.input = "DeadLetterWorkflow", leftBehind
-	signalled := workflows.CommandSignal{CommandID: cancel.ID, Reason: cancel.Reason, Run: 2}
-	l.run(
-		after(time.Hour, signal(workflows.SignalCancel, signalled)), // which it does not carry out
-		after(2*time.Hour, func(env environment) {
-			require.Equal(t, webhook.StateHeld, l.b.delivery(t, l.start.DeliveryID).State)
-			env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
-			env.SignalWorkflow(workflows.SignalCancel, signalled)
-		}),
-	)
-	require.Equal(t, "DeliveryWorkflow", l.next)
-	l.run()
-	l.ends(webhook.StateCancelled, "enough")
-	require.Equal(t, 1, l.b.receiver.Count())
+				l.next, l.input = "DeadLetterWorkflow", leftBehind
+				l.run(script)
+				require.Empty(t, l.next)
+				require.LessOrEqual(t, l.now.Sub(began), 25*time.Hour)
+				require.Equal(t, after, l.b.delivery(t, l.start.DeliveryID))
+				require.Contains(t, l.details(), "Run 2 of the delivery is in the workflow "+l.start.Ref.WorkflowID(2)+".")
+			})
+		}
+	}
 }
 
-// If the later run is a dead letter, too, by the time the old workflow gets the signal, no further run is opened:
-// the workflow keeps that dead letter.
-func TestAnOldDeadLetterOpensNoFurtherRun(t *testing.T) {
+// R8: so does the workflow of an earlier run that is still open, as after the store was restored from an older copy and the delivery
+// was replayed there.
+func TestADeliveryOfAnEarlierRunEnds(t *testing.T) {
 	t.Parallel()
-	l := deadLetter(t)
-	leftBehind := l.input
-	l.run(after(time.Hour, signal(workflows.SignalReplay, nil)))
-	l.opened(2)
-	l.b.receiver.Script("/hook", receivertest.Step{Status: 400})
-	l.run()
-	require.Equal(t, 2, l.deadLettered("http_400").Run)
-
-	l.next, l.input = "DeadLetterWorkflow", leftBehind
-	l.run(after(time.Hour, signal(workflows.SignalReplay, workflows.CommandSignal{Run: 2})), after(2*time.Hour, signal(workflows.SignalDiscard, "enough")))
-	require.Equal(t, 2, l.ends(webhook.StateDiscarded, "enough").Run)
+	b := setup(t, "default")
+	b.receiver.Script("/hook", receivertest.Step{Status: 503})
+	l := b.deliver(t)
+	l.run(after(time.Second, func(environment) {
+		b.exec(t, `update deliveries set run = 2, seq = 0, workflow_id = $2 where id = $1`, l.start.DeliveryID, l.start.Ref.WorkflowID(2))
+	}))
+	require.Empty(t, l.next)
+	require.Equal(t, 1, b.receiver.Count(), "that run has another workflow")
+	require.Contains(t, l.details(), "Run 2 of the delivery")
 }

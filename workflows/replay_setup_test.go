@@ -143,7 +143,7 @@ func (r *replaying) call(what string, do func() (webhook.ReplayStatus, error)) (
 func (r *replaying) attempt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	starts, err := r.b.store.Outbox.TakeStarts(context.Background(), 10_000)
+	starts, err := r.b.store.Outbox.TakeStarts(context.Background(), "test", 10_000)
 	require.NoError(r.t, err)
 	for _, start := range starts {
 		if r.held[start.DeliveryID] {

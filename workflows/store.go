@@ -68,6 +68,16 @@ func reopen(ctx workflow.Context, in activities.Reopening) (webhook.DeliveryStat
 	})
 }
 
+// readStatus reads what the store has of a delivery, as often as it takes.
+func readStatus(ctx workflow.Context, of webhook.Ref) (webhook.DeliveryStatus, error) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	return persist(disconnected, "look", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
+		err = workflow.ExecuteLocalActivity(localOptions(ctx, "look at the store"), acts.Status, of).Get(ctx, &status)
+		return status, err
+	})
+}
+
 // keepFor is how long dead letters are kept, as the worker's settings say now.
 func keepFor(ctx workflow.Context) time.Duration {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)

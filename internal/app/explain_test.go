@@ -50,7 +50,7 @@ func (r *recorded) posted(t *testing.T) webhook.Step {
 	require.NoError(t, err)
 	d, err := r.store.Deliveries.Delivery(t.Context(), "acme", id)
 	require.NoError(t, err)
-	return webhook.Step{Ref: d.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, GiveUpAt: d.GiveUpAt}, WorkflowID: d.Ref.WorkflowID()}
+	return webhook.Step{Ref: d.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, GiveUpAt: d.GiveUpAt}, WorkflowID: d.Ref.WorkflowID(1)}
 }
 
 // relative are the parts of a sentence that depend on when it is made.

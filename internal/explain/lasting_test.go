@@ -46,7 +46,7 @@ func TestWorkflowOfADelivery(t *testing.T) {
 	t.Parallel()
 	ref := webhook.Ref{EventID: webhook.NewEventID(), EndpointID: webhook.NewEndpointID()}
 	const shared, week = "fanout/evt_1/ab", 7 * day
-	own := ref.WorkflowID()
+	own := ref.WorkflowID(1)
 	gone := "; Temporal keeps such a workflow for 7 days after its end, so it can no longer be looked at."
 	for name, c := range map[string]struct {
 		state    webhook.State

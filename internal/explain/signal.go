@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -37,6 +38,11 @@ func OnlyForDeadLetters(c webhook.Command, s webhook.State) string {
 // OnlyForOpen is why a cancel, a retry-now or a reschedule was ignored.
 func OnlyForOpen(s webhook.State) string {
 	return "the delivery is " + s.String() + " and has no next attempt; a dead letter takes replay and discard"
+}
+
+// OtherRun says that another workflow has the delivery, because another run of it was opened.
+func OtherRun(run int, workflowID string) string {
+	return "Run " + strconv.Itoa(run) + " of the delivery is in the workflow " + workflowID + ".\n"
 }
 
 // list lists names: "cancel, retry-now and reschedule".

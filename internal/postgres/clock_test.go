@@ -34,7 +34,7 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 			begun := time.Now()
 			start := wrong.AcceptOne(t)
 			storetest.RequireRelayedIn(t, b.Stores, deliveries.RelayAfter)
-			early, err := b.TakeStarts(t.Context(), 10)
+			early, err := b.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)
 			require.Empty(t, early, "its process is starting it")
 			require.WithinDuration(t, time.Now(), start.CreatedAt, 5*time.Second)
@@ -46,7 +46,7 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 			require.WithinDuration(t, time.Now(), oldest, 5*time.Second)
 			_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = relay_at - interval '15 seconds'`)
 			require.NoError(t, err)
-			late, err := wrong.TakeStarts(t.Context(), 10)
+			late, err := wrong.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)
 			require.Len(t, late, 1)
 
@@ -103,7 +103,7 @@ func TestAResumeReleasesWhatAWrongClockAccepted(t *testing.T) {
 			status := wrong.ReleaseBatch(t, r, 1, 10)
 			require.EqualValues(t, 1, status.Released)
 			storetest.RequireRelayedIn(t, b.Stores, 0)
-			left, err := b.TakeStarts(t.Context(), 10)
+			left, err := b.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)
 			require.Equal(t, []webhook.DeliveryID{held.DeliveryID}, storetest.StartIDs(left))
 

@@ -124,7 +124,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 		require.Zero(t, changed.RowsAffected(), change)
 		require.NoError(t, tx.Rollback(ctx))
 	}
-	_, err = s.TakeStarts(ctx, 10)
+	_, err = s.TakeStarts(ctx, "test", 10)
 	require.ErrorContains(t, err, "not a member of everpost_worker")
 	_, err = s.Claim(ctx, storetest.ClaimOf(owner.deliveries["other"], 1, "me", time.Minute))
 	require.ErrorContains(t, err, "not a member of everpost_worker")
@@ -159,7 +159,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 
 	_, err = owner.Pool().Exec(ctx, `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	starts, err := s.TakeStarts(ctx, 10)
+	starts, err := s.TakeStarts(ctx, "test", 10)
 	require.NoError(t, err)
 	require.NotEmpty(t, starts)
 	_, err = s.Notify(ctx, []webhook.OperationalEvent{{Type: webhook.EventRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
@@ -178,7 +178,6 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"Expired":         func() error { _, _, err := s.Expired(ctx, time.Hour, webhook.Cursor{}, time.Hour, 10); return err },
 		"CircuitClosings": func() error { _, err := s.CircuitClosings(ctx, []webhook.EndpointID{e.ID}); return err },
 		"TakeOver":        func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
-		"AssignWorkflow":  func() error { return s.AssignWorkflow(ctx, "a", nil) },
 		"ReleaseExpired":  func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
 		"HeldEndpoints":   func() error { _, _, err := s.HeldEndpoints(ctx, webhook.HeldPlace{}, 10); return err },
 		"ReleaseHeld":     func() error { _, err := s.ReleaseHeld(ctx, e.ID, 10); return err },

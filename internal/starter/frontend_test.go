@@ -48,7 +48,7 @@ type frontend struct {
 	members []workflows.Status // of every shared workflow; nil: none answers
 	// quick selects starts that neither wait nor fail.
 	quick func(*workflowservice.StartWorkflowExecutionRequest) bool
-	// begins adds what is started to there.
+	// begins adds what is started to there, and refuses what is there already, as the real one does.
 	begins bool
 	// By workflow id: attempts of the pending task, if there is one; inputs; reasons of terminations; which keep a dead letter.
 	tries      map[string]int32
@@ -157,7 +157,12 @@ func (f *frontend) StartWorkflowExecution(
 		answer, fail = opened(), nil
 	}
 	if f.begins {
-		f.there[in.GetWorkflowId()] = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		status, known := f.there[in.GetWorkflowId()]
+		if known && (status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || in.GetWorkflowIdReusePolicy() == startOnce) {
+			fail = serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run")
+		} else {
+			f.there[in.GetWorkflowId()] = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		}
 	}
 	f.mu.Unlock()
 	select {

@@ -196,7 +196,7 @@ func (s *Starter) startGathered(beforeStop bool) {
 
 func (s *Starter) startGathering(ctx context.Context, one *gathering) error {
 	if workflows.IsFanout(one.id) {
-		return s.startSharedWorkflow(ctx, one.id, one.members)
+		return ignoreAlreadyStarted(s.startShared(ctx, one.id, one.members))
 	}
 	return s.startDelivery(ctx, one.members[0])
 }

@@ -28,7 +28,7 @@ func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) erro
 	}
 	defer s.handOvers.Release(h.TenantID, 1)
 	failpoint.Hit("hand-over-before")
-	options := s.ownOptions(h.Ref, startAgain) // it may have had its own workflow before, which held it and has ended
+	options := s.ownOptions(h.Ref, h.Run, startAgain) // it may have had its own workflow before, which held it and has ended
 	var err error
 	if h.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)

@@ -46,7 +46,7 @@ func TestReleasedShare(t *testing.T) {
 	require.Len(t, shared, 1)
 	require.Len(t, shared[0], len(all))
 	for i, start := range all {
-		require.Equal(t, workflows.FanoutDelivery{Ref: start.Ref, GiveUpAt: start.GiveUpAt, Progress: start.Resume}, shared[0][i])
+		require.Equal(t, workflows.FanoutDelivery{Ref: start.Ref, Progress: start.Progress()}, shared[0][i])
 	}
 
 	// Held again meanwhile, and released again, it is another workflow: the id of the
@@ -58,8 +58,8 @@ func TestReleasedShare(t *testing.T) {
 	require.NotEqual(t, f.starts[0].GetWorkflowId(), f.starts[1].GetWorkflowId())
 }
 
-// A table of what decides about sharing: slow deliveries share among themselves, new or released. One that waits for its time, or is a run
-// that a replay has opened, has its own workflow, however often it was relayed.
+// A table of what decides about sharing: slow deliveries share among themselves, new or released. One that waits for its time
+// has its own workflow, however often it was relayed, and whichever run it is.
 func TestSharing(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -100,7 +100,7 @@ func TestSharing(t *testing.T) {
 	seen := map[webhook.DeliveryID]bool{}
 	see := func(id webhook.DeliveryID, alone bool) kind {
 		k := kinds[id]
-		require.Equal(t, alone, k.later || k.opened && !k.held, "%+v", k)
+		require.Equal(t, alone, k.later, "%+v", k)
 		require.False(t, seen[id], "%+v", k)
 		seen[id] = true
 		return k
@@ -113,10 +113,6 @@ func TestSharing(t *testing.T) {
 	}
 	for _, in := range own {
 		see(in.DeliveryID, true)
-	}
-	for _, signal := range f.signals { // its dead letter may be alive
-		k := see(inputOf[workflows.DeliveryInput](t, signal.GetInput()).DeliveryID, true)
-		require.True(t, k.opened && !k.held, "%+v", k)
 	}
 	require.Len(t, seen, len(all))
 }
@@ -201,7 +197,7 @@ func TestAReleaseThatIsRefusedIsRelayed(t *testing.T) {
 	start.Relayed, start.AssignedTo = 2, start.WorkflowID()
 	f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
 	f.failing(alreadyStarted())
-	d.startRelayed([]webhook.Start{start})
+	d.startAssigned([]webhook.Start{start})
 	require.Len(t, f.starts, 1)
 	require.Len(t, f.terminated, 1)
 }
@@ -224,11 +220,11 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					delivery := waitingDelivery()
 					delivery.State = state
 					if delivery.WorkflowID = named; named == "own" {
-						delivery.WorkflowID = delivery.Ref.WorkflowID()
+						delivery.WorkflowID = delivery.Ref.WorkflowID(delivery.Run)
 					}
 					f.begins, f.there = true, map[string]enumspb.WorkflowExecutionStatus{}
 					if own != nobody {
-						f.there[delivery.Ref.WorkflowID()] = own
+						f.there[delivery.Ref.WorkflowID(delivery.Run)] = own
 					}
 					asked := webhook.PendingCommand{ID: 9, Command: command, Reason: "asked"}
 					err := d.passNewCommand(t.Context(), delivery, asked)
@@ -236,7 +232,7 @@ func TestCommandsReachTheHeld(t *testing.T) {
 						require.NoError(t, err, name)
 						require.Empty(t, f.starts, name)
 						require.Len(t, f.signalled, 1, name)
-						require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
+						require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
 						require.Equal(t, workflows.CommandSignal{CommandID: 9, Reason: "asked", Run: delivery.Run, DeliveryID: delivery.DeliveryID},
 							inputOf[workflows.CommandSignal](t, f.signalled[0].GetInput()), name)
 						continue
@@ -272,7 +268,7 @@ func TestReviveHeld(t *testing.T) {
 		delivery.State, delivery.Reason, delivery.WorkflowID, delivery.DueAt = webhook.StateHeld, webhook.ReasonBacklog, "", time.Time{}
 		f.there = map[string]enumspb.WorkflowExecutionStatus{}
 		if own != nobody {
-			f.there[delivery.Ref.WorkflowID()] = own
+			f.there[delivery.Ref.WorkflowID(delivery.Run)] = own
 		}
 		require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 		require.NotContains(t, logged.String(), "had no workflow", own)
@@ -281,7 +277,7 @@ func TestReviveHeld(t *testing.T) {
 			continue
 		}
 		require.Len(t, f.starts, 1)
-		require.Equal(t, delivery.Ref.WorkflowID(), f.starts[0].GetWorkflowId())
+		require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), f.starts[0].GetWorkflowId())
 		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.starts[0].GetWorkflowIdReusePolicy())
 		require.Equal(t, workflows.DeliveryInput{
 			DeliveryState: workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true},

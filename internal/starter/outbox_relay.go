@@ -2,9 +2,8 @@ package starter
 
 import (
 	"context"
-	"maps"
+	"crypto/rand"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -28,12 +27,11 @@ type Outbox interface {
 // Starts are the deliveries whose workflows are still to be started.
 type Starts interface {
 	// TakeStarts takes deliveries that were stored a while ago: those without a first write, and those
-	// whose first write kept the outbox row (Start.Recorded). It does not return them again for a while.
-	TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error)
+	// whose first write kept the outbox row (Start.Recorded). It does not return them again for a while. It assigns workflows, named
+	// after the call, to those that have none.
+	TakeStarts(ctx context.Context, call string, limit int) ([]webhook.Start, error)
 	// DeleteRecorded deletes the rows of deliveries that are recorded and whose workflow has been started.
 	DeleteRecorded(ctx context.Context, ids []webhook.DeliveryID) error
-	// AssignWorkflow notes the workflow that is started for deliveries that TakeStarts returned.
-	AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error
 	// ReturnStarts undoes TakeStarts for deliveries that could not be started.
 	ReturnStarts(ctx context.Context, starts []webhook.Start) error
 }
@@ -61,7 +59,9 @@ func (s *Starter) relayOnce() bool {
 	if s.temporalDown.Load() {
 		return false
 	}
-	starts, err := readBatch(s, s.outbox.TakeStarts)
+	starts, err := readBatch(s, func(ctx context.Context, limit int) ([]webhook.Start, error) {
+		return s.outbox.TakeStarts(ctx, "relay/"+rand.Text(), limit)
+	})
 	if err != nil {
 		return false
 	}
@@ -72,7 +72,7 @@ func (s *Starter) relayOnce() bool {
 		s.log.Info("starting deliveries that were not started before", "count", len(late))
 	}
 	// Before anything else can fail: the outbox does not return them again for a while.
-	s.startRelayed(starts)
+	s.startAssigned(starts)
 	if len(starts) > 0 && s.isDown(s.life) {
 		s.returnStarts(starts)
 	}
@@ -86,7 +86,7 @@ func (s *Starter) relayOnce() bool {
 	forEach(concurrentStarts, commands, func(c webhook.CommandedDelivery) {
 		s.tryCall(func(ctx context.Context) error { return s.passCommand(ctx, c) })
 	})
-	return (len(starts) == relayBatch || len(commands) == relayBatch) && !s.temporalDown.Load()
+	return (len(starts) >= relayBatch || len(commands) == relayBatch) && !s.temporalDown.Load()
 }
 
 // returnStarts returns what was taken while Temporal was going down. Some may have been started: a
@@ -98,75 +98,4 @@ func (s *Starter) returnStarts(starts []webhook.Start) {
 	if err := s.outbox.ReturnStarts(ctx, starts); err != nil && !s.stopping() {
 		s.log.Warn("deliveries that could not be started cannot be returned to the outbox; they are taken again later", "count", len(starts), "error", err)
 	}
-}
-
-// startRelayed starts what the relay has taken. Deliveries that the relay has started before stay in their
-// workflow as long as it runs. If they got another one each time, many workflows would wait for a
-// worker that is not there.
-func (s *Starter) startRelayed(starts []webhook.Start) {
-	var unassigned, single []webhook.Start
-	assigned := map[string][]webhook.Start{}
-	for _, start := range starts {
-		switch {
-		case start.AssignedTo == "" || s.needsOwnWorkflow(&start):
-			unassigned = append(unassigned, start)
-		case start.Resume != nil && start.AssignedTo == start.WorkflowID():
-			single = append(single, start) // a workflow that runs may not know that it is released: startDelivery looks
-		default:
-			assigned[start.AssignedTo] = append(assigned[start.AssignedTo], start)
-		}
-	}
-	var mu sync.Mutex
-	forEach(concurrentLookups, slices.Collect(maps.Keys(assigned)), func(id string) {
-		together, each := s.withoutWorkflow(id, assigned[id])
-		mu.Lock()
-		defer mu.Unlock()
-		unassigned, single = append(unassigned, together...), append(single, each...)
-	})
-	s.startEach(single)
-	s.start(unassigned)
-}
-
-// withoutWorkflow returns the deliveries of a group that their workflow does not have. If it was never
-// started, they can share another one. If it has ended without a first write of them, or runs
-// without them, each needs its own.
-func (s *Starter) withoutWorkflow(id string, group []webhook.Start) (together, each []webhook.Start) {
-	s.tryCall(func(ctx context.Context) error {
-		found, err := s.inspect(ctx, id)
-		switch {
-		case err != nil:
-			return err
-		case found.status == statusNone:
-			together = group
-		case found.status == statusRunning:
-			for _, start := range group {
-				if !s.hasMember(ctx, found, start.DeliveryID) {
-					each = append(each, start)
-				}
-			}
-		default:
-			each = group
-		}
-		return nil
-	})
-	return together, each
-}
-
-// assignWorkflow notes in the outbox which workflow the relay is about to start for deliveries. If it
-// cannot, they are not started, and the outbox returns them again later.
-func (s *Starter) assignWorkflow(ctx context.Context, id string, group []webhook.Start) bool {
-	var relayed []webhook.DeliveryID
-	for i := range group {
-		if group[i].Relayed > 0 {
-			relayed = append(relayed, group[i].DeliveryID)
-		}
-	}
-	if len(relayed) == 0 {
-		return true
-	}
-	err := s.outbox.AssignWorkflow(ctx, id, relayed)
-	if err != nil && !s.stopping() {
-		s.log.WarnContext(ctx, "deliveries of the outbox could not be assigned to a workflow yet", "count", len(group), "error", err)
-	}
-	return err == nil
 }

@@ -166,7 +166,7 @@ func (s *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Del
 // A shared workflow that has ended, or runs without the delivery, may have handed it over to its own
 // workflow, which has not recorded anything yet.
 func (s *Starter) statusOf(ctx context.Context, named *workflow, delivery *webhook.Delivery) (workflowStatus, error) {
-	own := delivery.Ref.WorkflowID()
+	own := delivery.Ref.WorkflowID(delivery.Run)
 	if named.id == own {
 		return s.statusOfOwn(ctx, named, delivery)
 	}
@@ -196,7 +196,7 @@ func (s *Starter) statusOfOwn(ctx context.Context, own *workflow, delivery *webh
 // revive starts a delivery's own workflow, unless that or the one that the store names has the
 // delivery. It passes a command on, if there is one.
 func (s *Starter) revive(ctx context.Context, delivery *webhook.Delivery, command webhook.PendingCommand) error {
-	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
+	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID(delivery.Run)
 	if id == "" { // it is held, or was started just now
 		id = own
 	}
@@ -212,9 +212,6 @@ func (s *Starter) revive(ctx context.Context, delivery *webhook.Delivery, comman
 		if delivery.State == webhook.StateDeadLettered && s.expired(delivery) { // the retention was longer when it was started
 			command = webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention}
 		}
-		if err := s.signalReplayOfRun(ctx, delivery); err != nil {
-			return err
-		}
 		return s.sendCommand(ctx, own, delivery.Ref, delivery.Run, command)
 	}
 	return s.restart(ctx, delivery, status == statusTerminated, command)
@@ -227,7 +224,7 @@ func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	if !held {
 		s.log.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
 	}
-	options := s.ownOptions(delivery.Ref, startAgain)
+	options := s.ownOptions(delivery.Ref, delivery.Run, startAgain)
 	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, LastOutcome: delivery.LastOutcome, Unconfirmed: true}
 	traced, end := s.traceStart(options.ID, []webhook.Start{{Ref: delivery.Ref}})
 	defer func() { end(err) }()
@@ -299,7 +296,7 @@ func (s *Starter) continueShared(from string, ids []webhook.DeliveryID) {
 		for i := range left {
 			starts[i] = webhook.Start{Ref: left[i].Ref, Run: left[i].Run, GiveUpAt: left[i].GiveUpAt, Resume: &left[i].Progress}
 		}
-		s.tryCall(func(ctx context.Context) error { return s.startSharedWorkflow(ctx, to, starts) })
+		s.tryCall(func(ctx context.Context) error { return ignoreAlreadyStarted(s.startShared(ctx, to, starts)) })
 	}
 }
 

@@ -47,7 +47,7 @@ func TestRevive(t *testing.T) {
 			}
 			f.there = map[string]enumspb.WorkflowExecutionStatus{}
 			if test.own != 0 {
-				f.there[delivery.Ref.WorkflowID()] = test.own
+				f.there[delivery.Ref.WorkflowID(delivery.Run)] = test.own
 			}
 			if test.shared != 0 {
 				f.there["fanout/it"] = test.shared
@@ -59,7 +59,7 @@ func TestRevive(t *testing.T) {
 			}
 			require.Len(t, f.started(), 1)
 			start := f.started()[0]
-			require.Equal(t, delivery.Ref.WorkflowID(), start.GetWorkflowId())
+			require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), start.GetWorkflowId())
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, start.GetWorkflowIdReusePolicy())
 			in := inputOf[workflows.DeliveryInput](t, start.GetInput())
 			require.Equal(t, delivery.Progress, in.Progress)
@@ -89,7 +89,7 @@ func TestReviveAheadOfTheStore(t *testing.T) {
 			d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler), KeepDeadLetters: time.Hour})
 			delivery := waitingDelivery()
 			delivery.State, delivery.CompletedAt = test.state, time.Now()
-			own := delivery.Ref.WorkflowID()
+			own := delivery.Ref.WorkflowID(delivery.Run)
 			f.there, f.dead = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]bool{own: true}
 			if test.shared {
 				delivery.WorkflowID = "fanout/it"
@@ -114,7 +114,7 @@ func TestReviveAheadOfTheStore(t *testing.T) {
 	}
 }
 
-// The same for a replay: a workflow that waits does not know the run that the replay has opened.
+// The same for a replay that is relayed again: a workflow of its run that waits is from before the store was restored.
 func TestRelayReplayAheadOfTheStore(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -137,7 +137,7 @@ func TestRelayReplayAheadOfTheStore(t *testing.T) {
 			}
 			require.NoError(t, d.startDelivery(t.Context(), start))
 			require.Equal(t, test.ends, len(f.terminated) == 1)
-			require.Len(t, f.signals, 1)
+			require.Len(t, f.started(), 1)
 		})
 	}
 }
@@ -172,7 +172,7 @@ func TestReviveDeliveryMissingInSharedWorkflow(t *testing.T) {
 			delivery.WorkflowID = "fanout/it"
 			f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/it": running}
 			if test.own {
-				f.there[delivery.Ref.WorkflowID()] = running
+				f.there[delivery.Ref.WorkflowID(delivery.Run)] = running
 			}
 			f.members = test.members(delivery)
 			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
@@ -181,7 +181,7 @@ func TestReviveDeliveryMissingInSharedWorkflow(t *testing.T) {
 				return
 			}
 			require.Len(t, f.started(), 1)
-			require.Equal(t, delivery.Ref.WorkflowID(), f.started()[0].GetWorkflowId())
+			require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), f.started()[0].GetWorkflowId())
 			in := inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput())
 			require.True(t, in.Unconfirmed)
 			require.False(t, in.Terminated)
@@ -217,10 +217,10 @@ func TestSignalReachesTheWorkflow(t *testing.T) {
 	d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
 	delivery := waitingDelivery()
 	delivery.WorkflowID = "fanout/it"
-	f.there = map[string]enumspb.WorkflowExecutionStatus{delivery.Ref.WorkflowID(): running}
+	f.there = map[string]enumspb.WorkflowExecutionStatus{delivery.Ref.WorkflowID(delivery.Run): running}
 	require.NoError(t, d.passNewCommand(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel}))
 	require.Len(t, f.signalled, 1)
-	require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId())
+	require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), f.signalled[0].GetWorkflowExecution().GetWorkflowId())
 
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
 	require.True(t, isGone(d.passNewCommand(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel})))

@@ -2,7 +2,6 @@ package starter
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -195,9 +194,7 @@ func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	if s.heldEndpoints.released(endpoint, len(starts), len(starts) == n, now) {
 		s.log.Info("an endpoint can be sent to again; its held deliveries are being released", "endpoint", endpoint)
 	}
-	for group := range slices.Chunk(starts, s.maxPerWorkflow) {
-		s.start(group)
-	}
+	s.startAssigned(starts)
 }
 
 // checkEndpoint finds out whether all that a request to an endpoint needs is there.
@@ -218,9 +215,7 @@ func (s *Starter) releaseExpired() {
 		if err != nil {
 			return
 		}
-		for group := range slices.Chunk(starts, s.maxPerWorkflow) {
-			s.start(group)
-		}
+		s.startAssigned(starts)
 		if len(starts) < relayBatch {
 			return
 		}

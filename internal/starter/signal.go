@@ -2,10 +2,14 @@ package starter
 
 import (
 	"context"
+	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
+
+// tellTimeout bounds a signal that need not arrive.
+const tellTimeout = time.Second
 
 // Commanded passes a command that has just been stored to the delivery's workflow, without waiting for the signal. If the
 // signal fails, the relay repeats it from the store.
@@ -25,7 +29,7 @@ func (s *Starter) passCommand(ctx context.Context, commanded webhook.CommandedDe
 	if c.Command == webhook.CommandReplay { // the store has the new run, which is to be started
 		return s.startDelivery(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
 	}
-	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
+	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID(delivery.Run)
 	if id == "" { // no step is recorded yet, so no other workflow has taken it over
 		id = own
 	}
@@ -33,15 +37,12 @@ func (s *Starter) passCommand(ctx context.Context, commanded webhook.CommandedDe
 		if w, err := s.inspect(ctx, id); err == nil && id != own && w.status == statusRunning && !s.hasMember(ctx, w, delivery.DeliveryID) {
 			id = own // a shared workflow that runs without the delivery ignores the signal
 		}
-		if err := s.signalReplayOfRun(ctx, &delivery); err != nil {
-			return err
-		}
 	}
 	err := s.sendCommand(ctx, id, delivery.Ref, delivery.Run, c)
 	if isGone(err) && id != own { // handed over, which the store does not know yet
 		err = s.sendCommand(ctx, own, delivery.Ref, delivery.Run, c)
 	}
-	if isGone(err) && needsWorkflow(&delivery, commanded.Signalled) {
+	if isGone(err) && !commanded.Waiting && needsWorkflow(&delivery, commanded.Signalled) {
 		return s.revive(ctx, &delivery, c)
 	}
 	return err
@@ -54,18 +55,18 @@ func needsWorkflow(delivery *webhook.Delivery, signalled int) bool {
 	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || signalled > 0 && delivery.State.Open()
 }
 
-// signalReplayOfRun signals the replay that opened the run of an open delivery to the delivery's own workflow. That of a
-// dead letter of an earlier run, which would wait for as long as dead letters are kept, then continues as this run. Any
-// other workflow ignores the signal.
-func (s *Starter) signalReplayOfRun(ctx context.Context, delivery *webhook.Delivery) error {
-	if !delivery.State.Open() || delivery.Run == 1 {
-		return nil
+// endEarlierRun signals to the workflow that keeps the dead letter of the run before that another one has been started. It
+// does so once: a workflow that does not get the signal finds out from the store.
+func (s *Starter) endEarlierRun(ctx context.Context, start *webhook.Start) {
+	if start.Run == 1 || start.Resume != nil || start.Relayed > 1 {
+		return
 	}
-	err := s.client.SignalWorkflow(ctx, delivery.Ref.WorkflowID(), "", workflows.SignalReplay, workflows.CommandSignal{Run: delivery.Run})
-	if isGone(err) {
-		return nil
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	err := s.client.SignalWorkflow(ctx, start.Ref.WorkflowID(start.Run-1), "", workflows.SignalReplay, workflows.CommandSignal{Run: start.Run})
+	if err != nil && !isGone(err) {
+		s.log.DebugContext(ctx, "the workflow of a replayed dead letter could not be told", "delivery", start.DeliveryID, "error", err)
 	}
-	return err //nolint:wrapcheck // classifyResult handles it
 }
 
 // sendCommand sends the signal of a command for a run of a delivery to a workflow; without a command it does nothing.

@@ -3,10 +3,10 @@ package starter
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -33,13 +33,13 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 					f.there[named] = running
 				}
 				if own != nobody {
-					f.there[delivery.Ref.WorkflowID()] = own
+					f.there[delivery.Ref.WorkflowID(delivery.Run)] = own
 				}
 				command := webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}
 				require.NoError(t, d.passCommand(t.Context(), webhook.CommandedDelivery{Delivery: delivery, Command: command, Signalled: 1}), name)
 				if own == running {
 					require.Len(t, f.signalled, 1, name)
-					require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
+					require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
 					require.Empty(t, f.starts, name)
 					continue
 				}
@@ -54,44 +54,48 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 	}
 }
 
-// An open delivery of a later run may have the workflow of an old dead letter in its place, under the same id.
-// That workflow takes commands and does not carry them out. When a command is repeated, or the delivery is
-// overdue, it gets a signal with the run, which it then continues.
-func TestCommandReachesADeliveryBehindAnOldDeadLetter(t *testing.T) {
+// R8: what keeps the dead letter of the run before is told that another run has been started, once: alone or among others. Nothing is told
+// of a first run or of a release, and that it cannot be told is no error.
+func TestTheEarlierRunIsTold(t *testing.T) {
 	t.Parallel()
-	for _, state := range []webhook.State{webhook.StatePending, webhook.StateRetrying, webhook.StateHeld, webhook.StateDeadLettered} {
-		for _, run := range []int{1, 2} {
-			name := fmt.Sprintf("%s, run %d", state, run)
-			f, c := newFrontend(t)
-			d := setup(t, Config{Client: c})
-			delivery := waitingDelivery()
-			delivery.State, delivery.Run, delivery.CompletedAt = state, run, time.Now()
-			own := delivery.Ref.WorkflowID()
-			f.there = map[string]enumspb.WorkflowExecutionStatus{own: running}
-			signalled := func() (signals []workflows.CommandSignal) {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				for _, request := range f.signalled {
-					require.Equal(t, own, request.GetWorkflowExecution().GetWorkflowId(), name)
-					signals = append(signals, inputOf[workflows.CommandSignal](t, request.GetInput()))
-				}
-				f.signalled = nil
-				return signals
-			}
-			var expected []workflows.CommandSignal
-			if state.Open() && run > 1 {
-				expected = append(expected, workflows.CommandSignal{Run: run})
-			}
-			command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel, Reason: "enough"}}
-			cancel := workflows.CommandSignal{CommandID: 9, Reason: "enough", Run: run, DeliveryID: delivery.DeliveryID}
-			require.NoError(t, d.passCommand(t.Context(), command))
-			require.Equal(t, []workflows.CommandSignal{cancel}, signalled(), name)
-			command.Signalled = 1
-			require.NoError(t, d.passCommand(t.Context(), command))
-			require.Equal(t, append(expected, cancel), signalled(), name)
-			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
-			require.Equal(t, expected, signalled(), name)
-			require.Empty(t, f.started(), name)
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	all := accepted(5).Deliveries
+	for i, run := range []int{2, 3, 1, 2, 2} {
+		all[i].Run, all[i].AssignedTo, all[i].Assigned, all[i].Relayed = run, "fanout/it", true, 1
+	}
+	all[3].Resume = &webhook.Progress{Run: 2, Seq: 4, State: webhook.StateHeld}
+	all[4].AssignedTo = all[4].WorkflowID()
+	d.startAssigned(all)
+	require.Len(t, f.started(), 2)
+	told := map[string]int{}
+	for _, request := range f.signalled {
+		require.Equal(t, workflows.SignalReplay, request.GetSignalName())
+		told[request.GetWorkflowExecution().GetWorkflowId()] = inputOf[workflows.CommandSignal](t, request.GetInput()).Run
+	}
+	require.Equal(t, map[string]int{all[0].Ref.WorkflowID(1): 2, all[1].Ref.WorkflowID(2): 3, all[4].Ref.WorkflowID(1): 2}, told)
+
+	f.signalled, f.failSignals = nil, serviceerror.NewUnavailable("away")
+	require.NoError(t, d.startDelivery(t.Context(), all[4]))
+	all[4].Relayed = 2
+	f.there = map[string]enumspb.WorkflowExecutionStatus{}
+	before := len(f.signalled)
+	require.NoError(t, d.startDelivery(t.Context(), all[4]))
+	require.Len(t, f.signalled, before)
+}
+
+// R7: a command does not start a workflow for a delivery that is still to be started.
+func TestACommandLeavesTheStartToTheOutbox(t *testing.T) {
+	t.Parallel()
+	for _, waiting := range []bool{true, false} {
+		f, c := newFrontend(t)
+		d := setup(t, Config{Client: c})
+		f.there = map[string]enumspb.WorkflowExecutionStatus{}
+		command := webhook.CommandedDelivery{
+			Delivery: waitingDelivery(), Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}, Signalled: 2, Waiting: waiting,
 		}
+		err := d.passCommand(t.Context(), command)
+		require.Equal(t, waiting, isGone(err))
+		require.Equal(t, !waiting, len(f.started()) == 1)
 	}
 }

@@ -3,6 +3,8 @@ package starter
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,10 +20,10 @@ import (
 // concurrentStarts is how many workflows of single deliveries are started at a time.
 const concurrentStarts = 8
 
-// needsOwnWorkflow reports that a delivery may not share a workflow: its deliver_at is in the future,
-// its eager request was sent, or it continues a workflow that may still run.
+// needsOwnWorkflow reports that a delivery may not share a workflow: its deliver_at is in the future, or
+// its eager request was sent.
 func (s *Starter) needsOwnWorkflow(start *webhook.Start) bool {
-	return s.maxPerWorkflow == 1 || start.OwnWorkflow || start.Recorded || s.isScheduled(start) || start.Run > 1 && start.Resume == nil
+	return s.maxPerWorkflow == 1 || start.OwnWorkflow || start.Recorded || s.isScheduled(start)
 }
 
 // isScheduled reports that a delivery's deliver_at is in the future.
@@ -103,77 +105,109 @@ func (s *Starter) startGroups(all []webhook.Start) (single []webhook.Start) {
 	for len(all) > 1 || len(all) == 1 && s.heldEndpoints.isFaulty(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
 		group := all[:min(s.maxPerWorkflow, len(all))]
 		all = all[len(group):]
-		s.tryCall(func(ctx context.Context) error { return s.startGroup(ctx, group) })
-	}
-	if len(all) == 1 && all[0].Relayed > 0 {
 		s.tryCall(func(ctx context.Context) error {
-			if !s.assignWorkflow(ctx, all[0].WorkflowID(), all) {
-				all = nil
-			}
-			return nil
+			return ignoreAlreadyStarted(s.startShared(ctx, webhook.SharedWorkflowID(group), group))
 		})
 	}
 	return all
 }
 
-// startGroup starts the shared workflow of several deliveries. Its id follows from the deliveries, so
-// that a start that is repeated, because its answer was lost, is the same.
-func (s *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
-	id := workflows.FanoutID(group)
-	if !s.assignWorkflow(ctx, id, group) {
-		return nil
+// startAssigned starts deliveries in the workflows that the outbox names. All of a workflow are among them, unless some were started
+// before: then the start is refused, and what the workflow does not have gets one of its own.
+func (s *Starter) startAssigned(all []webhook.Start) {
+	failpoint.Hit("start-before")
+	var (
+		mu       sync.Mutex
+		own      []webhook.Start
+		assigned = map[string][]webhook.Start{}
+	)
+	for _, start := range all {
+		if s.needsOwnWorkflow(&start) || start.AssignedTo == "" || start.AssignedTo == start.WorkflowID() {
+			own = append(own, start)
+		} else {
+			assigned[start.AssignedTo] = append(assigned[start.AssignedTo], start)
+		}
 	}
-	return s.startSharedWorkflow(ctx, id, group)
+	forEach(concurrentLookups, slices.Collect(maps.Keys(assigned)), func(id string) {
+		group := assigned[id]
+		if len(group) > 1 || group[0].Assigned {
+			group = s.startTogether(id, group)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		own = append(own, group...)
+	})
+	s.startEach(own)
+	failpoint.Hit("start-after")
 }
 
-func (s *Starter) startSharedWorkflow(ctx context.Context, id string, group []webhook.Start) (err error) {
+// startTogether starts a shared workflow, and returns the deliveries that a workflow of the id, which there is already, does not have.
+func (s *Starter) startTogether(id string, group []webhook.Start) (left []webhook.Start) {
+	s.tryCall(func(ctx context.Context) error {
+		err := s.startShared(ctx, id, group)
+		if err == nil {
+			forEach(concurrentStarts, group, func(start webhook.Start) { s.endEarlierRun(ctx, &start) })
+			return nil
+		}
+		if ignoreAlreadyStarted(err) != nil {
+			return err
+		}
+		found, err := s.inspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, start := range group {
+			if found.status != statusRunning || !s.hasMember(ctx, found, start.DeliveryID) {
+				left = append(left, start)
+			}
+		}
+		return nil
+	})
+	return left
+}
+
+// startShared starts the shared workflow of several deliveries. serviceerror.WorkflowExecutionAlreadyStarted: there is or was one of
+// the id.
+func (s *Starter) startShared(ctx context.Context, id string, group []webhook.Start) (err error) {
 	group, end := s.traceStart(id, group)
-	defer func() { end(err) }()
+	defer func() { end(ignoreAlreadyStarted(err)) }()
 	options := s.startOptions(id, startOnce)
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, s.maxEventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
 	_, err = s.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
-	return ignoreAlreadyStarted(err)
+	return err //nolint:wrapcheck // classifyResult handles it
 }
 
-// startDelivery starts the delivery's own workflow, unless it was started before.
+// startDelivery starts the own workflow of a delivery's run, unless it was started before.
 func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) (err error) {
 	reuse := startOnce
-	if start.Run > 1 || start.Resume != nil { // it may have had a workflow before
+	if start.Resume != nil { // the workflow that held it may have been its own
 		reuse = startAgain
 	}
-	options := s.ownOptions(start.Ref, reuse)
+	options := s.ownOptions(start.Ref, start.Run, reuse)
 	traced, end := s.traceStart(options.ID, []webhook.Start{start})
 	defer func() { end(err) }()
 	input := workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: initialProgress(start), Trace: traced[0].Trace}, NotBefore: start.NotBefore,
+		DeliveryState: workflows.DeliveryState{
+			Ref: start.Ref, Progress: start.Progress(), Trace: traced[0].Trace,
+			Running: start.Recorded, // if it has a claim and no attempt; the workflow finds out
+		},
+		NotBefore: start.NotBefore, HandedOver: start.Resume != nil,
 	}
+	if start.Run > 1 || start.Resume != nil {
+		// If the workflow that held it has not ended yet, the start is refused, and the relay repeats it.
+		if err := s.terminateIfIdle(ctx, &start); err != nil {
+			return err
+		}
+	}
+	_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 	switch {
-	case start.Resume != nil:
-		// If the workflow of an earlier run, or the one that held it, has not ended yet, the start is
-		// refused, and the relay repeats it.
-		input.Progress, input.HandedOver = *start.Resume, true
-		if err := s.terminateIfIdle(ctx, &start); err != nil {
-			return err
-		}
-		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
-	case start.Run == 1:
-		input.Running = start.Recorded // if it has a claim and no attempt; the workflow finds out
-		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
-		if err != nil && ignoreAlreadyStarted(err) == nil && start.Relayed > 1 {
-			// It was started long ago and has no first write: its workflow may be gone.
-			return s.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},
-				webhook.PendingCommand{})
-		}
-	default:
-		// A later run: the workflow of its dead letter may run under the same id, and continues as the
-		// delivery when it is signalled.
-		options.EnableEagerStart = false
-		if err := s.terminateIfIdle(ctx, &start); err != nil {
-			return err
-		}
-		_, err = s.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.CommandSignal{Run: start.Run}, options,
-			workflows.DeliveryWorkflow, input)
+	case err == nil:
+		s.endEarlierRun(ctx, &start)
+	case ignoreAlreadyStarted(err) == nil && start.Resume == nil && start.Relayed > 1:
+		// It was started long ago and has no first write: its workflow may be gone.
+		return s.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},
+			webhook.PendingCommand{})
 	}
 	return ignoreAlreadyStarted(err)
 }
@@ -198,14 +232,9 @@ func (s *Starter) terminateOutdated(ctx context.Context, found *workflow) error 
 	return s.terminate(ctx, found, workflows.ReasonOutdated)
 }
 
-// initialProgress is the progress of a run that has no write yet.
-func initialProgress(start webhook.Start) webhook.Progress {
-	return webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}
-}
-
-// ownOptions are the options of a delivery's own workflow.
-func (s *Starter) ownOptions(ref webhook.Ref, reuse enumspb.WorkflowIdReusePolicy) client.StartWorkflowOptions {
-	options := s.startOptions(ref.WorkflowID(), reuse)
+// ownOptions are the options of the own workflow of a delivery's run.
+func (s *Starter) ownOptions(ref webhook.Ref, run int, reuse enumspb.WorkflowIdReusePolicy) client.StartWorkflowOptions {
+	options := s.startOptions(ref.WorkflowID(run), reuse)
 	options.TypedSearchAttributes = workflows.SearchAttributes(ref)
 	options.StaticSummary = workflows.DeliverySummary(ref)
 	return options

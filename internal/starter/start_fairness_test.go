@@ -102,10 +102,10 @@ func TestUnscheduledStartFirst(t *testing.T) {
 	}
 	d.workers.Go(func() { d.start(batch) })
 	require.Eventually(t, func() bool { return len(f.started()) == concurrentStarts }, 20*time.Second, time.Millisecond)
-	initialProgress := f.started()
+	began := f.started()
 	open()
 	d.Stop()
-	require.True(t, slices.ContainsFunc(initialProgress, isStartOf(batch[concurrentStarts+1].WorkflowID())))
+	require.True(t, slices.ContainsFunc(began, isStartOf(batch[concurrentStarts+1].WorkflowID())))
 }
 
 // A delivery that has waited too long releases its permit and is in no batch.
@@ -145,18 +145,18 @@ func TestReserveRoomIsFair(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		initialProgress := time.Now()
+		began := time.Now()
 		for range 25 { // half of what the other has left
 			_, err := d.ReserveRoom(t.Context(), "quiet", 1)
 			require.NoError(t, err)
 		}
-		require.Zero(t, time.Since(initialProgress), "no time has passed")
+		require.Zero(t, time.Since(began), "no time has passed")
 		synctest.Wait()
 		require.Empty(t, refused)
 		for range cap(refused) {
 			require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(<-refused))
 		}
-		require.Equal(t, reserveTimeout, time.Since(initialProgress))
+		require.Equal(t, reserveTimeout, time.Since(began))
 		require.Equal(t, 2, d.permits.Tenants())
 	})
 }

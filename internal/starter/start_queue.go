@@ -183,7 +183,7 @@ func (s *Starter) sendEagerly(start webhook.Start) bool {
 	return requests != nil && s.queue.Len() < s.queueLength && s.gatherings.len() < maxGathered*s.maxPerWorkflow &&
 		!s.endpointQueue.has(start.EndpointID) &&
 		(*requests).SendEagerly(
-			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true, Trace: start.Trace},
+			activities.AttemptInput{Ref: start.Ref, Progress: start.Progress(), FirstTask: true, Trace: start.Trace},
 			&eagerStart{starter: s, start: start},
 		)
 }

@@ -62,20 +62,20 @@ func TestQueuedDeliveriesShareWorkflows(t *testing.T) {
 		require.Equal(t, "FanoutWorkflow", request.GetWorkflowType().GetName())
 		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
 		group := rest.Deliveries[len(got):][:width]
-		require.Equal(t, workflows.FanoutID(group), request.GetWorkflowId())
+		require.Equal(t, webhook.SharedWorkflowID(group), request.GetWorkflowId())
 		require.Contains(t, string(request.GetUserMetadata().GetSummary().GetData()), fmt.Sprintf("%d deliveries", width))
 		input := inputOf[workflows.FanoutInput](t, request.GetInput())
 		got = append(got, input.Deliveries...)
 	}
 	for i, start := range rest.Deliveries {
 		require.Equal(t, start.Ref, got[i].Ref, "each once, in their order")
-		require.WithinDuration(t, start.GiveUpAt, got[i].GiveUpAt, 0)
+		require.WithinDuration(t, start.GiveUpAt, got[i].Progress.GiveUpAt, 0)
 	}
 	require.Zero(t, d.permits.Tenants())
 }
 
 // A scheduled delivery and a later run do not share a workflow. A relayed delivery does.
-func TestScheduledAndLaterRunsHaveOwnWorkflows(t *testing.T) {
+func TestScheduledHaveOwnWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
@@ -90,16 +90,13 @@ func TestScheduledAndLaterRunsHaveOwnWorkflows(t *testing.T) {
 	for _, request := range f.started() {
 		if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
 			shared++
-			require.Equal(t, workflows.FanoutID(all[2:]), request.GetWorkflowId())
+			require.Equal(t, webhook.SharedWorkflowID(all[1:]), request.GetWorkflowId())
 			continue
 		}
 		own = append(own, request.GetWorkflowId())
 	}
 	require.Equal(t, 1, shared)
 	require.Equal(t, []string{all[0].WorkflowID()}, own)
-	require.Len(t, f.signals, 1, "a later run may find its dead letter alive")
-	require.Equal(t, all[1].WorkflowID(), f.signals[0].GetWorkflowId())
-	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.signals[0].GetWorkflowIdReusePolicy())
 }
 
 // Whether a delivery's time has come is decided by the database's clock, not by the process's.
@@ -175,12 +172,11 @@ func TestRepeatedStartIsTheSame(t *testing.T) {
 	d.start(group)
 	f.failing(serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run"))
 	d.start(group)
-	require.NoError(t, d.startGroup(t.Context(), group))
 	require.NoError(t, d.startDelivery(t.Context(), group[0]))
 	require.Equal(t, f.starts[0].GetWorkflowId(), f.starts[1].GetWorkflowId())
-	require.NotEqual(t, workflows.FanoutID(group), workflows.FanoutID(group[1:]), "another group is another workflow")
-	require.NotEqual(t, workflows.FanoutID(group), workflows.FanoutID(append(slices.Clone(group[1:]), group[0])))
-	require.True(t, strings.HasPrefix(workflows.FanoutID(group), "fanout/"+group[0].EventID.String()+"/"))
+	require.NotEqual(t, webhook.SharedWorkflowID(group), webhook.SharedWorkflowID(group[1:]), "another group is another workflow")
+	require.NotEqual(t, webhook.SharedWorkflowID(group), webhook.SharedWorkflowID(append(slices.Clone(group[1:]), group[0])))
+	require.True(t, strings.HasPrefix(webhook.SharedWorkflowID(group), "fanout/"+group[0].EventID.String()+"/"))
 }
 
 // The search attributes of a shared workflow are what all its deliveries have in common.
@@ -203,7 +199,7 @@ func TestFanoutAttributes(t *testing.T) {
 		test.change(&two)
 		group := []webhook.Start{same, two, same}
 		before := len(f.starts)
-		require.NoError(t, d.startGroup(t.Context(), group), name)
+		require.NoError(t, d.startShared(t.Context(), webhook.SharedWorkflowID(group), group), name)
 		fields := f.starts[before].GetSearchAttributes().GetIndexedFields()
 		for attribute, want := range map[string]string{
 			"TenantId": `"acme"`, "EndpointId": `"` + same.EndpointID.String() + `"`, "EventType": `"order.paid"`,
@@ -293,15 +289,15 @@ func TestHandOversAreBounded(t *testing.T) {
 		for range maxHandOvers {
 			require.True(t, d.handOvers.TryAcquire("acme"), "one tenant may have all")
 		}
-		initialProgress := time.Now()
+		began := time.Now()
 		err := d.HandOver(t.Context(), activities.DeliveryState{})
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
-		require.Equal(t, handOverTimeout, time.Since(initialProgress))
+		require.Equal(t, handOverTimeout, time.Since(began))
 		ctx, cancel := context.WithTimeout(t.Context(), handOverTimeout/2)
 		defer cancel()
-		initialProgress = time.Now()
+		began = time.Now()
 		require.Error(t, d.HandOver(ctx, activities.DeliveryState{}))
-		require.Equal(t, handOverTimeout/2, time.Since(initialProgress))
+		require.Equal(t, handOverTimeout/2, time.Since(began))
 		require.Equal(t, maxHandOvers, d.handOvers.Held("acme"))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,11 +31,9 @@ type outbox struct {
 	starts   []webhook.Start
 	commands error
 
-	mu     sync.Mutex
-	placed map[webhook.DeliveryID]string
-	fails  error // of AssignWorkflow
-	ended  []webhook.DeliveryID
-	due    []webhook.DeliveryID
+	mu    sync.Mutex
+	ended []webhook.DeliveryID
+	due   []webhook.DeliveryID
 }
 
 // requests is the worker of this process.
@@ -59,21 +58,6 @@ func (r requests) CheckEndpoint(ctx context.Context, id webhook.EndpointID) erro
 	return r.check(ctx, id)
 }
 
-func (o *outbox) AssignWorkflow(_ context.Context, id string, all []webhook.DeliveryID) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.fails != nil {
-		return o.fails
-	}
-	if o.placed == nil {
-		o.placed = map[webhook.DeliveryID]string{}
-	}
-	for _, delivery := range all {
-		o.placed[delivery] = id
-	}
-	return nil
-}
-
 func (o *outbox) DeleteRecorded(_ context.Context, ids []webhook.DeliveryID) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,9 +65,16 @@ func (o *outbox) DeleteRecorded(_ context.Context, ids []webhook.DeliveryID) err
 	return nil
 }
 
-func (o *outbox) TakeStarts(context.Context, int) ([]webhook.Start, error) {
+// TakeStarts assigns a workflow to the starts that have none.
+func (o *outbox) TakeStarts(_ context.Context, call string, _ int) ([]webhook.Start, error) {
 	starts := o.starts
 	o.starts = nil
+	for i := range starts {
+		starts[i].Relayed++
+		if starts[i].Assigned = starts[i].AssignedTo != ""; !starts[i].Assigned {
+			starts[i].AssignedTo = webhook.SharedWorkflowPrefix + call + "/" + strconv.Itoa(i/webhook.MaxAssigned)
+		}
+	}
 	return starts, nil
 }
 
@@ -186,18 +177,18 @@ func TestReserveRoom(t *testing.T) {
 		require.Equal(t, 30, d.Waiting(), "16 times the length, and a sixteenth of that is left free")
 		require.Equal(t, 30, d.permits.Held("acme"), "what found no place uses none")
 
-		initialProgress := time.Now()
+		began := time.Now()
 		_, err = d.ReserveRoom(t.Context(), "acme", 1)
-		require.Equal(t, reserveTimeout, time.Since(initialProgress))
+		require.Equal(t, reserveTimeout, time.Since(began))
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		problem, ok := errors.AsType[*webhook.Error](err)
 		require.True(t, ok)
 		require.Equal(t, time.Second, problem.RetryAfter)
 
-		initialProgress = time.Now()
+		began = time.Now()
 		release, err = d.ReserveRoom(t.Context(), "another", 1)
 		require.NoError(t, err)
-		require.Zero(t, time.Since(initialProgress))
+		require.Zero(t, time.Since(began))
 		release()
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -348,9 +339,9 @@ func TestStopCancelsCalls(t *testing.T) {
 			}
 		})
 	}
-	initialProgress := time.Now()
+	began := time.Now()
 	d.Stop()
-	require.Less(t, time.Since(initialProgress), startTimeout-time.Second)
+	require.Less(t, time.Since(began), startTimeout-time.Second)
 	signalling.Wait()
 	require.Empty(t, d.async)
 	d.Commanded(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
@@ -376,7 +367,7 @@ func TestForEachIsBoundedAndComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		items := make([]int, 50)
 		var now, most, done atomic.Int32
-		initialProgress := time.Now()
+		began := time.Now()
 		forEach(8, items, func(int) {
 			most.Store(max(most.Load(), now.Add(1)))
 			<-time.After(time.Second) // of the bubble's clock
@@ -385,6 +376,6 @@ func TestForEachIsBoundedAndComplete(t *testing.T) {
 		})
 		require.Equal(t, int32(50), done.Load())
 		require.LessOrEqual(t, most.Load(), int32(8))
-		require.Equal(t, 7*time.Second, time.Since(initialProgress), "and as many at a time as there may be")
+		require.Equal(t, 7*time.Second, time.Since(began), "and as many at a time as there may be")
 	})
 }

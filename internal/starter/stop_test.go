@@ -28,10 +28,10 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 		}})
 		d.permits.Overdraw("acme", 10)
 		d.Stop()
-		initialProgress := time.Now()
+		began := time.Now()
 		release, err := d.ReserveRoom(t.Context(), "acme", 1)
 		require.NoError(t, err)
-		require.Zero(t, time.Since(initialProgress))
+		require.Zero(t, time.Since(began))
 		d.Accepted(accepted(5))
 		release()
 		require.Zero(t, asked)
@@ -109,9 +109,9 @@ type looked struct {
 	starts, commands int
 }
 
-func (l *looked) TakeStarts(ctx context.Context, n int) ([]webhook.Start, error) {
+func (l *looked) TakeStarts(ctx context.Context, call string, n int) ([]webhook.Start, error) {
 	l.starts++
-	return l.outbox.TakeStarts(ctx, n)
+	return l.outbox.TakeStarts(ctx, call, n)
 }
 
 func (l *looked) TakeCommands(ctx context.Context, n int) ([]webhook.CommandedDelivery, error) {

@@ -81,7 +81,7 @@ func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 				require.True(t, d.Healthy())
 
 				f.cannotWrite(err)
-				initialProgress := time.Now()
+				began := time.Now()
 				var callers sync.WaitGroup
 				for range 20 {
 					callers.Go(func() {
@@ -92,7 +92,7 @@ func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 				}
 				callers.Wait()
 				require.False(t, d.Healthy())
-				require.Less(t, time.Since(initialProgress), suspectAfter+reserveTimeout+checkTimeout)
+				require.Less(t, time.Since(began), suspectAfter+reserveTimeout+checkTimeout)
 				letPass(time.Minute)
 				require.False(t, d.Healthy(), "a health check says nothing")
 				require.Zero(t, d.Waiting(), "all is left to the relay")

@@ -61,7 +61,7 @@ func TestTraceOfADelivery(t *testing.T) {
 	start.End(nil)
 	request.End(nil)
 	tracer.Workflow(&tracing.WorkflowRun{
-		Type: "DeliveryWorkflow", WorkflowID: delivery.WorkflowID(), RunID: "run", Began: time.Now().Add(-time.Hour), Ended: time.Now(),
+		Type: "DeliveryWorkflow", WorkflowID: delivery.WorkflowID(1), RunID: "run", Began: time.Now().Add(-time.Hour), Ended: time.Now(),
 		Ref: delivery, Trace: start.Trace(),
 	})
 	tracer.Stop(t.Context())

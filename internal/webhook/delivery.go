@@ -98,7 +98,7 @@ type Step struct {
 // is given up comes here. The reason is one of retry's or of this package's.
 func (s *Step) SetDeadLettered(reason string) {
 	s.State, s.Reason, s.DueAt = StateDeadLettered, reason, time.Time{}
-	s.WorkflowID = s.Ref.WorkflowID()
+	s.WorkflowID = s.Ref.WorkflowID(s.Run)
 }
 
 // Claim requests the exclusive right to send one attempt.
@@ -235,5 +235,6 @@ type ClaimResult struct {
 type CommandedDelivery struct {
 	Delivery  Delivery
 	Command   PendingCommand
-	Signalled int // how often the signal was repeated; 0: not yet
+	Signalled int  // how often the signal was repeated; 0: not yet
+	Waiting   bool // the outbox has the delivery: its start finds the command
 }

@@ -102,8 +102,11 @@ type Start struct {
 	GiveUpAt   time.Time
 	Relayed    int       // how often the relay has taken it
 	RelayAt    time.Time // relay_at of the outbox row before it was taken
-	// AssignedTo is the workflow to which the relay assigned it before; "" for none.
+	// AssignedTo is the workflow that the outbox row names: all starts with the same one share it. "" is for a new delivery that the
+	// relay has not taken yet.
 	AssignedTo string
+	// Assigned says that AssignedTo was in the row before the relay took it, so that the workflow may have been started.
+	Assigned bool
 
 	// Resume is the progress of a delivery that is released from a hold; nil for a new run.
 	Resume *Progress
@@ -131,14 +134,6 @@ type Ref struct {
 // Fits reports whether the delivery's id is the one that is made of its event and its endpoint. What
 // belongs to whom is only known to the store.
 func (r Ref) Fits() bool { return r.DeliveryID == DeliveryIDOf(r.EventID, r.EndpointID) }
-
-// OwnWorkflowPrefix is the prefix of the id of every workflow for a single delivery.
-const OwnWorkflowPrefix = "delivery/"
-
-// WorkflowID is the id of the delivery's own workflow.
-func (r Ref) WorkflowID() string {
-	return OwnWorkflowPrefix + r.EventID.String() + "/" + r.EndpointID.String()
-}
 
 // MaxShownDeliveries bounds the deliveries that are read and shown with an event; the list of deliveries has all.
 const MaxShownDeliveries = 1000

@@ -18,7 +18,13 @@ import (
 )
 
 // workflowID is the id that 30-engine promises.
-func workflowID(d delivery) string { return "delivery/" + d.EventID + "/" + d.EndpointID }
+func workflowID(d delivery) string {
+	id := "delivery/" + d.EventID + "/" + d.EndpointID
+	if d.Run > 1 {
+		id += "/" + strconv.Itoa(d.Run)
+	}
+	return id
+}
 
 // signal sends a signal by hand, as someone at the Web UI would; nil is no input at all.
 func (b *bundle) signal(workflow, name string, input any) {

@@ -259,8 +259,8 @@ func (u *webUI) sevenDeadLetters() (letters []delivery) {
 	for i := range 2 {
 		u.command(http.StatusAccepted, letters[i].ID, "replay", nil)
 		eventually(contextFor(u.t, patience), u.t, func() string {
-			if d := u.delivery(letters[i].ID); d.Run != 2 || d.State != "dead_lettered" {
-				return "the replayed one is " + d.State
+			if letters[i] = u.delivery(letters[i].ID); letters[i].Run != 2 || letters[i].State != "dead_lettered" {
+				return "the replayed one is " + letters[i].State
 			}
 			return ""
 		})

@@ -100,7 +100,7 @@ func atReplay(ctx context.Context, s *scene) error {
 		ids = append(ids, event)
 		answered := l.asked(p, replay)
 		answered(false) // without an answer it may be ignored, as one to a delivery that was delivered is
-		signals.Go(func() { s.signalReplay(signalling, webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID()) })
+		signals.Go(func() { s.signalReplay(signalling, webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID(1)) })
 	}
 	if err := reach(continueAsNew, releaseTime)(ctx, s); err != nil {
 		return err

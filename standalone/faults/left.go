@@ -93,10 +93,13 @@ func (in *installation) countWorkflows(ctx context.Context, of string) (int, err
 
 // countDeadLetters counts the workflows that run, of the dead letters in the database.
 func (in *installation) countDeadLetters(ctx context.Context, conn *pgx.Conn) (running int, err error) {
-	rows, _ := conn.Query(ctx, "select event_id, endpoint_id from deliveries where state = 4")
-	var event, endpoint [16]byte
-	_, err = pgx.ForEachRow(rows, []any{&event, &endpoint}, func() error {
-		workflow := webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID()
+	rows, _ := conn.Query(ctx, "select event_id, endpoint_id, run from deliveries where state = 4")
+	var (
+		event, endpoint [16]byte
+		run             int
+	)
+	_, err = pgx.ForEachRow(rows, []any{&event, &endpoint, &run}, func() error {
+		workflow := webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID(run)
 		found, err := in.engine.DescribeWorkflowExecution(ctx, workflow, "")
 		if err != nil {
 			return fmt.Errorf("describe workflow %s: %w", workflow, err)

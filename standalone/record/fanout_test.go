@@ -52,7 +52,7 @@ func (i *installation) shareTo(t *testing.T, id string, scripts ...[]receivertes
 // begin starts the shared workflow of the lot.
 func (l lot) begin(t *testing.T) lot {
 	t.Helper()
-	l.id = workflows.FanoutID(l.starts)
+	l.id = webhook.SharedWorkflowID(l.starts)
 	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
 		ID: l.id, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.MaxEventIDs),
 		StaticSummary: workflows.FanoutSummary(l.starts),

@@ -200,6 +200,11 @@ func deadLetterBranches() []branch {
 			i.awaitTimer(t, d.workflowID)
 			do(t, d)
 			d.awaits(t, state)
+			if state == "delivered" { // by the workflow of the second run
+				d.awaitEnd(t)
+				d.earlier = i.runs(t, d.workflowID)
+				d.workflowID += "/2"
+			}
 			return d
 		}}
 	}
@@ -225,11 +230,10 @@ func deadLetterBranches() []branch {
 			t.Helper()
 			d := i.post(t, "100ms", time.Time{}, fine, fine)
 			d.awaits(t, "delivered")
-			await(t, func() bool {
-				return i.count(t, d.workflowID, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED) == 1
-			})
-			d.earlier = i.runs(t, d.workflowID) // another chain under the same id
+			d.awaitEnd(t)
+			d.earlier = i.runs(t, d.workflowID)
 			d.do(t, "replay")
+			d.workflowID += "/2"
 			await(t, func() bool {
 				now := d.now(t)
 				return now["state"] == "delivered" && now["attempts"] == 2.0
@@ -246,6 +250,12 @@ func (d delivery) signal(t *testing.T, name string) {
 		Namespace: client.DefaultNamespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: d.workflowID}, SignalName: name, Identity: identity,
 	})
 	require.NoError(t, err)
+}
+
+// awaitEnd waits until the newest run has ended.
+func (d delivery) awaitEnd(t *testing.T) {
+	t.Helper()
+	await(t, func() bool { return d.count(t, d.workflowID, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED) == 1 })
 }
 
 // count counts events in the history of the newest run.

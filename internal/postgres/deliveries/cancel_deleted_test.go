@@ -95,7 +95,7 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 		require.Len(t, storetest.Query[int64](t, b.Stores, `select command_id from deliveries where command <> 0 and command_id = 1`), 1)
 		require.Equal(t, len(held), b.Count(t, "outbox"))
 	}
-	relayed, err := b.TakeStarts(t.Context(), 10)
+	relayed, err := b.TakeStarts(t.Context(), "test", 10)
 	require.NoError(t, err)
 	require.ElementsMatch(t, held, storetest.StartIDs(relayed))
 	for _, start := range relayed {

@@ -22,12 +22,12 @@ import (
 // stored and not handled yet, which no other command may replace. Cancelling twice is no error.
 func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
-	return s.commandIf(ctx, by, tenantID, id, c, func(*webhook.Delivery) bool { return true })
+	return s.commandIf(ctx, by, tenantID, id, c, RelayAfter, func(*webhook.Delivery) bool { return true })
 }
 
-// commandIf is Command with another condition. CodeConflict: the delivery does not meet it.
+// commandIf is Command with a condition; CodeConflict: the delivery does not meet it. The relay starts what a replay opens after a time.
 func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
-	meets func(*webhook.Delivery) bool,
+	after time.Duration, meets func(*webhook.Delivery) bool,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
 	endpoint, refusal := webhook.Endpoint{}, error(nil)
 	if c.Command != webhook.CommandCancel && c.Command != webhook.CommandDiscard {
@@ -55,7 +55,7 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 			return err
 		}
 		policy, _ := endpoint.PolicyInForce()
-		if err := s.putCommand(ctx, tx, &d, &c, policy.GiveUpAfter); err != nil {
+		if err := s.putCommand(ctx, tx, &d, &c, policy.GiveUpAfter, after); err != nil {
 			return err
 		}
 		values := map[string]string{"reason": c.Reason}
@@ -164,9 +164,11 @@ func insertWaiting(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.D
 }
 
 // putCommand stores the command and sets its id. A replay opens the next run instead.
-func (s *Deliveries) putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter time.Duration) error {
+func (s *Deliveries) putCommand(
+	ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter, after time.Duration,
+) error {
 	if c.Command == webhook.CommandReplay {
-		return openRun(ctx, tx, d, giveUpAfter, s.core.Now())
+		return openRun(ctx, tx, d, giveUpAfter, s.core.Now(), after)
 	}
 	var err error
 	if c.ID, err = StoreCommand(ctx, tx, d.DeliveryID, *c); postgres.IsNoRows(err) {
@@ -187,14 +189,14 @@ func StoreCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webho
 	return commandID, err
 }
 
-// openRun opens the next run of a delivery, with a new budget and a new give-up time. Attempt numbers
-// continue.
-func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter time.Duration, now time.Time) error {
+// openRun opens the next run of a delivery, with a new budget and a new give-up time, in a workflow of its own. Attempt numbers
+// continue. The relay starts it after a time.
+func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter time.Duration, now time.Time, after time.Duration) error {
 	now = now.UTC().Truncate(time.Microsecond)
 	d.Progress = webhook.Progress{
 		Run: d.Run + 1, State: webhook.StatePending, Attempts: d.Attempts, GiveUpAt: now.Add(giveUpAfter),
 	}
-	d.CompletedAt, d.LastError, d.WorkflowID = time.Time{}, "", d.Ref.WorkflowID()
+	d.CompletedAt, d.LastError, d.WorkflowID = time.Time{}, "", d.Ref.WorkflowID(d.Run)
 	_, err := tx.Exec(ctx, `
 		update deliveries set run = $2, seq = 0, state = $3, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
 			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = `+postgres.NoCommand+`, workflow_id = $5
@@ -202,10 +204,9 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	if err != nil {
 		return err
 	}
-	var ob OutboxBatch
-	ob = append(ob, OutboxRow{Start: &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, After: RelayAfter})
+	start := &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, AssignedTo: d.WorkflowID}
 	batch := &pgx.Batch{}
-	ob.Queue(batch)
+	OutboxBatch{{Start: start, After: after}}.Queue(batch)
 	return tx.SendBatch(ctx, batch).Close()
 }
 
@@ -213,8 +214,12 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 // the API. It changes nothing if a later run was opened already, or if the delivery is not a dead letter any
 // more. It returns the status in either case.
 func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, run int, reason string) (webhook.DeliveryStatus, error) {
-	_, _, err := s.commandIf(ctx, audit.Workflow(), ref.TenantID, ref.DeliveryID,
-		webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason},
+	status, err := s.DeliveryStatus(ctx, ref)
+	if err != nil || status.Run != run || status.State != webhook.StateDeadLettered {
+		return status, err
+	}
+	_, _, err = s.commandIf(ctx, audit.Workflow(), ref.TenantID, ref.DeliveryID,
+		webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason}, 0,
 		func(d *webhook.Delivery) bool { return d.State == webhook.StateDeadLettered && d.Run == run })
 	if err != nil && webhook.CodeOf(err) != webhook.CodeConflict {
 		return webhook.DeliveryStatus{}, err

@@ -103,7 +103,7 @@ func TestReplayOpensARun(t *testing.T) {
 
 	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	left, err := b.TakeStarts(t.Context(), 10)
+	left, err := b.TakeStarts(t.Context(), "test", 10)
 	require.NoError(t, err)
 	require.Len(t, left, 1, "carried to the engine as surely as a new event")
 	require.Equal(t, 2, left[0].Run)
@@ -193,15 +193,15 @@ func TestLeftBehind(t *testing.T) {
 	for range 5 {
 		b.AcceptOne(t)
 	}
-	left, err := b.TakeStarts(t.Context(), 10)
+	left, err := b.TakeStarts(t.Context(), "test", 10)
 	require.NoError(t, err)
 	require.Empty(t, left, "too young: its own process is at it")
 	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	first, err := b.TakeStarts(t.Context(), 3)
+	first, err := b.TakeStarts(t.Context(), "test", 3)
 	require.NoError(t, err)
 	require.Len(t, first, 3)
-	second, err := storetest.OpenStore(t, b.Address).TakeStarts(t.Context(), 10)
+	second, err := storetest.OpenStore(t, b.Address).TakeStarts(t.Context(), "test", 10)
 	require.NoError(t, err)
 	require.Len(t, second, 2)
 	for _, start := range append(first, second...) {

@@ -90,7 +90,7 @@ func (s *Scanner) delivery() webhook.Delivery {
 	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same in both tables
 	d.DueAt, d.CompletedAt, d.ClaimedUntil = postgres.OrZero(s.due), postgres.OrZero(s.completed), postgres.OrZero(s.claimedUntil)
 	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
-		d.WorkflowID = d.Ref.WorkflowID()
+		d.WorkflowID = d.Ref.WorkflowID(d.Run)
 	}
 	if s.lastDecision != nil {
 		d.LastOutcome = &webhook.LastOutcome{

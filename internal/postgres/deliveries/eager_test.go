@@ -48,7 +48,7 @@ func TestOutboxRowIsKeptUntilTheStart(t *testing.T) {
 			require.Equal(t, 2, b.Count(t, "outbox"))
 			_, err := b.Pool().Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
 			require.NoError(t, err)
-			left, err := b.TakeStarts(t.Context(), 10)
+			left, err := b.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)
 			recorded := map[webhook.DeliveryID]bool{}
 			for _, one := range left {

@@ -152,17 +152,18 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 		return nil, nil
 	}
 	var (
-		ob    OutboxBatch
-		known = make(map[webhook.DeliveryID]webhook.Start, len(held))
+		all   = make([]*webhook.Start, len(held))
+		ob    = make(OutboxBatch, len(held))
+		known = make(map[webhook.DeliveryID]*webhook.Start, len(held))
 	)
 	now = now.UTC().Truncate(time.Microsecond)
-	for _, d := range held {
-		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Resume: &d.Progress}
-		ob = append(ob, OutboxRow{Start: &start, After: after})
-		known[d.DeliveryID] = start
+	for i, d := range held {
+		all[i] = &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Resume: &d.Progress}
+		ob[i], known[d.DeliveryID] = OutboxRow{Start: all[i], After: after}, all[i]
 	}
+	webhook.Assign(all)
 	batch := &pgx.Batch{}
-	ob.queueNew(batch, func(id webhook.DeliveryID) { starts = append(starts, known[id]) })
+	ob.queueNew(batch, func(id webhook.DeliveryID) { starts = append(starts, *known[id]) })
 	err = tx.SendBatch(ctx, batch).Close()
 	return starts, err
 }

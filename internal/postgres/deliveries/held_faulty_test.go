@@ -31,29 +31,6 @@ func TestHeldEndpointsTellFaults(t *testing.T) {
 	require.Empty(t, found(), "a resume releases them")
 }
 
-// The relay knows into which workflow it has put a delivery, until its run is over.
-func TestPlaced(t *testing.T) {
-	t.Parallel()
-	b := storetest.Setup(t)
-	start := b.AcceptOne(t)
-	take := func() webhook.Start {
-		_, err := b.Pool().Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
-		require.NoError(t, err)
-		starts, err := b.TakeStarts(t.Context(), 10)
-		require.NoError(t, err)
-		require.Len(t, starts, 1)
-		return starts[0]
-	}
-	require.Empty(t, take().AssignedTo)
-	require.NoError(t, b.AssignWorkflow(t.Context(), "fanout/it", []webhook.DeliveryID{start.DeliveryID}))
-	require.Equal(t, "fanout/it", take().AssignedTo)
-	_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateDelivered))
-	require.NoError(t, err)
-	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
-	require.NoError(t, err)
-	require.Empty(t, take().AssignedTo)
-}
-
 // A shared workflow takes over the deliveries that the store names for the other one, and nothing else.
 func TestTakeOverOfSharedWorkflows(t *testing.T) {
 	t.Parallel()

@@ -175,7 +175,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 			require.NoError(t, <-recorded)
 			require.Equal(t, 1, b.Count(t, "outbox"))
 
-			left, err := b.TakeStarts(t.Context(), 10)
+			left, err := b.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)
 			if c.gone {
 				require.Empty(t, left)
@@ -230,7 +230,7 @@ func TestResumeIsRepeated(t *testing.T) {
 			status, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: second.ID, Seq: 1, Limit: 10, Now: time.Now()})
 			require.NoError(t, err)
 			require.Equal(t, int64(1), status.Released)
-			left, err := b.TakeStarts(t.Context(), 10)
+			left, err := b.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)
 			require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, storetest.StartIDs(left), "at once, and not when the relay is patient")
 		})

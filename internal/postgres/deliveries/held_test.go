@@ -54,7 +54,7 @@ func TestReleaseHeld(t *testing.T) {
 	// The relay makes up for a caller that died, and returns their progress.
 	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	relayed, err := b.TakeStarts(t.Context(), 10)
+	relayed, err := b.TakeStarts(t.Context(), "test", 10)
 	require.NoError(t, err)
 	for _, start := range relayed {
 		if start.DeliveryID == asked.DeliveryID {
@@ -162,7 +162,7 @@ func TestReplayReleasesWhatIsHeld(t *testing.T) {
 	status, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: r.ID, Seq: 1, Limit: 10, Now: time.Now()})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, status.Released)
-	relayed, err := b.TakeStarts(t.Context(), 10)
+	relayed, err := b.TakeStarts(t.Context(), "test", 10)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []webhook.DeliveryID{start.DeliveryID, carried.DeliveryID}, storetest.StartIDs(relayed))
 	for _, start := range relayed {

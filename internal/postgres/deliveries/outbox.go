@@ -31,13 +31,14 @@ var outboxRows = postgres.RowsOf[OutboxRow]{
 	postgres.Each("created timestamptz", func(o OutboxRow) time.Time { return o.CreatedAt }),
 	postgres.EachOptional("not_before timestamptz", func(o OutboxRow) *time.Time { return postgres.Optional(o.NotBefore) }),
 	postgres.Each("give_up timestamptz", func(o OutboxRow) time.Time { return o.GiveUpAt }),
+	postgres.Each("workflow text", func(o OutboxRow) string { return o.AssignedTo }),
 	postgres.Each("after bigint", func(o OutboxRow) int64 { return o.After.Microseconds() }),
 }
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertOutboxRows = `
-	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
-	select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, workflow_id, relay_at)
+	select id, event, endpoint, tenant, type, run, created, not_before, give_up, workflow, now() + after * interval '1 microsecond' from (` +
 	outboxRows.Query(1) + `) r`
 
 // OutboxBatch has the rows to insert into the outbox.
@@ -48,8 +49,8 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 	if len(rows) > 0 {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
-			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = '',
-				stored_at = excluded.stored_at`, outboxRows.Args(rows)...)
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0,
+				workflow_id = excluded.workflow_id, stored_at = excluded.stored_at`, outboxRows.Args(rows)...)
 	}
 }
 
@@ -98,17 +99,38 @@ type Outbox struct{ core *postgres.Core }
 // NewOutbox makes an Outbox.
 func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
 
-// TakeStarts takes up to limit deliveries whose outbox row is due: their start was not made, or was
-// lost. It returns them again, to any process, after RelayAfter, and each time after twice as long, up
-// to 8.5 min: where no worker runs at all, starting them again does not help.
-func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error) {
+// TakeStarts takes deliveries whose outbox row is due, the longest due first: their start was not made, or was lost. It returns them
+// again, to any process, after RelayAfter, and each time after twice as long, up to 8.5 min: where no worker runs at all,
+// starting them again does not help.
+//
+// Deliveries that no workflow is assigned to get a shared one, unless their deliver_at is in the future: MaxAssigned one that is named
+// after the call, which no other call is. So a start that is repeated names the same workflow.
+//
+// It takes up to limit deliveries, and with them the others of their workflows that are due, so that a workflow begins with all of
+// them. It reads the rows that it takes by outbox_relay and outbox_by_workflow: some four blocks for each.
+func (s *Outbox) TakeStarts(ctx context.Context, call string, limit int) ([]webhook.Start, error) {
 	starts, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read the outbox", scanStart, `
-		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 6)) * interval '1 millisecond', relayed = relayed + 1
-		where delivery_id in (
-			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
+		with due as materialized (
+			select delivery_id, workflow_id, not_before, relay_at from outbox
+			where relay_at <= now() order by relay_at, workflow_id limit $1 for update skip locked),
+		others as materialized (
+			select delivery_id, workflow_id, not_before, relay_at from outbox
+			where workflow_id = any(array(select workflow_id from due where workflow_id <> '')) and workflow_id <> '' and relay_at <= now()
+				and delivery_id <> all(array(select delivery_id from due)) limit $1 for update skip locked),
+		taken as materialized (
+			select delivery_id, relay_at, workflow_id <> '' as assigned, case
+				when workflow_id <> '' then workflow_id
+				when not_before > now() then ''
+				else $3 || '/' || ((row_number() over (partition by workflow_id <> '', coalesce(not_before > now(), false)) - 1) / $4::bigint)::text
+				end as workflow
+			from (table due union all table others) t)
+		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 6)) * interval '1 millisecond', relayed = relayed + 1,
+			workflow_id = (select workflow from taken t where t.delivery_id = outbox.delivery_id)
+		where delivery_id = any(array(select delivery_id from taken))
 		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed,
-			(select was.relay_at from outbox was where was.delivery_id = outbox.delivery_id), workflow_id`, // relay_at as it was before
-		limit, RelayAfter.Milliseconds())
+			(select t.relay_at from taken t where t.delivery_id = outbox.delivery_id), workflow_id,
+			(select t.assigned from taken t where t.delivery_id = outbox.delivery_id)`,
+		limit, RelayAfter.Milliseconds(), webhook.SharedWorkflowPrefix+call, webhook.MaxAssigned)
 	if err != nil || len(starts) == 0 {
 		return nil, err
 	}
@@ -162,19 +184,6 @@ func (s *Outbox) ReturnStarts(ctx context.Context, starts []webhook.Start) error
 			where o.delivery_id = u.id and o.relayed = u.relayed
 			  and o.delivery_id in (select delivery_id from outbox where delivery_id = any($1) order by delivery_id for update skip locked)`,
 			ids, relayAt, relayed)
-		return err
-	})
-}
-
-// AssignWorkflow writes the workflow of deliveries to their outbox rows, before it is started.
-func (s *Outbox) AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
-	raw := make([][16]byte, len(ids))
-	for i, id := range ids {
-		raw[i] = id
-	}
-	return s.core.AsWorker().WithConn(ctx, "assign a workflow in the outbox", func(ctx context.Context, conn postgres.Querier) error {
-		_, err := conn.Exec(ctx, `update outbox set workflow_id = $1
-			where delivery_id in (select delivery_id from outbox where delivery_id = any($2) order by delivery_id for update)`, workflowID, raw)
 		return err
 	})
 }
@@ -251,7 +260,7 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 		notBefore                 *time.Time
 	)
 	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt,
-		&start.Relayed, &start.RelayAt, &start.AssignedTo)
+		&start.Relayed, &start.RelayAt, &start.AssignedTo, &start.Assigned)
 	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
 	start.NotBefore, start.CreatedAt, start.GiveUpAt = postgres.OrZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
 	return start, err

@@ -24,7 +24,8 @@ func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.Command
 		update deliveries d set command_signals = command_signals + 1,
 			commanded_at = now() + $2::bigint * ((1 << least(command_signals + 1, $3)) - 1) * interval '1 millisecond'
 		where `+isOneOf("due")+`
-		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_signals, `+Columns, limit, RelayAfter.Milliseconds(), maxSignalDoublings)
+		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_signals,
+			exists (select from outbox o where o.delivery_id = d.id), `+Columns, limit, RelayAfter.Milliseconds(), maxSignalDoublings)
 }
 
 func scanCommanded(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {
@@ -34,7 +35,7 @@ func scanCommanded(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {
 		at      *time.Time
 	)
 	scan := Scanner{}
-	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at, &c.Signalled}, scan.targets()...)...)
+	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at, &c.Signalled, &c.Waiting}, scan.targets()...)...)
 	c.Command.Command, c.Command.At = webhook.Command(command), postgres.OrZero(at) //nolint:gosec // written by us from a Command
 	c.Delivery = scan.delivery()
 	return c, err

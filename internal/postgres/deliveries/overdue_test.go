@@ -122,7 +122,7 @@ func TestRelayIsPatient(t *testing.T) {
 	for _, want := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 512} {
 		_, err := b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 		require.NoError(t, err)
-		starts, err := b.TakeStarts(t.Context(), 10)
+		starts, err := b.TakeStarts(t.Context(), "test", 10)
 		require.NoError(t, err)
 		require.Len(t, starts, 1)
 		var until float64

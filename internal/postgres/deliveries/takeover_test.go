@@ -121,17 +121,17 @@ func TestReplayHasItsOwnWorkflow(t *testing.T) {
 	require.NoError(t, err)
 	d, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
-	require.Equal(t, start.WorkflowID(), d.WorkflowID)
+	require.Equal(t, start.Ref.WorkflowID(2), d.WorkflowID)
 	status, err := b.DeliveryStatus(t.Context(), start.Ref)
 	require.NoError(t, err)
-	require.Equal(t, start.WorkflowID(), status.WorkflowID)
+	require.Equal(t, start.Ref.WorkflowID(2), status.WorkflowID)
 
 	late := storetest.StepOf(start, 9, webhook.StateRetrying) // of the shared workflow, which knows nothing of it
 	late.WorkflowID, late.Attempt = one, storetest.AttemptOf(1, 1, 503)
 	status, err = b.RecordStep(t.Context(), late)
 	require.NoError(t, err)
 	require.Equal(t, 2, status.Run)
-	require.Equal(t, start.WorkflowID(), status.WorkflowID)
+	require.Equal(t, start.Ref.WorkflowID(2), status.WorkflowID)
 }
 
 // Starts count how often they were taken up; those of a new run begin again.
@@ -143,7 +143,7 @@ func TestRelayedIsCounted(t *testing.T) {
 	take := func() []webhook.Start {
 		_, err := b.Pool().Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
 		require.NoError(t, err)
-		starts, err := b.TakeStarts(t.Context(), 10)
+		starts, err := b.TakeStarts(t.Context(), "test", 10)
 		require.NoError(t, err)
 		require.Len(t, starts, 1)
 		return starts

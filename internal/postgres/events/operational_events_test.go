@@ -49,7 +49,7 @@ func TestStateChangesAreReported(t *testing.T) {
 		}, events[0])
 		require.Equal(t, want, b.Starts(t, tenant))
 	}
-	left, err := b.TakeStarts(t.Context(), 100)
+	left, err := b.TakeStarts(t.Context(), "test", 100)
 	require.NoError(t, err)
 	require.Len(t, left, 3, "the relay takes them at once")
 	for _, start := range left {

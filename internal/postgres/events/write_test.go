@@ -36,7 +36,7 @@ func TestAcceptStoresEventAndOutboxTogether(t *testing.T) {
 	require.Equal(t, webhook.StatePending, d.State)
 	require.Equal(t, deliverAt, d.DueAt)
 	require.Equal(t, deliverAt.Add(72*time.Hour), d.GiveUpAt, "counted from deliver_at, which is later than acceptance")
-	require.Equal(t, d.Ref.WorkflowID(), d.WorkflowID)
+	require.Equal(t, d.Ref.WorkflowID(1), d.WorkflowID)
 
 	payload, err := b.Payload(t.Context(), "acme", e.ID)
 	require.NoError(t, err)

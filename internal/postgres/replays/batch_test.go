@@ -315,7 +315,7 @@ func TestEventsAreReplayed(t *testing.T) {
 	st = b.ReleaseBatch(t, r, 2, 3)
 	require.Equal(t, []int64{5, 0}, []int64{st.Released, st.Skipped})
 	require.True(t, st.Exhausted)
-	starts, err := b.TakeStarts(t.Context(), 100)
+	starts, err := b.TakeStarts(t.Context(), "test", 100)
 	require.NoError(t, err)
 	require.Len(t, starts, 5)
 	for _, start := range starts {
@@ -358,7 +358,7 @@ func TestHeldDeliveriesAreReleased(t *testing.T) {
 	require.EqualValues(t, 2, *r.Total)
 	st := b.ReleaseBatch(t, r, 1, 10)
 	require.Equal(t, []int64{1, 1}, []int64{st.Released, st.Skipped}, "what is being cancelled is left alone")
-	starts, err := b.TakeStarts(t.Context(), 10)
+	starts, err := b.TakeStarts(t.Context(), "test", 10)
 	require.NoError(t, err)
 	require.Contains(t, storetest.StartIDs(starts), held.DeliveryID, "the relay starts it at once")
 	require.NotContains(t, storetest.StartIDs(starts), cancelled.DeliveryID)

@@ -74,7 +74,7 @@ func TestFirstOutcomes(t *testing.T) {
 			r := b.StartReplay(t, webhook.Replay{})
 			st := b.ReleaseBatch(t, r, 1, 1)
 			require.EqualValues(t, 1, st.Waiting())
-			starts, err := b.TakeStarts(t.Context(), 10)
+			starts, err := b.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)
 			require.Len(t, starts, 1)
 			test.happen(t, b, starts[0])

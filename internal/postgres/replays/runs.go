@@ -22,12 +22,7 @@ func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.De
 	if err != nil || len(all) == 0 {
 		return out, err
 	}
-	var (
-		ids       [][16]byte
-		workflows []string
-		giveUp    []time.Time
-		ob        deliveries.OutboxBatch
-	)
+	var starts []*webhook.Start
 	now = now.UTC().Truncate(time.Microsecond)
 	for _, d := range all {
 		policy, known := policies[d.EndpointID]
@@ -36,10 +31,18 @@ func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.De
 			continue
 		}
 		d.Run++
-		d.GiveUpAt = now.Add(policy.GiveUpAfter)
 		out.add(d)
-		ids, workflows, giveUp = append(ids, d.DeliveryID), append(workflows, d.Ref.WorkflowID()), append(giveUp, d.GiveUpAt)
-		ob = append(ob, deliveries.OutboxRow{Start: &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, After: 0})
+		starts = append(starts, &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: now.Add(policy.GiveUpAfter)})
+	}
+	webhook.Assign(starts)
+	var (
+		ids       = make([][16]byte, len(starts))
+		workflows = make([]string, len(starts))
+		giveUp    = make([]time.Time, len(starts))
+		ob        = make(deliveries.OutboxBatch, len(starts))
+	)
+	for i, start := range starts {
+		ids[i], workflows[i], giveUp[i], ob[i] = start.DeliveryID, start.AssignedTo, start.GiveUpAt, deliveries.OutboxRow{Start: start, After: 0}
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`
@@ -111,7 +114,10 @@ func (r *lockedReplay) create(ctx context.Context, tx pgx.Tx, wanted map[webhook
 		return err
 	}
 	out.skipped += len(known)
-	var ob deliveries.OutboxBatch
+	var (
+		starts []*webhook.Start
+		ob     deliveries.OutboxBatch
+	)
 	for _, id := range ids {
 		if slices.Contains(known, id) {
 			continue
@@ -122,9 +128,10 @@ func (r *lockedReplay) create(ctx context.Context, tx pgx.Tx, wanted map[webhook
 			from = start.NotBefore
 		}
 		start.GiveUpAt = from.Add(policy.GiveUpAfter).Truncate(time.Microsecond)
-		ob = append(ob, deliveries.OutboxRow{Start: &start, After: 0})
+		starts, ob = append(starts, &start), append(ob, deliveries.OutboxRow{Start: &start, After: 0})
 		out.add(webhook.Delivery{Ref: start.Ref, Progress: webhook.Progress{Run: 1}})
 	}
+	webhook.Assign(starts)
 	batch := &pgx.Batch{}
 	ob.Queue(batch)
 	if batch.Len() == 0 {

@@ -20,6 +20,8 @@ const (
 	// writerKept is how long the last flush of a process is kept: longer than it may be
 	// written again.
 	writerKept = 48 * time.Hour
+	// pairsAtATime bounds a statement that sums up.
+	pairsAtATime = 1000
 	// tenantKept is how long the statistics of a deleted tenant stay at least: longer than a flush
 	// takes that has counted the tenant's last deliveries.
 	tenantKept = 10 * time.Minute
@@ -43,14 +45,44 @@ func (s *Statistics) sumUp(ctx context.Context, now time.Time) error {
 		if err != nil || !found || hour.Add(time.Hour).After(now.Add(-sumUpAfter)) {
 			return err
 		}
-		err = s.core.AsWorker().WithConn(ctx, "sum up statistics", func(ctx context.Context, conn postgres.Querier) error {
-			_, err := conn.Exec(ctx, addHour, hour, hour.Add(time.Hour))
+		if err := s.sumUpHour(ctx, hour); err != nil {
+			return err
+		}
+	}
+}
+
+// pair is what statistics are counted of: an endpoint, all of a tenant if that is zero, or everything if both are.
+type pair struct {
+	Tenant   string
+	Endpoint [16]byte
+}
+
+// sumUpHour sums up an hour, pairsAtATime pairs in each statement. The row of the whole installation comes last, because it says
+// that the hour is summed up. Another process may do the same at the same time.
+func (s *Statistics) sumUpHour(ctx context.Context, hour time.Time) error {
+	var last pair
+	for more := true; more; {
+		var page []pair
+		err := s.core.AsWorker().ByIndex().WithConn(ctx, "sum up statistics", func(ctx context.Context, conn postgres.Querier) error {
+			day := hour.UTC().Truncate(24 * time.Hour)
+			rows, err := conn.Query(ctx, addPairs, hour, hour.Add(time.Hour), day, day.Add(24*time.Hour), last.Tenant, last.Endpoint, pairsAtATime)
+			if err != nil {
+				return err
+			}
+			page, err = pgx.CollectRows(rows, pgx.RowToStructByPos[pair])
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		if more = len(page) == pairsAtATime; more {
+			last = page[len(page)-1]
+		}
 	}
+	return s.core.AsWorker().WithConn(ctx, "sum up statistics", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, addTotal, hour, hour.Add(time.Hour))
+		return err
+	})
 }
 
 // nextHour is the first hour with counts after those that are summed up. It looks at the rows of the
@@ -66,15 +98,36 @@ func (s *Statistics) nextHour(ctx context.Context) (hour time.Time, found bool, 
 	return postgres.OrZero(first).Truncate(time.Hour), first != nil, err
 }
 
-// addHour sums up an hour, for all endpoints in one statement. Another process may do so at the same
-// time.
-//
-//nolint:gochecknoglobals // a constant that Go cannot write as one
-var addHour = `
+//nolint:gochecknoglobals // constants that Go cannot write as such
+var (
+	// addPairs sums up the hour from $1 to $2 of the next pairs after ($5, $6), and returns these pairs. They are those of the day from $3
+	// to $4, each found by one look into the primary key: so it reads and writes some 30 blocks for each pair, whatever the
+	// number of pairs and of days.
+	addPairs = `
+	with recursive page (tenant, endpoint, n) as (
+		(select tenant_id, endpoint_id, 1 from statistics_minutes
+			where at >= $3 and at < $4 and (tenant_id, endpoint_id) > ($5, $6) order by tenant_id, endpoint_id limit 1)
+		union all
+		(select next.tenant_id, next.endpoint_id, p.n + 1 from page p, lateral (
+			select m.tenant_id, m.endpoint_id from statistics_minutes m
+			where m.at >= $3 and m.at < $4 and (m.tenant_id, m.endpoint_id) > (p.tenant, p.endpoint) order by m.tenant_id, m.endpoint_id limit 1) next
+		where p.n < $7)),
+	added as (
+		insert into statistics_hours (tenant_id, endpoint_id, at, ` + columns + `)
+		select p.tenant, p.endpoint, $1, hour.* from page p, lateral (
+			select ` + summedUp + ` from statistics_minutes m
+			where m.tenant_id = p.tenant and m.endpoint_id = p.endpoint and m.at >= $1 and m.at < $2 having count(*) > 0) hour
+		order by 1, 2
+		on conflict do nothing)
+	select tenant, endpoint from page order by n`
+
+	// addTotal sums up the hour of the whole installation.
+	addTotal = `
 	insert into statistics_hours (tenant_id, endpoint_id, at, ` + columns + `)
 	select m.tenant_id, m.endpoint_id, $1, ` + summedUp + ` from statistics_minutes m
-	where m.at >= $1 and m.at < $2 group by 1, 2 order by 1, 2
+	where m.tenant_id = '' and m.endpoint_id = '00000000-0000-0000-0000-000000000000' and m.at >= $1 and m.at < $2 group by 1, 2
 	on conflict do nothing`
+)
 
 // dropOld drops the partitions that have ended too long ago.
 func (s *Statistics) dropOld(ctx context.Context, now time.Time) (dropped int, err error) {

@@ -69,6 +69,33 @@ func TestRetention(t *testing.T) {
 	require.Zero(t, b.Count(t, "statistics_hours"))
 }
 
+// An hour of many endpoints is summed up in statements that are bounded each, whatever their number; the row of the whole installation,
+// which says that the hour is done, comes last. What was summed up before a failure is not counted twice.
+func TestAnHourIsSummedUpInPages(t *testing.T) {
+	t.Parallel()
+	made := storetest.Setup(t)
+	require.NoError(t, made.EnsurePartitions(t.Context(), noon()))
+	const endpoints = 2500
+	made.Exec(t, `
+		insert into statistics_minutes (tenant_id, endpoint_id, at, attempt_delivered)
+		select 't' || n % 7, md5(n::text)::uuid, $1::timestamptz + m * interval '7 minutes', 1 from generate_series(1, $2::int) n, generate_series(-5, 30) m
+		union all
+		select '', '00000000-0000-0000-0000-000000000000', $1::timestamptz + m * interval '7 minutes', $2::int from generate_series(0, 8) m`, noon(), endpoints)
+	made.Exec(t, `
+		insert into statistics_hours (tenant_id, endpoint_id, at, attempt_delivered) select 't1', md5('1')::uuid, $1, 9`, noon())
+	stores, recorder := storetest.Record(t, made.Address)
+	recorder.Take(t)
+	_, err := stores.RetainStatistics(t.Context(), noon().Add(26*time.Hour))
+	require.NoError(t, err)
+	for _, e := range recorder.Take(t) {
+		require.LessOrEqual(t, e.Blocks, 40*1000, e.Text)
+	}
+	sum := storetest.Query[int64](t, made.Stores, `select sum(attempt_delivered) from statistics_hours where tenant_id <> ''`)
+	require.Equal(t, []int64{9 * endpoints}, sum, "nine of its minutes are in the hour")
+	total := storetest.Query[int64](t, made.Stores, `select sum(attempt_delivered) from statistics_hours where tenant_id = ''`)
+	require.Equal(t, []int64{9 * endpoints}, total)
+}
+
 // Rows in the DEFAULT partitions are found, summed up and removed like any others.
 func TestRetentionOfTheDefaultPartitions(t *testing.T) {
 	t.Parallel()

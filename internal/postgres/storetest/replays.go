@@ -35,7 +35,7 @@ func (b *Bundle) ReleaseBatch(t *testing.T, r webhook.Replay, seq int64, limit i
 // Left are the deliveries that the relay would take now, each in a run.
 func (b *Bundle) Left(t *testing.T) map[webhook.DeliveryID]int {
 	t.Helper()
-	starts, err := b.TakeStarts(t.Context(), 1000)
+	starts, err := b.TakeStarts(t.Context(), "test", 1000)
 	require.NoError(t, err)
 	runs := map[webhook.DeliveryID]int{}
 	for _, start := range starts {
