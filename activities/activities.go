@@ -1,8 +1,3 @@
-// Package activities has the activities of the workflows: the attempt of a delivery, from the
-// first check to the recording of its outcome, and the steps that are only recorded.
-//
-// A receiver's refusal is a value. An error is an internal fault: nothing is known of the
-// receiver, and no attempt is counted.
 package activities
 
 import (

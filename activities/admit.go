@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -21,38 +20,54 @@ const (
 )
 
 // admit asks admission for a permit. A tenant's requests to slow receivers get at most half of
-// the attempts that may run, and its payloads half of the memory for them; beyond that they are deferred. With a permit, the
-// caller must call giveBack, which cancels the permit unless Done was called.
-func (a *Activities) admit(
-	ctx context.Context, exec *execution, in AttemptInput, target *webhook.Target,
-) (decision admission.Decision, giveBack func()) {
+// the attempts that may run, and its payloads half of the memory for them; beyond that they are deferred.
+func (a *Activities) admit(ctx context.Context, att *attempt) outcome {
+	in, target := &att.in, att.facts.target
 	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
 	request.Released, request.Retries, request.Forced = in.State == webhook.StateHeld, in.RunAttempts, in.Forced
-	decision = a.admission.Acquire(ctx, request)
-	if decision.Permit == nil {
-		return decision, nil
-	}
-	slow := a.admission.LikelySlow(in.EndpointID)
-	if slow && !a.slow.TryAcquire(in.TenantID) {
-		decision.Permit.Cancel()
-		return a.deferral(webhook.ReasonCapacity, &in), nil
-	}
-	leave := func() {
-		decision.Permit.Cancel()
-		if slow {
-			a.slow.Release(in.TenantID, 1)
+	asked := a.now()
+	decision := a.admission.Acquire(ctx, request)
+	if decision.Permit != nil {
+		att.permit = decision.Permit
+		if !a.takeRoom(ctx, att) {
+			decision = a.deferral(webhook.ReasonCapacity, in)
 		}
 	}
-	room, ok := a.takePayloadRoom(ctx, in.TenantID)
-	if !ok {
-		leave()
-		return a.deferral(webhook.ReasonCapacity, &in), nil
+	att.admitting = a.now().Sub(asked)
+	if decision.Permit == nil {
+		return a.refuse(att, decision)
 	}
-	exec.payload = room
-	return decision, func() {
-		leave()
-		exec.payload.release()
+	att.facts.target = withTimeout(target, decision.Permit.Timeout())
+	att.exec.timeout = att.facts.target.Timeout
+	close(att.exec.admitted)
+	return outcome{}
+}
+
+// takeRoom takes what an attempt needs besides its permit. If there is none, the permit is given back.
+func (a *Activities) takeRoom(ctx context.Context, att *attempt) bool {
+	if a.admission.LikelySlow(att.in.EndpointID) {
+		att.slowPlace = a.slow.TryAcquire(att.in.TenantID)
+		if !att.slowPlace {
+			att.permit.Cancel()
+			return false
+		}
 	}
+	var ok bool
+	if att.payload, ok = a.takePayloadRoom(ctx, att.in.TenantID); !ok {
+		att.permit.Cancel()
+	}
+	return ok
+}
+
+// refuse defers or holds the delivery, as admission has decided. It drops the fresh token: the next attempt must claim.
+func (a *Activities) refuse(att *attempt, decision admission.Decision) outcome {
+	_, _ = a.fresh.Take(att.in.Ref)
+	a.observer.Deferred(decision.Reason)
+	if decision.Held() {
+		a.onBacklog(att.in.EndpointID)
+	}
+	att.facts.refusal = &decision
+	return att.decide(a.now())
 }
 
 // deferral defers a delivery by about capacityPause, in place of what admission has decided.
@@ -70,49 +85,6 @@ func withTimeout(target *webhook.Target, timeout time.Duration) *webhook.Target 
 	own := *target // the cache shares the other one
 	own.Timeout = timeout
 	return &own
-}
-
-// recordDecision records that admission defers or holds the delivery. It is not deferred beyond
-// its give-up time.
-func (a *Activities) recordDecision(ctx context.Context, exec *execution, in AttemptInput, decision admission.Decision) (AttemptResult, error) {
-	a.observer.Deferred(decision.Reason)
-	if decision.Held() {
-		a.onBacklog(in.EndpointID)
-		return a.hold(ctx, exec, in, decision.Reason)
-	}
-	step := in.next()
-	step.State, step.Reason, step.DueAt = webhook.StatePending, decision.Reason, a.now().Add(decision.Wait).UTC().Truncate(time.Microsecond)
-	if in.RunAttempts > 0 {
-		step.State = webhook.StateRetrying
-	}
-	if step.DueAt.After(in.GiveUpAt) {
-		step.DueAt = in.GiveUpAt
-	}
-	return a.record(ctx, exec, in, step)
-}
-
-// hold records that the delivery waits for its release. Past the give-up time it becomes a dead
-// letter instead.
-//
-// A held delivery has no workflow: there may be many, and each costs only a row. Its release starts
-// a workflow.
-func (a *Activities) hold(ctx context.Context, exec *execution, in AttemptInput, reason string) (AttemptResult, error) {
-	if !a.now().After(in.GiveUpAt) {
-		failpoint.Hit("hold-before")
-		result, err := a.record(ctx, exec, in, in.holdStep(reason))
-		if err == nil {
-			failpoint.Hit("hold-after")
-		}
-		return result, err
-	}
-	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {
-		fault, known := a.faults.FaultOf(in.EndpointID)
-		if !known { // the fault ended after the give-up time
-			fault = "an internal fault kept the delivery from being sent until its give-up time"
-		}
-		return a.holdForFault(ctx, exec, in, fault)
-	}
-	return a.record(ctx, exec, in, in.giveUpStep(webhook.ReasonHeldExpired))
 }
 
 // forget returns the reservation of a delivery that ends without an attempt.

@@ -63,8 +63,6 @@ type AttemptInput struct {
 	// Trace says where the attempt's span belongs; "" begins a new trace, if there are traces.
 	Trace webhook.Trace `json:"trace,omitempty"`
 
-	admitting time.Duration // what admission has taken, which is not Everpost's lateness
-
 	known bool // see webhook.Step
 }
 
@@ -113,7 +111,7 @@ func (in *AttemptInput) workflowID() string {
 //
 // An error is an internal fault; no attempt is counted.
 func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
-	exec, err := a.startOrJoin(in)
+	exec, err := a.startOrJoin(in) //nolint:contextcheck // an attempt outlives the activity that began it
 	if err != nil {
 		return AttemptResult{}, err
 	}
@@ -134,7 +132,7 @@ func (a *Activities) waitFor(in AttemptInput) time.Duration {
 	if a.admission.LikelySlow(in.EndpointID) {
 		wait = min(slowWait, wait)
 	}
-	return wait + untilDue(in, a.now())
+	return wait + untilDue(&in, a.now())
 }
 
 // leaveRunning leaves an attempt that takes longer running, and claims it. It returns the result
@@ -199,7 +197,7 @@ func (a *Activities) awaitAdmission(exec *execution) bool {
 }
 
 // untilDue is how long an attempt that was asked for a little early has to wait.
-func untilDue(in AttemptInput, now time.Time) time.Duration {
+func untilDue(in *AttemptInput, now time.Time) time.Duration {
 	return min(max(in.DueAt.Sub(now), 0), MaxEarly)
 }
 
@@ -210,29 +208,30 @@ func (a *Activities) startOrJoin(in AttemptInput) (*execution, error) {
 		return nil, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
 	if isNew {
-		a.attempts.Go(func() { a.runAttempt(exec, in, a.execute) })
+		a.attempts.Go(func() { a.runAttempt(a.newAttempt(exec, in)) })
 	}
 	return exec, nil
 }
 
 // runAttempt runs an attempt, in a goroutine of its own, because it may outlive the activity that
 // began it.
-func (a *Activities) runAttempt(exec *execution, in AttemptInput, attempt func(*execution, AttemptInput) (AttemptResult, error)) {
-	defer a.executions.end(in.key(), exec)
+func (a *Activities) runAttempt(att *attempt) {
+	exec, in := att.exec, &att.in
+	defer a.executions.end(in.key(), in.Progress, exec)
 	exec.span = a.tracer.Start(in.Trace, "attempt")
 	exec.span.Delivery(in.Ref)
 	exec.span.Number("everpost.attempt.number", in.Attempts+1)
 	exec.span.Number("everpost.run", in.Run)
 	defer func() {
-		if p := recover(); p != nil {
-			exec.err = a.panicked(in, p)
+		if p := recover(); p != nil { // while the outcome was recorded
+			exec.err = a.panicked(att.in, p)
 		}
 		exec.span.End(exec.err)
 		if exec.err != nil {
 			a.observer.InternalFault(exec.err)
 		}
 	}()
-	exec.result, exec.err = attempt(exec, in)
+	exec.result, exec.err = a.execute(att)
 }
 
 // panicked logs a panic and makes it an error. The value of a panic may be anything, even a

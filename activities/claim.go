@@ -8,70 +8,57 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/failpoint"
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // claimSlack is added to the request's timeout in its claim: the time to record the outcome.
 const claimSlack = 5 * time.Second
 
-// payloadWithRightToSend returns the payload when it has the right to send: by a fresh token, or by
-// a claim, which it makes. Nil means that nothing is to be sent: the result and the error are the
-// attempt's.
-func (a *Activities) payloadWithRightToSend(
-	ctx context.Context, exec *execution, in *AttemptInput, target *webhook.Target,
-) (*webhook.Content, AttemptResult, error) {
+// takeRight takes the right to send with the payload: a fresh token, or a claim, which it makes.
+func (a *Activities) takeRight(ctx context.Context, att *attempt) outcome {
+	in, f := &att.in, &att.facts
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
-		if content := a.takeFresh(ctx, in); content != nil {
+		if f.content = a.takeFresh(ctx, in); f.content != nil {
 			in.known = true
-			exec.payload.fit(len(content.Payload))
-			return content, AttemptResult{}, nil
+			att.payload.fit(len(f.content.Payload))
+			return att.decide(a.now())
 		}
 	}
 	if in.Faults > 0 { // many deliveries may wait for the same outage to end
 		if err := a.outage.lastError(a.now()); err != nil {
-			return nil, AttemptResult{}, err
+			return outcome{fault: err}
 		}
 	}
-	claimed, err := a.store.Claim(ctx, a.claim(*in, target.Timeout))
+	claimed, err := a.store.Claim(ctx, a.claim(in, f.target.Timeout))
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return nil, a.unknown(ctx, in), nil
+		f.unstored = true
+		return att.decide(a.now())
 	}
 	if err != nil {
-		return nil, AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("claim attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
+		return outcome{fault: a.internalFault(ctx, fmt.Sprintf("claim attempt %d of %s", in.Attempts+1, in.DeliveryID), err)}
 	}
 	failpoint.Hit("claim-after")
-	exec.payload.fit(len(claimed.Payload))
 	a.outage.end()
-	a.executions.markClaimed(exec)
-	status := claimed.Status
-	result := AttemptResult{Progress: in.Progress, Command: in.unhandled(status), WorkflowID: status.WorkflowID}
+	a.executions.markClaimed(att.exec)
+	att.payload.fit(len(claimed.Payload))
+	f.claim, f.content = &claimed, a.claimedContent(ctx, in, &claimed)
+	out := att.decide(a.now())
+	if out.goesOn() {
+		in.adopt(&claimed)
+	}
+	return out
+}
+
+// claimedContent is the payload that a claim has read; nil if it was removed, or is not the one that was stored.
+func (a *Activities) claimedContent(ctx context.Context, in *AttemptInput, claimed *webhook.ClaimResult) *webhook.Content {
 	switch {
-	case status.After(in.Progress), !status.State.Open():
-		result.Progress, result.Found, exec.settled = status.Progress, true, true
-		return nil, result, nil
-	case in.After(status.Progress) && status.Run > 0:
-		// The store has lost steps: it was restored from an older copy. It is authoritative
-		// all the same, and the delivery goes on from there.
-		result.Progress = status.Progress
-		return nil, result, nil
-	case !claimed.Granted:
-		return nil, a.busy(result, status.ClaimedUntil), nil
-	case result.Command.Command == webhook.CommandCancel:
-		return nil, result, nil // the workflow ends the delivery
-	}
-	in.known = true
-	in.Progress = status.Progress // the same step, with the attempts of earlier runs
-	if claimed.Payload == nil {
-		result, err := a.record(ctx, exec, *in, in.giveUpStep(string(retry.ReasonPayloadRemoved)))
-		return nil, result, err
-	}
-	if !intact(claimed.Payload, claimed.SHA256) {
+	case claimed.Payload == nil:
+		return nil
+	case !intact(claimed.Payload, claimed.SHA256):
 		a.log.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
-		result, err := a.record(ctx, exec, *in, in.giveUpStep(string(retry.ReasonPayloadCorrupt)))
-		return nil, result, err
+		return nil
 	}
-	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt}, AttemptResult{}, nil
+	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt}
 }
 
 // takeFresh takes the delivery's fresh token; nil if there is none.
@@ -96,14 +83,14 @@ func intact(payload, sum []byte) bool {
 }
 
 // unhandled is the status's command, unless the workflow has handled it.
-func (in *AttemptInput) unhandled(status webhook.DeliveryStatus) webhook.PendingCommand {
+func (in *AttemptInput) unhandled(status *webhook.DeliveryStatus) webhook.PendingCommand {
 	if status.Command.Command == webhook.CommandNone || status.Command.ID <= in.CommandDone {
 		return webhook.PendingCommand{}
 	}
 	return status.Command
 }
 
-func (a *Activities) claim(in AttemptInput, timeout time.Duration) webhook.Claim {
+func (a *Activities) claim(in *AttemptInput, timeout time.Duration) webhook.Claim {
 	return webhook.Claim{
 		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), Claimant: a.claimant, For: timeout + claimSlack,
 	}
@@ -119,7 +106,7 @@ func (a *Activities) writeClaim(ctx context.Context, exec *execution, in Attempt
 		timeout = exec.timeout
 	default: // it may get its permit at any moment
 	}
-	claim := a.claim(in, timeout)
+	claim := a.claim(&in, timeout)
 	claim.KeepOutbox = keepOutbox
 	_, err := a.store.Claim(ctx, claim)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
@@ -131,7 +118,7 @@ func (a *Activities) writeClaim(ctx context.Context, exec *execution, in Attempt
 // keepClaiming repeats the claim while the attempt runs: when the store is in reach again, a Join
 // in another process must find the claim before it sends.
 func (a *Activities) keepClaiming(exec *execution, in AttemptInput) {
-	for a.writeClaim(a.base, exec, in, exec.eager) != nil {
+	for a.writeClaim(a.base, exec, in, exec.isEager()) != nil {
 		pause := time.NewTimer(a.fastWait / 2)
 		select {
 		case <-exec.done:

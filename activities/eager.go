@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
@@ -30,12 +29,12 @@ type EagerStart interface {
 	StartOwn(recorded bool) (starts bool)
 }
 
-// eagerRequest is what an eager request needs.
+// eagerRequest is what an attempt has besides if no workflow has asked for it.
 type eagerRequest struct {
-	target  *webhook.Target
-	permit  *admission.Permit
-	content *webhook.Content
-	start   EagerStart
+	start EagerStart
+	slow  *time.Timer // fires when the request counts as slow; until then it has a place among the eager requests
+	// delivered: the attempt is recorded under the workflow that start is to start for what was delivered.
+	delivered bool
 }
 
 // SendEagerly sends the first request of a delivery that has just been stored, before its workflow
@@ -47,7 +46,12 @@ type eagerRequest struct {
 // the relay takes up only what is older than any request without a claim.
 func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	target, ok := a.targets.Known(in.EndpointID)
-	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.TryAcquire(in.TenantID) {
+	if !ok {
+		return false
+	}
+	f := facts{target: target}
+	f.fault, _ = a.faults.FaultOf(in.EndpointID)
+	if !decide(in, &f, a.now()).goesOn() || !a.eager.TryAcquire(in.TenantID) {
 		return false
 	}
 	permit := a.admission.TryAcquire(admission.RequestFor(&target.Endpoint, in.DeliveryID))
@@ -82,90 +86,73 @@ func (a *Activities) runEager(in AttemptInput, target *webhook.Target, permit *a
 		a.eager.Release(in.TenantID, 1)
 		return false
 	}
-	request := eagerRequest{target: withTimeout(target, permit.Timeout()), permit: permit, content: content, start: start}
-	exec.timeout = request.target.Timeout
+	att := a.newAttempt(exec, in)
+	att.eager, att.permit = &eagerRequest{start: start}, permit
+	att.facts.target, att.facts.content = withTimeout(target, permit.Timeout()), content
+	exec.timeout = att.facts.target.Timeout
 	close(exec.admitted)
-	a.attempts.Go(func() {
-		a.runAttempt(exec, in, func(exec *execution, in AttemptInput) (AttemptResult, error) {
-			return a.executeEager(exec, in, request)
-		})
-	})
+	a.attempts.Go(func() { a.runAttempt(att) })
 	return true
 }
 
-// executeEager makes an attempt that no workflow has asked for.
-func (a *Activities) executeEager(exec *execution, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
-	delivered, recorded := false, false
-	slow := time.AfterFunc(a.fastWait, func() {
-		a.eager.Release(in.TenantID, 1)
-		if a.executions.markSlow(exec) {
-			a.executions.goFor(exec, func() { a.claimSlow(exec, in, request.start) })
+// watchEager has the own workflow of an eager attempt started if its request takes long. The request's place goes to another one.
+func (a *Activities) watchEager(att *attempt) {
+	att.eager.slow = time.AfterFunc(a.fastWait, func() {
+		a.eager.Release(att.in.TenantID, 1)
+		if att.exec.move(eagerSending, eagerSlow) {
+			a.executions.goFor(att.exec, func() { a.claimSlow(att.exec, att.in, att.eager.start) })
 		}
 	})
-	giveBack := sync.OnceFunc(func() {
-		if slow.Stop() {
-			a.eager.Release(in.TenantID, 1)
-		}
-	})
-	defer func() {
-		giveBack()
-		request.permit.Cancel()
-		switch {
-		case delivered:
-			request.start.StartDelivered()
-		case !a.executions.isSlow(exec):
-			request.start.StartOwn(recorded)
-		}
-	}()
-	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
-	defer cancel()
-	asked := a.now()
-	if !request.permit.Begin(ctx) {
-		return AttemptResult{}, errStalled
-	}
-	admitted := in // slow may read in at the same time
-	admitted.admitting = a.now().Sub(asked)
-	made, err := a.send(ctx, admitted, request.target, request.content, request.permit)
-	a.executions.markAnswered(exec)
-	giveBack() // the recording is not part of the request
-	if err != nil {
-		return AttemptResult{}, err
-	}
-	step := a.stepAfter(in, request.target, made)
-	starts := false
-	switch {
-	case step.State != webhook.StateDelivered:
-	case a.executions.isSlow(exec):
-		starts = a.executions.isOwnStarted(exec)
-	default:
-		delivered = true
-		step.WorkflowID, starts = request.start.WorkflowForDelivered()
-		a.awaitTick(ctx)
-	}
-	step.KeepOutbox = !starts
-	result, err = a.recordEager(ctx, exec, in, step)
-	recorded = err == nil
-	return result, err
 }
 
-// recordEager records the outcome of an eager request, and tries again while the store is out of reach. Until then
-// no workflow is started: in another process it would not find the outcome, and would send again.
-func (a *Activities) recordEager(ctx context.Context, exec *execution, in AttemptInput, step webhook.Step) (AttemptResult, error) {
-	for {
-		result, err := a.record(ctx, exec, in, step)
-		if err == nil {
-			return result, nil
-		}
-		if scope, _ := describeFault(err); scope != scopeStore {
-			return AttemptResult{}, err
-		}
-		pause := time.NewTimer(outagePause)
-		select {
-		case <-pause.C:
-		case <-a.base.Done(): // this process ends
-			pause.Stop()
-			return AttemptResult{}, err
-		}
+// endEagerRequest notes that an eager request has ended. From here on it does not become slow.
+func (a *Activities) endEagerRequest(att *attempt) {
+	att.exec.move(eagerSending, eagerEnded)
+	if att.eager.slow.Stop() {
+		a.eager.Release(att.in.TenantID, 1)
+	}
+}
+
+// assignWorkflow says under which workflow the step of an eager attempt is recorded, and whether the outbox row stays because that
+// workflow is still to be started. What was delivered is recorded together with what others have delivered.
+func (a *Activities) assignWorkflow(ctx context.Context, att *attempt, step *webhook.Step) {
+	starts := false
+	switch phase := att.exec.eagerPhase(); {
+	case step.State != webhook.StateDelivered:
+	case phase == eagerEnded:
+		att.eager.delivered = true
+		step.WorkflowID, starts = att.eager.start.WorkflowForDelivered()
+		a.awaitTick(ctx)
+	default:
+		starts = phase == eagerOwnStarted
+	}
+	step.KeepOutbox = !starts
+}
+
+// startWorkflow has the workflow of an eager attempt started, when the attempt has been recorded or not. claimSlow does so for a slow one.
+func (a *Activities) startWorkflow(att *attempt) {
+	a.endEagerRequest(att) // in case that it has not begun
+	switch {
+	case att.eager.delivered:
+		att.eager.start.StartDelivered()
+	case att.exec.eagerPhase() == eagerEnded:
+		att.eager.start.StartOwn(att.isRecorded)
+	}
+}
+
+// awaitStore waits until an eager outcome is to be recorded again. False: the error does not say that the store is out of reach, or this
+// process ends.
+func (a *Activities) awaitStore(err error) bool {
+	if scope, _ := describeFault(err); scope != scopeStore {
+		return false
+	}
+	pause := time.NewTimer(outagePause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-a.base.Done():
+		return false
 	}
 }
 
@@ -182,7 +169,7 @@ func (a *Activities) claimSlow(exec *execution, in AttemptInput, start EagerStar
 	default: // it has its claim
 	}
 	if start.StartOwn(recorded) {
-		a.executions.markOwnStarted(exec)
+		exec.move(eagerSlow, eagerOwnStarted)
 	}
 }
 

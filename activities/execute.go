@@ -2,166 +2,171 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// execute makes one attempt, from the first check to the recording. An internal fault that concerns
-// the whole endpoint, or that lasts until the give-up time, becomes a recorded result.
-func (a *Activities) execute(exec *execution, in AttemptInput) (AttemptResult, error) {
-	result, err := a.executeGuarded(exec, &in)
-	if err != nil {
-		return a.handleFault(exec, in, err)
-	}
-	return result, nil
+// attempt is an attempt on its way through the stages. Only its own goroutine uses it; but others read exec, and in if it is eager, which
+// does not change then.
+type attempt struct {
+	exec  *execution
+	in    AttemptInput  // with the progress that a claim, or the first of two requests, has led to
+	eager *eagerRequest // nil: a workflow has asked for the attempt
+	facts facts
+
+	permit     *admission.Permit // nil before admission
+	admitting  time.Duration     // what admission has taken, which is not Everpost's lateness
+	slowPlace  bool              // it has a place among the requests to slow receivers
+	payload    payloadRoom       // while it has a permit
+	isRecorded bool
 }
 
-// executeGuarded turns a panic into an error.
-func (a *Activities) executeGuarded(exec *execution, in *AttemptInput) (result AttemptResult, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = a.panicked(*in, p)
-		}
-	}()
-	return a.executeOnce(exec, in)
+func (a *Activities) newAttempt(exec *execution, in AttemptInput) *attempt {
+	return &attempt{exec: exec, in: in, facts: facts{leastDelay: a.leastRetryDelay, unrecorded: exec.unrecorded}}
 }
 
-func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResult, error) {
-	ctx, cancel := context.WithTimeout(exec.span.In(a.base), webhook.MaxTimeout+queryTime)
+func (att *attempt) decide(now time.Time) outcome { return decide(att.in, &att.facts, now) }
+
+// execute makes an attempt: it goes through the stages, and finishes what they have come to. It does so a second time if the
+// request has met the end of a kept connection; see reused.go.
+func (a *Activities) execute(att *attempt) (AttemptResult, error) {
+	ctx, cancel := context.WithTimeout(att.exec.span.In(a.base), webhook.MaxTimeout+queryTime)
 	defer cancel()
-	switch {
-	case exec.unrecorded != nil:
-		return a.recordAgain(ctx, exec, *in)
-	case !in.Fits():
-		return a.unknown(ctx, in), nil
+	defer a.leave(att)
+	if att.eager != nil {
+		a.watchEager(att)
 	}
-	if !a.waitUntilDue(ctx, *in) {
-		return AttemptResult{}, errStopping
-	}
-	if in.Running {
-		if result, elsewhere, err := a.findElsewhere(ctx, exec, *in); elsewhere || err != nil {
+	for {
+		out := a.pass(ctx, att)
+		result, err := a.finish(att, out)
+		a.noteUnknown(ctx, att, &result)
+		if err != nil || !a.sendsAgain(ctx, att, out.step, &result) {
 			return result, err
 		}
+		att.in.Progress, att.in.reused = result.Progress, true
+		att.facts = facts{leastDelay: att.facts.leastDelay, target: att.facts.target}
 	}
-	if fault, known := a.knownFault(*in); known {
-		return a.holdForFault(ctx, exec, *in, fault)
+}
+
+// pass goes through the stages of an attempt. Each lets it go on, or is the last with its outcome. An eager attempt has its permit
+// and its right to send from the beginning, and a second request the first one's permit.
+func (a *Activities) pass(ctx context.Context, att *attempt) (out outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = outcome{fault: a.panicked(att.in, p)}
+		}
+	}()
+	if att.facts.unrecorded != nil {
+		return att.decide(a.now()) // nothing is sent
+	}
+	if att.permit == nil {
+		out = a.load(ctx, att)
+		if out.goesOn() {
+			out = a.admit(ctx, att)
+		}
+	}
+	if out.goesOn() && att.facts.content == nil {
+		out = a.takeRight(ctx, att)
+	}
+	if out.goesOn() && !att.in.reused {
+		out = a.begin(ctx, att)
+	}
+	if out.goesOn() {
+		out = a.send(ctx, att)
+	}
+	return out
+}
+
+// finish is the one exit of a pass: it records the step that the pass has come to, or answers without one. While the store is out
+// of reach, an eager attempt is recorded again and again: until then no workflow is started, because in another process it would
+// not find the outcome, and would send again.
+func (a *Activities) finish(att *attempt, out outcome) (AttemptResult, error) {
+	fault := out.fault
+	if fault != nil {
+		out = a.afterFault(att, fault)
+	}
+	switch {
+	case out.fault != nil:
+		return AttemptResult{}, out.fault
+	case out.answer != nil:
+		return *out.answer, nil
+	}
+	holds := out.step.State == webhook.StateHeld
+	if holds {
+		failpoint.Hit("hold-before")
+	}
+	for {
+		result, err := a.record(att, out.step)
+		switch {
+		case err == nil:
+			att.isRecorded = true
+			if holds {
+				failpoint.Hit("hold-after")
+			}
+			if fault != nil {
+				a.observer.InternalFault(fault)
+			}
+			return result, nil
+		case fault != nil:
+			return AttemptResult{}, fault
+		case att.eager == nil || !a.awaitStore(err):
+			return AttemptResult{}, err
+		}
+	}
+}
+
+// noteUnknown notes that the store does not have the delivery as the input says.
+func (a *Activities) noteUnknown(ctx context.Context, att *attempt, result *AttemptResult) {
+	if result.Reason != webhook.ReasonUnknown {
+		return
+	}
+	in := &att.in
+	a.log.WarnContext(ctx, "a workflow names a delivery that is not stored; nothing was sent", "delivery", in.DeliveryID,
+		"event", in.EventID, "endpoint", in.EndpointID, "workflow", in.workflowID())
+	a.admission.Forget(in.EndpointID, in.DeliveryID)
+}
+
+// load waits until the attempt is due, if it was asked for a little early, and finds out all that decides whether admission is asked.
+func (a *Activities) load(ctx context.Context, att *attempt) outcome {
+	in, f := &att.in, &att.facts
+	f.unstored = !in.Fits()
+	if !f.unstored && !a.waitUntilDue(ctx, in) {
+		return outcome{fault: errStopping}
+	}
+	if in.Running && !f.unstored { // by another process, perhaps: admission knows nothing of it, the other process has the permit
+		status, err := a.store.ClaimStatus(ctx, in.Ref, a.claimant)
+		switch {
+		case err == nil:
+			f.status = &status
+			a.outage.end()
+		case webhook.CodeOf(err) != webhook.CodeNotFound:
+			return outcome{fault: a.internalFault(ctx, fmt.Sprintf("look for attempt %d of %s", in.Attempts+1, in.DeliveryID), err)}
+		}
+	}
+	f.fault, _ = a.faults.FaultOf(in.EndpointID)
+	if out := att.decide(a.now()); !out.goesOn() {
+		return out
 	}
 	target, err := a.targets.Target(ctx, in.EndpointID)
-	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return a.record(ctx, exec, *in, in.cancelStep(webhook.ReasonEndpointDeleted))
-	}
-	if err != nil {
-		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)
-	}
-	if target.TenantID != in.TenantID {
-		return a.unknown(ctx, in), nil
-	}
-	reason := holdReason(target)
-	switch now := a.now(); {
-	case in.NotBefore.After(now.Add(earlyEnough)):
-		return a.record(ctx, exec, *in, in.waitStep(in.NotBefore))
-	case reason != "", in.State == webhook.StateHeld && now.After(in.GiveUpAt):
-		return a.hold(ctx, exec, *in, reason)
-	case in.Deferred() && !now.Before(in.GiveUpAt):
-		return a.record(ctx, exec, *in, in.giveUpStep(webhook.ReasonDeferredExpired))
-	}
-	return a.attempt(ctx, exec, in, target)
-}
-
-// attempt makes the request of an attempt that is due, if the endpoint's limits and the claim let it.
-func (a *Activities) attempt(ctx context.Context, exec *execution, in *AttemptInput, target *webhook.Target) (AttemptResult, error) {
-	asked := a.now()
-	decision, giveBack := a.admit(ctx, exec, *in, target)
-	in.admitting = a.now().Sub(asked)
-	if decision.Permit == nil {
-		// Drop the token: after a deferral, the next attempt must claim.
-		_, _ = a.fresh.Take(in.Ref)
-		return a.recordDecision(ctx, exec, *in, decision)
-	}
-	defer giveBack()
-	target = withTimeout(target, decision.Permit.Timeout())
-	exec.timeout = target.Timeout
-	close(exec.admitted)
-	content, result, err := a.payloadWithRightToSend(ctx, exec, in, target)
-	if content == nil {
-		return result, err
-	}
-	if a.now().After(in.GiveUpAt) {
-		return a.record(ctx, exec, *in, in.giveUpStep(in.giveUpReason()))
-	}
-	asked = a.now()
-	began := decision.Permit.Begin(ctx)
-	in.admitting += a.now().Sub(asked)
-	if !began {
-		return a.recordDecision(ctx, exec, *in, a.deferral(webhook.ReasonNoOwner, in))
-	}
-	result, again, err := a.sendAndRecord(ctx, exec, *in, target, content, decision.Permit)
-	if !again {
-		return result, err
-	}
-	in.Progress, in.reused = result.Progress, true
-	content, result, err = a.payloadWithRightToSend(ctx, exec, in, target)
-	if content == nil {
-		return result, err
-	}
-	result, _, err = a.sendAndRecord(ctx, exec, *in, target, content, decision.Permit)
-	return result, err
-}
-
-// sendAndRecord makes the request and records its outcome. again says that the request is to be sent once more at once, with the
-// same permit; see reused.go.
-func (a *Activities) sendAndRecord(
-	ctx context.Context, exec *execution, in AttemptInput, target *webhook.Target, content *webhook.Content, permit *admission.Permit,
-) (result AttemptResult, again bool, err error) {
-	made, err := a.send(ctx, in, target, content, permit)
-	if err != nil {
-		return AttemptResult{}, false, err
-	}
-	step := a.stepAfter(in, target, made)
-	result, err = a.record(ctx, exec, in, step)
-	again = err == nil && isReused(&made) && goesOn(&step, &result) && !a.now().After(in.GiveUpAt) && permit.Again(ctx)
-	return result, again, err
-}
-
-// unknown ends a workflow's delivery that the store does not have as the input says: it was removed, or the workflow
-// was not started by Everpost. Nothing is sent, and nothing is written.
-func (a *Activities) unknown(ctx context.Context, in *AttemptInput) AttemptResult {
-	a.log.WarnContext(ctx, "a workflow names a delivery that is not stored; nothing was sent", "delivery", in.DeliveryID, "event", in.EventID,
-		"endpoint", in.EndpointID, "workflow", in.workflowID())
-	a.admission.Forget(in.EndpointID, in.DeliveryID)
-	result := AttemptResult{Progress: in.Progress}
-	result.State, result.Reason, result.DueAt = webhook.StateCancelled, webhook.ReasonUnknown, time.Time{}
-	return result
-}
-
-// giveUpReason is why an attempt is not made after the give-up time.
-func (in *AttemptInput) giveUpReason() string {
-	if in.Faults > 0 {
-		return webhook.ReasonInternal
-	}
-	return string(retry.ReasonGiveUpTime)
-}
-
-// recordAgain records an outcome that could not be recorded before.
-func (a *Activities) recordAgain(ctx context.Context, exec *execution, in AttemptInput) (AttemptResult, error) {
-	step := *exec.unrecorded
-	step.KeepOutbox = false // a workflow asks for it, so it has been started
 	switch {
-	case in.Shared == "": // a shared workflow may have made the attempt and handed the delivery over
-		step.WorkflowID = in.ownWorkflowID()
-	case step.State == webhook.StateDelivered: // eagerly, for a workflow that may never be started
-		step.WorkflowID = in.Shared
+	case err == nil:
+		f.target = target
+	case webhook.CodeOf(err) == webhook.CodeNotFound:
+		f.deleted = true
+	default:
+		return outcome{fault: a.internalFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)}
 	}
-	return a.record(ctx, exec, in, step)
+	return att.decide(a.now())
 }
 
 // waitUntilDue waits until the attempt is due, if it was asked for a little early. False: the
 // process stops.
-func (a *Activities) waitUntilDue(ctx context.Context, in AttemptInput) bool {
+func (a *Activities) waitUntilDue(ctx context.Context, in *AttemptInput) bool {
 	early := untilDue(in, a.now())
 	if early == 0 {
 		return true
@@ -176,14 +181,63 @@ func (a *Activities) waitUntilDue(ctx context.Context, in AttemptInput) bool {
 	}
 }
 
-// holdReason is why nothing is sent to the endpoint; "" if it is active.
-func holdReason(target *webhook.Target) string {
-	switch target.State {
-	case webhook.EndpointPaused:
-		return webhook.ReasonPaused
-	case webhook.EndpointDisabled:
-		return webhook.ReasonDisabled
-	case webhook.EndpointActive:
+// begin lets the request begin, when the endpoint's rate allows it.
+func (a *Activities) begin(ctx context.Context, att *attempt) outcome {
+	asked := a.now()
+	began := att.permit.Begin(ctx)
+	att.admitting += a.now().Sub(asked)
+	switch {
+	case began:
+		return outcome{}
+	case att.eager != nil:
+		return outcome{fault: errStalled} // its workflow makes the attempt
+	default:
+		return a.refuse(att, a.deferral(webhook.ReasonNoOwner, &att.in))
 	}
-	return ""
+}
+
+// send makes the request. What follows from its outcome is the pass's.
+func (a *Activities) send(ctx context.Context, att *attempt) outcome {
+	made, err := a.request(ctx, att)
+	if att.eager != nil {
+		a.endEagerRequest(att) // the recording is not part of the request
+	}
+	if err != nil {
+		return outcome{fault: err}
+	}
+	att.facts.made, att.facts.answered = made, true
+	out := att.decide(a.now())
+	if att.eager != nil {
+		a.assignWorkflow(ctx, att, out.step)
+	}
+	return out
+}
+
+// leave gives back what the attempt has taken. A permit is cancelled, unless its request has ended.
+func (a *Activities) leave(att *attempt) {
+	if att.permit != nil {
+		att.permit.Cancel()
+		att.payload.release()
+	}
+	if att.slowPlace {
+		a.slow.Release(att.in.TenantID, 1)
+	}
+	if att.eager != nil {
+		a.startWorkflow(att)
+	}
+}
+
+// afterFault decides what becomes of a delivery whose attempt has met an internal fault. The workflow of an eager one finds it out for itself.
+func (a *Activities) afterFault(att *attempt, fault error) outcome {
+	if att.eager != nil {
+		return outcome{fault: fault}
+	}
+	if affected, text := describeFault(fault); affected == scopeEndpoint {
+		a.faults.Faulted(att.in.EndpointID, text)
+	}
+	if errors.Is(fault, errStopping) || a.base.Err() != nil {
+		return outcome{fault: fault}
+	}
+	att.facts.met = fault
+	return att.decide(a.now())
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/everpost/everpost/internal/tracing"
@@ -20,10 +21,8 @@ type execution struct {
 	timeout  time.Duration // of the request
 	result   AttemptResult
 	err      error
-	payload  payloadRoom   // while it has a permit
 	span     *tracing.Span // of the attempt; nil without traces
 	claimed  bool          // guarded by executions.mu: the store has a claim, or gets one now
-	settled  bool          // result is what the store says; false if nothing was sent and nothing is known
 
 	// unrecorded is the step of a request that was answered while the store was out of
 	// reach: the next execution of the attempt records it and sends nothing. place is its
@@ -31,10 +30,27 @@ type execution struct {
 	unrecorded *webhook.Step
 	place      *list.Element
 
-	eager      bool // it began before a workflow asked for it
-	answered   bool // guarded by executions.mu: its eager request has ended
-	slow       bool // guarded by executions.mu: its eager request is slow, and its own workflow waits for it
-	ownStarted bool // guarded by executions.mu: that workflow is being started
+	phase atomic.Int32 // an eagerPhase
+}
+
+// eagerPhase is how far an eager request is. It becomes slow or it ends, whichever comes first.
+type eagerPhase int32
+
+const (
+	eagerNone eagerPhase = iota // a workflow has asked for the attempt
+	eagerSending
+	eagerEnded
+	eagerSlow       // its own workflow waits for it, once the claim is written
+	eagerOwnStarted // that workflow is being started
+)
+
+func (exec *execution) eagerPhase() eagerPhase { return eagerPhase(exec.phase.Load()) }
+
+func (exec *execution) isEager() bool { return exec.eagerPhase() != eagerNone }
+
+// move moves an eager request from one phase to another. False: it is not in the first one.
+func (exec *execution) move(from, to eagerPhase) bool {
+	return exec.phase.CompareAndSwap(int32(from), int32(to))
 }
 
 // attemptKey identifies an attempt. The number counts from 1 in each run.
@@ -108,7 +124,7 @@ func (r *executions) enterEager(in AttemptInput, now time.Time) *execution {
 		return nil
 	}
 	exec := r.begin(in.key(), now)
-	exec.eager = true
+	exec.move(eagerNone, eagerSending)
 	return exec
 }
 
@@ -131,43 +147,8 @@ func (r *executions) runningOf(in AttemptInput) *execution {
 	return nil
 }
 
-// markSlow notes that an eager request is slow, so that its own workflow waits for it. False: the
-// request has ended.
-func (r *executions) markSlow(exec *execution) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	exec.slow = !exec.answered
-	return exec.slow
-}
-
-func (r *executions) isSlow(exec *execution) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return exec.slow
-}
-
-// markOwnStarted notes that the own workflow of a slow eager request is being started.
-func (r *executions) markOwnStarted(exec *execution) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	exec.ownStarted = true
-}
-
-func (r *executions) isOwnStarted(exec *execution) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return exec.ownStarted
-}
-
-// markAnswered notes that an eager request has ended.
-func (r *executions) markAnswered(exec *execution) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	exec.answered = true
-}
-
-// end publishes the outcome of an execution.
-func (r *executions) end(key attemptKey, exec *execution) {
+// end publishes the outcome of an execution that began at a progress.
+func (r *executions) end(key attemptKey, from webhook.Progress, exec *execution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.waiting.Done()
@@ -180,7 +161,7 @@ func (r *executions) end(key attemptKey, exec *execution) {
 	if exec.place != nil {
 		r.unrecorded.Remove(exec.place)
 	}
-	if exec.err != nil || !exec.settled { // no outcome: the next execution queries the store again
+	if exec.err != nil || !exec.result.After(from) { // it leads nowhere: the next execution queries the store again
 		delete(r.byKey, key)
 		return
 	}

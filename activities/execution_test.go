@@ -66,7 +66,7 @@ func TestExecutionsModel(t *testing.T) {
 				delete(running, key)
 				switch rapid.IntRange(0, 3).Draw(t, "how") {
 				case 0:
-					exec.result.Run, exec.result.Seq, exec.settled, exec.unrecorded = 1, key.number, true, nil
+					exec.result.Run, exec.result.Seq, exec.unrecorded = 1, key.number, nil
 					recent = append(recent, key)
 				case 1: // busy
 				case 2:
@@ -76,14 +76,14 @@ func TestExecutionsModel(t *testing.T) {
 					exec.unrecorded = &webhook.Step{}
 					lost[key] = exec.unrecorded
 				}
-				f.end(key, exec)
+				f.end(key, inputOf(key, key.number-1).Progress, exec)
 				again, isNew, err := f.enter(inputOf(key, key.number), time.Time{})
 				require.NoError(t, err)
 				require.True(t, isNew, "what does not lead on is not remembered")
 				require.Same(t, exec.unrecorded, again.unrecorded, "the newest that is left is never the one that goes")
-				again.unrecorded, again.result, again.err, again.settled = exec.unrecorded, exec.result, exec.err, exec.settled
-				f.end(key, again)
-				if exec.settled {
+				again.unrecorded, again.result, again.err = exec.unrecorded, exec.result, exec.err
+				f.end(key, inputOf(key, key.number-1).Progress, again)
+				if exec.result.Seq > 0 {
 					recent = append(recent, key)
 				}
 			},
@@ -94,7 +94,7 @@ func TestExecutionsModel(t *testing.T) {
 			},
 		})
 		for key, exec := range running {
-			f.end(key, exec)
+			f.end(key, inputOf(key, key.number-1).Progress, exec)
 		}
 		f.close()
 		_, _, err := f.enter(inputOf(attemptKey{run: 1, number: keys + 1}, 0), time.Time{})

@@ -114,50 +114,6 @@ func (o *outage) lastError(now time.Time) error {
 	return nil
 }
 
-// handleFault decides what becomes of a delivery whose attempt met an internal fault. Past its
-// give-up time the delivery becomes a dead letter. If the fault affects all of the endpoint's
-// deliveries, the delivery is held until a check of the endpoint succeeds: each costs a row, and
-// one check serves all. Otherwise the workflow repeats the attempt.
-func (a *Activities) handleFault(exec *execution, in AttemptInput, fault error) (AttemptResult, error) {
-	affected, text := describeFault(fault)
-	if affected == scopeEndpoint {
-		a.faults.Faulted(in.EndpointID, text)
-	}
-	expired := a.now().After(in.GiveUpAt)
-	// An outcome that is not recorded yet comes before everything else.
-	if exec.unrecorded != nil || !expired && affected != scopeEndpoint || errors.Is(fault, errStopping) || a.base.Err() != nil {
-		return AttemptResult{}, fault
-	}
-	ctx, cancel := context.WithTimeout(a.base, queryTime)
-	defer cancel()
-	result, err := a.holdForFault(ctx, exec, in, text)
-	if err != nil {
-		return AttemptResult{}, fault
-	}
-	a.observer.InternalFault(fault)
-	return result, nil
-}
-
-// holdForFault records that an internal fault keeps the endpoint from being sent to. Past its
-// give-up time the delivery becomes a dead letter.
-func (a *Activities) holdForFault(ctx context.Context, exec *execution, in AttemptInput, fault string) (AttemptResult, error) {
-	step := in.holdStep(webhook.ReasonInternal)
-	if a.now().After(in.GiveUpAt) {
-		step = in.giveUpStep(webhook.ReasonInternal)
-	}
-	step.LastError = fault
-	return a.record(ctx, exec, in, step)
-}
-
-// knownFault returns the fault that is known of the endpoint. A held delivery is attempted all the
-// same: it was released to find out, or because a check succeeded.
-func (a *Activities) knownFault(in AttemptInput) (fault string, known bool) {
-	if in.State == webhook.StateHeld || in.NotBefore.After(a.now()) {
-		return "", false
-	}
-	return a.faults.FaultOf(in.EndpointID)
-}
-
 // recordFault records an internal fault that affects one delivery of a shared workflow, so that a
 // person who looks at it sees why it waits. The store's status becomes part of the result; the
 // fault does not if the delivery has ended or goes on elsewhere. A held delivery that was released
@@ -172,7 +128,7 @@ func (a *Activities) recordFault(ctx context.Context, in AttemptInput, result *M
 	if err != nil {
 		return // it is recorded with a later fault
 	}
-	result.AttemptResult = resultOf(in, status)
+	result.AttemptResult = resultOf(&in, status)
 	if !status.State.Open() || status.Run != in.Run || status.WorkflowID != in.Shared {
 		result.Fault = ""
 	}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
-
-	"github.com/everpost/everpost/internal/webhook"
 )
 
 // HeartbeatEvery is the interval of a Join's heartbeats. The heartbeat timeout must be several
@@ -32,7 +30,7 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 	heartbeat := time.NewTicker(HeartbeatEvery)
 	defer heartbeat.Stop()
 	for {
-		exec, err := a.startOrJoin(in)
+		exec, err := a.startOrJoin(in) //nolint:contextcheck // an attempt outlives the activity that began it
 		if err != nil {
 			return AttemptResult{}, err
 		}
@@ -48,30 +46,6 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 		if err != nil {
 			return AttemptResult{}, err
 		}
-	}
-}
-
-// findElsewhere looks for an attempt that another process makes or has made. elsewhere is false if there is none.
-// Admission knows nothing of it: the other process has the permit.
-func (a *Activities) findElsewhere(ctx context.Context, exec *execution, in AttemptInput) (result AttemptResult, elsewhere bool, err error) {
-	status, err := a.store.ClaimStatus(ctx, in.Ref, a.claimant)
-	switch {
-	case webhook.CodeOf(err) == webhook.CodeNotFound:
-		return AttemptResult{}, false, nil
-	case err != nil:
-		return AttemptResult{}, false, a.internalFault(ctx, fmt.Sprintf("look for attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
-	}
-	a.outage.end()
-	result = resultOf(in, status)
-	switch {
-	case status.After(in.Progress), !status.State.Open():
-		result.Found, exec.settled = true, true
-		return result, true, nil
-	case !status.ClaimedUntil.IsZero():
-		result.Progress = in.Progress
-		return a.busy(result, status.ClaimedUntil), true, nil
-	default:
-		return AttemptResult{}, false, nil
 	}
 }
 

@@ -22,10 +22,11 @@ func (in *AttemptInput) waitedFor() string {
 	return ""
 }
 
-// late is webhook.Attempt.Late of an attempt that began at a time. The first attempt of a delivery is due when its event is accepted, or
-// a replay makes the delivery of a past event, which is when its run begins; or at the event's deliver_at. When one is due that a person
-// asked for, that was held, or that met an internal fault, or the first one of a later run, is not known.
-func (in *AttemptInput) late(accepted, runBegan, began time.Time) time.Duration {
+// late is webhook.Attempt.Late of an attempt that began at a time, after admission had taken a while, which does not count. The first
+// attempt of a delivery is due when its event is accepted, or a replay makes the delivery of a past event, which is when its run begins; or at
+// the event's deliver_at. When one is due that a person asked for, that was held, or that met an internal fault, or the first one of a later
+// run, is not known.
+func (in *AttemptInput) late(accepted, runBegan, began time.Time, admitting time.Duration) time.Duration {
 	due, least := in.DueAt, lateFrom+dueBefore // the attempt after the end of a kept connection is due by so much too early
 	if due.IsZero() {
 		due, least = accepted, lateFrom
@@ -42,7 +43,7 @@ func (in *AttemptInput) late(accepted, runBegan, began time.Time) time.Duration 
 	if in.NotBefore.After(due) {
 		due = in.NotBefore
 	}
-	if late := began.Sub(due) - in.admitting; late >= least {
+	if late := began.Sub(due) - admitting; late >= least {
 		return late
 	}
 	return 0

@@ -26,7 +26,6 @@ func TestWhyAnAttemptIsLate(t *testing.T) {
 		"first":                   {first, unchanged, "", time.Minute},
 		"first, its deliver_at":   {first, func(in *AttemptInput) { in.NotBefore = accepted.Add(58 * time.Second) }, "", 2 * time.Second},
 		"first, in time":          {first, func(in *AttemptInput) { in.NotBefore = began.Add(-999 * time.Millisecond) }, "", 0},
-		"first, a slow admission": {first, func(in *AttemptInput) { in.admitting = time.Minute }, "", 0},
 		"first, of a past event":  {first, func(in *AttemptInput) { in.GiveUpAt = began.Add(time.Hour - 3*time.Second) }, "", 3 * time.Second},
 		"first, of a later run":   {webhook.Progress{Run: 2, State: webhook.StatePending, Attempts: 3}, unchanged, "", 0},
 		"retry":                   {retry, unchanged, "", 10 * time.Second},
@@ -46,7 +45,8 @@ func TestWhyAnAttemptIsLate(t *testing.T) {
 			in.GiveUpAt = accepted.Add(time.Hour)
 			c.change(&in)
 			require.Equal(t, c.waited, in.waitedFor())
-			require.Equal(t, c.late, in.late(accepted, in.GiveUpAt.Add(-time.Hour), began))
+			require.Equal(t, c.late, in.late(accepted, in.GiveUpAt.Add(-time.Hour), began, 0))
+			require.Zero(t, in.late(accepted, in.GiveUpAt.Add(-time.Hour), began, c.late), "admission has taken it")
 		})
 	}
 }

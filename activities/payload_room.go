@@ -40,6 +40,9 @@ func (r *payloadRoom) fit(n int) {
 }
 
 func (r *payloadRoom) release() {
+	if r.of == nil { // none was taken
+		return
+	}
 	r.of.Release(r.tenant, r.held)
 	r.held = 0
 }

@@ -13,50 +13,47 @@ import (
 // maxRebases bounds how often a step is moved behind one that was recorded meanwhile.
 const maxRebases = 5
 
-// record writes the step. The status that the store returns is the result. An attempt is recorded even if
-// ctx has ended, because this process stops.
-//
-//nolint:contextcheck // see above
-func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInput, step webhook.Step) (AttemptResult, error) {
+// record writes the step of an attempt, even while this process stops. The status that the store returns is the result.
+func (a *Activities) record(att *attempt, step *webhook.Step) (AttemptResult, error) {
+	exec, in := att.exec, &att.in
+	ctx, cancel := context.WithTimeout(exec.span.In(a.records), queryTime)
+	defer cancel()
 	again := exec.unrecorded != nil // the outcome of an earlier write of the attempt is unknown
 	if step.Attempt != nil {
-		exec.unrecorded = &step // from here on this process does not send it again
-		longer, cancel := context.WithTimeout(a.records, queryTime)
-		defer cancel()
-		ctx = longer
+		exec.unrecorded = step // from here on this process does not send it again
 	}
 	step.Claimant = a.claimant
-	status, err := a.store.RecordStep(ctx, step)
-	for rebased := 0; err == nil && isMissing(step, status); rebased++ {
+	status, err := a.store.RecordStep(ctx, *step)
+	for rebased := 0; err == nil && isMissing(step, &status); rebased++ {
 		if rebased == maxRebases {
 			return AttemptResult{}, fmt.Errorf("record %s: other steps were recorded before it %d times", in.DeliveryID, maxRebases)
 		}
-		step.Seq, step.Overrides = status.Seq+1, status.Attempts >= step.Attempts
-		status, err = a.store.RecordStep(ctx, step)
+		moved := *step
+		moved.Seq, moved.Overrides = status.Seq+1, status.Attempts >= step.Attempts
+		step, exec.unrecorded = &moved, &moved
+		status, err = a.store.RecordStep(ctx, moved)
 	}
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
 		exec.unrecorded = nil
-		return a.unknown(ctx, &in), nil
+		return in.unknown(), nil
 	}
 	if err != nil {
 		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
 	}
 	if !status.ClaimedUntil.IsZero() { // the store has refused to end or hold the delivery
-		return a.busy(resultOf(in, status), status.ClaimedUntil), nil
+		return busy(resultOf(in, status), status.ClaimedUntil, a.now()), nil
 	}
 	a.outage.end()
-	exec.unrecorded, exec.settled = nil, true
+	exec.unrecorded = nil
 	exec.span.Text("everpost.state", status.State.String())
 	exec.span.Text("everpost.reason", step.Reason)
-	if step.Attempt != nil {
-		a.observer.Attempted(in.Ref, step.Attempt, status.Progress)
-	}
-	a.forget(&step)
-	a.count(&step, status, again)
 	result := resultOf(in, status)
 	if step.Attempt != nil {
+		a.observer.Attempted(in.Ref, step.Attempt, status.Progress)
 		result.LastOutcome = webhook.LastOutcomeOf(step.Attempt)
 	}
+	a.forget(step)
+	a.count(step, status, again)
 	return result, nil
 }
 
@@ -98,7 +95,7 @@ func (a *Activities) recordAttemptFirst(ctx context.Context, step webhook.Step) 
 		if !a.executions.isUnrecorded(in.key()) {
 			return webhook.DeliveryStatus{}, false, nil
 		}
-		if exec, err = a.startOrJoin(in); err != nil {
+		if exec, err = a.startOrJoin(in); err != nil { //nolint:contextcheck // an attempt outlives the activity that began it
 			return webhook.DeliveryStatus{}, true, err
 		}
 	}
@@ -131,24 +128,24 @@ func (a *Activities) count(step *webhook.Step, status webhook.DeliveryStatus, ag
 }
 
 // resultOf is the store's status as a result.
-func resultOf(in AttemptInput, status webhook.DeliveryStatus) AttemptResult {
-	return AttemptResult{Progress: status.Progress, Command: in.unhandled(status), WorkflowID: status.WorkflowID}
+func resultOf(in *AttemptInput, status webhook.DeliveryStatus) AttemptResult {
+	return AttemptResult{Progress: status.Progress, Command: in.unhandled(&status), WorkflowID: status.WorkflowID}
 }
 
 // isMissing reports that an attempt was made and the store does not have it, because another step was recorded
 // meanwhile. That is an internal fault, while the request was running or its outcome could not be recorded; or
 // the same attempt, which another process has made as well, if only this one was delivered. The attempt is
 // recorded after that step; otherwise it would be repeated.
-func isMissing(step webhook.Step, status webhook.DeliveryStatus) bool {
+func isMissing(step *webhook.Step, status *webhook.DeliveryStatus) bool {
 	return step.Attempt != nil && status.Run == step.Run && status.State.Open() &&
 		(status.Attempts < step.Attempts || step.State == webhook.StateDelivered)
 }
 
 // busy is the result while another process has a claim. If the claim has expired by this process's
 // clock, or ended between two statements, the pause is busyPause.
-func (a *Activities) busy(result AttemptResult, until time.Time) AttemptResult {
+func busy(result AttemptResult, until, now time.Time) AttemptResult {
 	result.ClaimedUntil = until
-	if soonest := a.now().Add(busyPause); result.ClaimedUntil.Before(soonest) {
+	if soonest := now.Add(busyPause); result.ClaimedUntil.Before(soonest) {
 		result.ClaimedUntil = soonest
 	}
 	return result

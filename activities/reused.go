@@ -32,7 +32,7 @@ func asReused(made webhook.Attempt) webhook.Attempt {
 }
 
 // hasReused reports whether the run has had such an attempt, or may have had.
-func (a *Activities) hasReused(ctx context.Context, in AttemptInput) bool {
+func (a *Activities) hasReused(ctx context.Context, in *AttemptInput) bool {
 	switch {
 	case in.reused:
 		return true
@@ -46,10 +46,12 @@ func (a *Activities) hasReused(ctx context.Context, in AttemptInput) bool {
 	return has || err != nil
 }
 
-// goesOn reports whether a step was applied, and nothing stands against the next attempt.
-func goesOn(step *webhook.Step, result *AttemptResult) bool {
-	return result.Run == step.Run && result.Seq == step.Seq && result.State == step.State && result.WorkflowID == step.WorkflowID &&
-		result.Command.Command == webhook.CommandNone
+// sendsAgain reports whether the request is sent again at once, with the same permit: it has met the end of a kept connection, that
+// is recorded, and nothing stands against the next attempt.
+func (a *Activities) sendsAgain(ctx context.Context, att *attempt, step *webhook.Step, result *AttemptResult) bool {
+	return att.permit != nil && att.eager == nil && step != nil && step.Attempt != nil && isReused(step.Attempt) &&
+		result.Run == step.Run && result.Seq == step.Seq && result.State == step.State && result.WorkflowID == step.WorkflowID &&
+		result.Command.Command == webhook.CommandNone && !a.now().After(att.in.GiveUpAt) && att.permit.Again(ctx)
 }
 
 // numberForAdmission is the number by which admission tells first attempts from retries. An attempt that met the end of a

@@ -68,10 +68,10 @@ func unasked(r *egress.Response) string {
 	return ""
 }
 
-// send makes the request, and ends the permit with its outcome, unless isReused. An error that is not caused by
+// request makes the request, and ends the permit with its outcome, unless isReused. An error that is not caused by
 // the end of this process would meet every request to the endpoint.
-func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, content *webhook.Content, permit *admission.Permit,
-) (webhook.Attempt, error) {
+func (a *Activities) request(ctx context.Context, att *attempt) (webhook.Attempt, error) {
+	in, target, content := &att.in, att.facts.target, att.facts.content
 	about := message{in.EventID, in.DeliveryID, in.EventType, content.CreatedAt, in.Attempts + 1}
 	made, reusedEnded, err := post(ctx, a.sender, a.now(), target, about, content.Payload)
 	if err != nil {
@@ -85,7 +85,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	if made.Outcome.Reason == retry.ReasonProxyRefused && !refusedLong(in, target, a.now()) {
 		return webhook.Attempt{}, &internalError{error: &sendError{made.Error}, text: made.Error, scope: scopeEndpoint}
 	}
-	made.WaitedFor, made.Late = in.waitedFor(), in.late(content.CreatedAt, in.runBegan(target), made.StartedAt)
+	made.WaitedFor, made.Late = in.waitedFor(), in.late(content.CreatedAt, in.runBegan(target), made.StartedAt, att.admitting)
 	if reusedEnded && !a.hasReused(ctx, in) {
 		return asReused(made), nil // nothing is known of the receiver
 	}
@@ -93,7 +93,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	policy, _ := target.PolicyInForce()
 	result.DeferFor = min(result.DeferFor, policy.MaxRetryAfter)
 	result.Error, result.Times = made.Error, made.Times
-	permit.Done(result)
+	att.permit.Done(result)
 	return made, nil
 }
 
@@ -102,7 +102,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 const refusedFor = 24 * time.Hour
 
 // refusedLong reports whether a delivery has waited for so long.
-func refusedLong(in AttemptInput, target *webhook.Target, now time.Time) bool {
+func refusedLong(in *AttemptInput, target *webhook.Target, now time.Time) bool {
 	return now.Sub(in.runBegan(target)) > refusedFor
 }
 

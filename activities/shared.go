@@ -125,7 +125,7 @@ type MemberResult struct {
 // It never fails: an internal fault with one delivery does not affect the others.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
 	results := make([]MemberResult, len(all))
-	waiting := a.beginEach(all, results)
+	waiting := a.beginEach(all, results) //nolint:contextcheck // attempts outlive the activity that began them
 	limit := time.NewTimer(0)
 	defer limit.Stop()
 	var slow sync.WaitGroup

@@ -8,8 +8,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// stepAfter is the step that an attempt leads to, by the endpoint's retry policy.
-func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made webhook.Attempt) webhook.Step {
+// stepAfter is the step that an attempt leads to, by the endpoint's retry policy. leastDelay is Config.LeastRetryDelay.
+func (in *AttemptInput) stepAfter(target *webhook.Target, made webhook.Attempt, leastDelay time.Duration) webhook.Step {
 	outcome, ended := made.Outcome, made.StartedAt.Add(made.Latency)
 	step := in.next()
 	step.Attempts++
@@ -26,7 +26,7 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 	}
 	policy, source := target.PolicyInForce()
 	if source != webhook.PolicyOfInstallation {
-		policy.MinDelay = max(policy.MinDelay, a.leastRetryDelay)
+		policy.MinDelay = max(policy.MinDelay, leastDelay)
 	}
 	decision := policy.Next(retry.Progress{
 		Attempts: step.RunAttempts, Ambiguous: step.Ambiguous, Previous: in.Delay, Outcome: outcome, Now: ended, GiveUpAt: in.GiveUpAt,

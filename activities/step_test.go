@@ -28,10 +28,9 @@ func TestTheLeastRetryDelay(t *testing.T) {
 		"the installation's":  {webhook.Endpoint{Inherited: webhook.InheritedPolicy{Policy: fast}}, time.Millisecond},
 		"a longer one is own": {webhook.Endpoint{RetryPolicy: slow}, time.Minute},
 	} {
-		a := &Activities{leastRetryDelay: 100 * time.Millisecond}
 		now := time.Now()
 		made := webhook.Attempt{StartedAt: now, Outcome: retry.Outcome{Decision: retry.Retry}}
-		step := a.stepAfter(AttemptInput{}, &webhook.Target{Endpoint: c.endpoint}, made)
+		step := new(AttemptInput).stepAfter(&webhook.Target{Endpoint: c.endpoint}, made, 100*time.Millisecond)
 		require.Equal(t, webhook.StateRetrying, step.State, name)
 		require.Equal(t, c.want, step.Delay, name)
 		require.WithinDuration(t, now.Add(c.want), step.DueAt, time.Millisecond, name)

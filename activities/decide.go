@@ -1,0 +1,233 @@
+package activities
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// facts are what an attempt has found out so far. Each stage adds to them.
+type facts struct {
+	leastDelay time.Duration // Config.LeastRetryDelay
+
+	unrecorded *webhook.Step // the step of a request that was answered before; nil: there is none
+
+	unstored bool                    // the store does not have the delivery as the input says
+	status   *webhook.DeliveryStatus // of an attempt that may run elsewhere; nil: not read, or not stored
+	fault    string                  // that keeps the endpoint from being sent to; "": none is known
+	target   *webhook.Target         // nil: not loaded, or deleted
+	deleted  bool                    // the endpoint
+	refusal  *admission.Decision     // why nothing is sent now; nil: there is a permit, or admission was not asked
+	claim    *webhook.ClaimResult    // nil: not made
+	content  *webhook.Content        // what the right to send came with; nil: there is no right, or no intact payload
+	answered bool                    // made is set
+	made     webhook.Attempt
+	met      error // an internal fault of this attempt
+}
+
+// outcome is what becomes of an attempt: a step that is to be recorded, an answer without a step, or an internal fault, which the
+// workflow answers by repeating the attempt. The zero outcome lets the attempt go on to its next stage.
+type outcome struct {
+	step   *webhook.Step
+	answer *AttemptResult
+	fault  error
+}
+
+func (o outcome) goesOn() bool { return o.step == nil && o.answer == nil && o.fault == nil }
+
+func toRecord(step webhook.Step) outcome { return outcome{step: &step} }
+
+func toAnswer(result AttemptResult) outcome { return outcome{answer: &result} }
+
+// decide decides what becomes of an attempt by what is known of it. It is pure. It makes every step that an attempt records, and so every
+// dead letter but those of workflows that were terminated, or met faults until the give-up time. What is known last decides: each case
+// stands for a stage that has come to its end.
+func decide(in AttemptInput, f *facts, now time.Time) outcome {
+	switch {
+	case f.met != nil:
+		return decideFault(&in, f.met, now)
+	case f.unrecorded != nil:
+		return toRecord(in.stepAgain(f.unrecorded))
+	case f.unstored:
+		return toAnswer(in.unknown())
+	case f.refusal != nil:
+		return toRecord(in.refusedStep(f, now))
+	case f.answered:
+		return toRecord(in.stepAfter(f.target, f.made, f.leastDelay))
+	case f.claim != nil, f.content != nil:
+		return decideToSend(&in, f, now)
+	default:
+		return decideToAsk(&in, f, now)
+	}
+}
+
+// decideToAsk decides whether admission is asked for a permit, or before that, without a target, whether the endpoint is loaded.
+func decideToAsk(in *AttemptInput, f *facts, now time.Time) outcome {
+	if f.status != nil {
+		if found := in.found(f.status); !found.goesOn() {
+			return found
+		}
+		if !f.status.ClaimedUntil.IsZero() {
+			result := resultOf(in, *f.status)
+			result.Progress = in.Progress
+			return toAnswer(busy(result, f.status.ClaimedUntil, now))
+		}
+	}
+	// A held delivery is attempted in spite of a fault: it was released to find out, or because a check succeeded.
+	if f.fault != "" && in.State != webhook.StateHeld && !in.NotBefore.After(now) {
+		return toRecord(in.faultStep(f.fault, now))
+	}
+	switch {
+	case f.deleted:
+		return toRecord(in.cancelStep(webhook.ReasonEndpointDeleted))
+	case f.target == nil:
+		return outcome{}
+	case f.target.TenantID != in.TenantID:
+		return toAnswer(in.unknown())
+	}
+	reason := holdReason(f.target)
+	switch {
+	case in.NotBefore.After(now.Add(earlyEnough)):
+		return toRecord(in.waitStep(in.NotBefore))
+	case reason != "", in.State == webhook.StateHeld && now.After(in.GiveUpAt):
+		return toRecord(in.heldStep(reason, f.fault, now))
+	case in.Deferred() && !now.Before(in.GiveUpAt):
+		return toRecord(in.giveUpStep(webhook.ReasonDeferredExpired))
+	}
+	return outcome{}
+}
+
+// decideToSend decides whether the request is sent: after a claim, or with a fresh token.
+func decideToSend(in *AttemptInput, f *facts, now time.Time) outcome {
+	if f.claim != nil {
+		status := f.claim.Status
+		if found := in.found(&status); !found.goesOn() {
+			return found
+		}
+		result := resultOf(in, status)
+		if in.After(status.Progress) && status.Run > 0 {
+			// The store has lost steps: it was restored from an older copy. It is authoritative
+			// all the same, and the delivery goes on from there.
+			return toAnswer(result)
+		}
+		result.Progress = in.Progress
+		if !f.claim.Granted {
+			return toAnswer(busy(result, status.ClaimedUntil, now))
+		}
+		if result.Command.Command == webhook.CommandCancel {
+			return toAnswer(result) // the workflow ends the delivery
+		}
+		in.adopt(f.claim)
+	}
+	switch {
+	case f.content == nil && f.claim.Payload == nil:
+		return toRecord(in.giveUpStep(string(retry.ReasonPayloadRemoved)))
+	case f.content == nil:
+		return toRecord(in.giveUpStep(string(retry.ReasonPayloadCorrupt)))
+	case now.After(in.GiveUpAt) && in.Faults > 0:
+		return toRecord(in.giveUpStep(webhook.ReasonInternal))
+	case now.After(in.GiveUpAt):
+		return toRecord(in.giveUpStep(string(retry.ReasonGiveUpTime)))
+	}
+	return outcome{}
+}
+
+// decideFault decides what becomes of a delivery whose attempt has met an internal fault. Past its give-up time the delivery
+// becomes a dead letter. If the fault affects all of the endpoint's deliveries, the delivery is held until a check of the endpoint
+// succeeds: each costs a row, and one check serves all. Otherwise the workflow repeats the attempt.
+func decideFault(in *AttemptInput, fault error, now time.Time) outcome {
+	affected, text := describeFault(fault)
+	if affected != scopeEndpoint && !now.After(in.GiveUpAt) {
+		return outcome{fault: fault}
+	}
+	return toRecord(in.faultStep(text, now))
+}
+
+// stepAgain is a step that could not be recorded before.
+func (in *AttemptInput) stepAgain(unrecorded *webhook.Step) webhook.Step {
+	step := *unrecorded
+	step.KeepOutbox = false // a workflow asks for it, so it has been started
+	switch {
+	case in.Shared == "": // a shared workflow may have made the attempt and handed the delivery over
+		step.WorkflowID = in.ownWorkflowID()
+	case step.State == webhook.StateDelivered: // eagerly, for a workflow that may never be started
+		step.WorkflowID = in.Shared
+	}
+	return step
+}
+
+// found is the answer of an attempt that the store knows already, or whose delivery has ended.
+func (in *AttemptInput) found(status *webhook.DeliveryStatus) outcome {
+	if !status.After(in.Progress) && status.State.Open() {
+		return outcome{}
+	}
+	result := resultOf(in, *status)
+	result.Found = true
+	return toAnswer(result)
+}
+
+// adopt takes over what a granted claim has found: the same step, with the attempts of earlier runs.
+func (in *AttemptInput) adopt(claim *webhook.ClaimResult) {
+	in.Progress, in.known = claim.Status.Progress, true
+}
+
+// unknown is the result for a delivery that the store does not have as the input says: it was removed, or the workflow was not
+// started by Everpost. It ends the workflow. Nothing is sent, and nothing is written.
+func (in *AttemptInput) unknown() AttemptResult {
+	result := AttemptResult{Progress: in.Progress}
+	result.State, result.Reason, result.DueAt = webhook.StateCancelled, webhook.ReasonUnknown, time.Time{}
+	return result
+}
+
+// refusedStep defers or holds a delivery, as admission says. It is not deferred beyond its give-up time.
+func (in *AttemptInput) refusedStep(f *facts, now time.Time) webhook.Step {
+	if f.refusal.Held() {
+		return in.heldStep(f.refusal.Reason, f.fault, now)
+	}
+	step := in.next()
+	step.State, step.Reason, step.DueAt = webhook.StatePending, f.refusal.Reason, now.Add(f.refusal.Wait).UTC().Truncate(time.Microsecond)
+	if in.RunAttempts > 0 {
+		step.State = webhook.StateRetrying
+	}
+	if step.DueAt.After(in.GiveUpAt) {
+		step.DueAt = in.GiveUpAt
+	}
+	return step
+}
+
+// heldStep holds a delivery until its release. Past the give-up time it becomes a dead letter instead: because of the fault for
+// which it has been held, even if that ended after the give-up time.
+func (in *AttemptInput) heldStep(reason, fault string, now time.Time) webhook.Step {
+	switch {
+	case !now.After(in.GiveUpAt):
+		return in.holdStep(reason)
+	case in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal:
+		return in.faultStep(cmp.Or(fault, "an internal fault kept the delivery from being sent until its give-up time"), now)
+	}
+	return in.giveUpStep(webhook.ReasonHeldExpired)
+}
+
+// faultStep holds a delivery because of an internal fault of its endpoint. Past its give-up time the delivery becomes a dead letter.
+func (in *AttemptInput) faultStep(fault string, now time.Time) webhook.Step {
+	step := in.holdStep(webhook.ReasonInternal)
+	if now.After(in.GiveUpAt) {
+		step = in.giveUpStep(webhook.ReasonInternal)
+	}
+	step.LastError = fault
+	return step
+}
+
+// holdReason is why nothing is sent to the endpoint; "" if it is active.
+func holdReason(target *webhook.Target) string {
+	switch target.State {
+	case webhook.EndpointPaused:
+		return webhook.ReasonPaused
+	case webhook.EndpointDisabled:
+		return webhook.ReasonDisabled
+	case webhook.EndpointActive:
+	}
+	return ""
+}
