@@ -166,7 +166,7 @@ type Server struct {
 	byPath   map[string]route // by method and path of Echo
 	inFlight atomic.Int64     // requests
 
-	conditions *cache.Cache[string, []conditionView] // by tenant
+	conditions *cache.Cache[string, []condition] // by tenant
 	presetHash func() [sha256.Size]byte
 }
 

@@ -2,9 +2,8 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"net/netip"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -13,25 +12,10 @@ type Audit interface {
 	ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error)
 }
 
-// auditView is the API's view of an entry of the audit log.
-type auditView struct {
-	ID        webhook.AuditID `json:"id"`
-	At        timestamp       `json:"at"`
-	KeyID     *webhook.KeyID  `json:"key_id"`
-	Actor     *string         `json:"actor"`
-	RequestID *string         `json:"request_id"`
-	Source    *netip.Addr     `json:"source_address"`
-	TenantID  *string         `json:"tenant_id"`
-	Action    string          `json:"action"`
-	Subject   string          `json:"subject"`
-	Detail    json.RawMessage `json:"detail"`
-}
-
-func showAudit(e webhook.AuditEntry) auditView {
-	return auditView{
-		ID: e.ID, At: timestamp(e.At), KeyID: nullable(e.By.KeyID), Actor: nullable(e.By.Name), RequestID: nullable(e.By.RequestID),
-		Source:   nullable(e.By.Source),
-		TenantID: nullable(e.TenantID), Action: e.Action, Subject: e.Subject, Detail: e.Detail,
+func showAudit(e webhook.AuditEntry) client.AuditEntry {
+	return client.AuditEntry{
+		ID: e.ID.String(), At: timestamp(e.At), KeyID: nullableText(e.By.KeyID), Actor: nullable(e.By.Name), RequestID: nullable(e.By.RequestID),
+		SourceAddress: nullableText(e.By.Source), TenantID: nullable(e.TenantID), Action: e.Action, Subject: e.Subject, Detail: e.Detail,
 	}
 }
 

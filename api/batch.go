@@ -8,13 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// batchView is the response to a batch: one entry per event, in the same order.
-type batchView struct {
-	Events []acceptedView `json:"events"`
-}
 
 func (s *Server) postEventBatch(c call) error {
 	key, err := idempotencyKey(c.Request().Header)
@@ -34,7 +30,7 @@ func (s *Server) postEventBatch(c call) error {
 	if err != nil {
 		return err
 	}
-	view := batchView{Events: make([]acceptedView, 0, len(all))}
+	view := client.AcceptedBatch{Events: make([]client.AcceptedEvent, 0, len(all))}
 	for _, a := range all {
 		view.Events = append(view.Events, showAccepted(a))
 	}

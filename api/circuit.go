@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -20,13 +21,6 @@ type Circuits interface {
 	// CloseCircuit makes an endpoint's open circuit half open and stores a retry command for the
 	// oldest waiting delivery, which becomes the probe. Without one the command is zero.
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
-}
-
-// probedView is an endpoint with a half-open circuit, and the delivery that is the probe.
-type probedView struct {
-	endpointView
-
-	ProbeDeliveryID *webhook.DeliveryID `json:"probe_delivery_id"`
 }
 
 // closeCircuit makes an open circuit half open.
@@ -61,7 +55,7 @@ func (s *Server) closeCircuit(c call) error {
 	if closed.Command.Command != webhook.CommandNone {
 		s.config.Starter.Commanded(context.WithoutCancel(ctx), closed.Delivery, closed.Command)
 	}
-	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Delivery.DeliveryID)})
+	return c.json(http.StatusOK, client.ProbedEndpoint{Endpoint: showEndpoint(closed.Endpoint), ProbeDeliveryID: nullableText(closed.Delivery.DeliveryID)})
 }
 
 // mayProbe refuses to retry a delivery while another request probes the endpoint's circuit: the

@@ -6,23 +6,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// conditionView describes the condition of an endpoint in a sentence, for lists. What waits for the endpoint is
-// in its health.
-type conditionView struct {
-	EndpointID  webhook.EndpointID    `json:"endpoint_id"`
-	URL         string                `json:"url"`
-	Description string                `json:"description"`
-	EventTypes  []string              `json:"event_types"`
-	State       webhook.EndpointState `json:"state"`
-	Code        explain.Code          `json:"code"`
-	Unhealthy   bool                  `json:"trouble"`
-	Summary     string                `json:"summary"`
-	CreatedAt   timestamp             `json:"created_at"`
+// condition is the condition of an endpoint in a sentence. What waits for the endpoint is in its health.
+type condition struct {
+	id webhook.EndpointID
+	client.EndpointCondition
 }
 
 // unhealthy reports whether a condition needs attention.
@@ -52,13 +45,13 @@ func (s *Server) listEndpointConditions(c call) error {
 	if err != nil {
 		return err
 	}
-	wanted := func(v conditionView) bool {
-		return (state == "" || v.State.String() == state) && (trouble == "" || v.Unhealthy == (trouble == "true")) &&
-			(text == "" || strings.Contains(strings.ToLower(v.URL+"\n"+v.Description+"\n"+v.EndpointID.String()), text))
+	wanted := func(v condition) bool {
+		return (state == "" || string(v.State) == state) && (trouble == "" || v.Trouble == (trouble == "true")) &&
+			(text == "" || strings.Contains(strings.ToLower(v.URL+"\n"+v.Description+"\n"+v.EndpointID), text))
 	}
-	fetch := func(limit int, after string) (found []conditionView, err error) {
+	fetch := func(limit int, after string) (found []condition, err error) {
 		for _, v := range all {
-			if after != "" && idPosition(v.EndpointID) >= after || !wanted(v) {
+			if after != "" && idPosition(v.id) >= after || !wanted(v) {
 				continue
 			}
 			if found = append(found, v); len(found) == limit {
@@ -67,20 +60,20 @@ func (s *Server) listEndpointConditions(c call) error {
 		}
 		return found, nil
 	}
-	return list(c, q, fetch, func(v conditionView) string { return idPosition(v.EndpointID) }, func(v conditionView) conditionView { return v })
+	return list(c, q, fetch, func(v condition) string { return idPosition(v.id) }, func(v condition) client.EndpointCondition { return v.EndpointCondition })
 }
 
 // newConditions makes the cache of conditions, by tenant and newest endpoint first, so that many readers
 // cost as much as one.
-func (s *Server) newConditions() *cache.Cache[string, []conditionView] {
-	return cache.New(cache.Config[string, []conditionView]{
+func (s *Server) newConditions() *cache.Cache[string, []condition] {
+	return cache.New(cache.Config[string, []condition]{
 		Limit: maxConditionLists, Life: func() time.Duration { return conditionsFor }, Fill: s.readConditions,
 		Translate: func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} },
 	})
 }
 
 // readConditions reads the conditions of all endpoints of a tenant.
-func (s *Server) readConditions(ctx context.Context, tenantID string) (read cache.Filled[[]conditionView], err error) {
+func (s *Server) readConditions(ctx context.Context, tenantID string) (read cache.Filled[[]condition], err error) {
 	endpoints, err := s.config.Situations.TenantEndpoints(ctx, tenantID)
 	if err != nil {
 		return read, err
@@ -94,14 +87,14 @@ func (s *Server) readConditions(ctx context.Context, tenantID string) (read cach
 		return read, err
 	}
 	now := s.config.Now()
-	read.Value = make([]conditionView, 0, len(endpoints))
+	read.Value = make([]condition, 0, len(endpoints))
 	for _, e := range slices.Backward(endpoints) {
 		seen, known := observed[e.ID]
 		explained := explain.Condition(&webhook.Health{Endpoint: *e, Observed: seen, Known: known, Stale: stale}, now)
-		read.Value = append(read.Value, conditionView{
-			EndpointID: e.ID, URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: e.State,
-			Code: explained.Code, Unhealthy: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
-		})
+		read.Value = append(read.Value, condition{e.ID, client.EndpointCondition{
+			EndpointID: e.ID.String(), URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: stateOf(e.State),
+			Code: string(explained.Code), Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+		}})
 	}
 	return read, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -20,12 +21,11 @@ type ConsoleLinks interface {
 // linkPath is the page of the console that uses up a link.
 const linkPath = "/console/links/"
 
-// consoleLinkView is a new link. Its URL is shown once.
-type consoleLinkView struct {
-	ID        webhook.LinkID        `json:"id"`
-	URL       string                `json:"url"`
-	Scope     webhook.ConsoleAccess `json:"scope"`
-	ExpiresAt timestamp             `json:"expires_at"`
+// showLink shows a new link. Its URL is shown once.
+func (s *Server) showLink(c call, l webhook.ConsoleLink, token string) client.ConsoleLink {
+	return client.ConsoleLink{
+		ID: l.ID.String(), URL: s.consoleURL(c.Request()) + linkPath + token, Scope: l.Access.String(), ExpiresAt: timestamp(l.ExpiresAt),
+	}
 }
 
 // createConsoleLink makes a link with which a product shows a tenant's console to its own customer.
@@ -56,7 +56,7 @@ func (s *Server) createConsoleLink(c call) error {
 	if err := s.config.ConsoleLinks.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
 		return err
 	}
-	return c.json(http.StatusCreated, consoleLinkView{l.ID, s.consoleURL(c.Request()) + linkPath + token, l.Access, timestamp(l.ExpiresAt)})
+	return c.json(http.StatusCreated, s.showLink(c, l, token))
 }
 
 // createLogInLink makes a link that logs the caller in to the console.
@@ -72,7 +72,7 @@ func (s *Server) createLogInLink(c call) error {
 	if err := s.config.ConsoleLinks.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
 		return err
 	}
-	return c.json(http.StatusCreated, consoleLinkView{l.ID, s.consoleURL(c.Request()) + linkPath + token, l.Access, timestamp(l.ExpiresAt)})
+	return c.json(http.StatusCreated, s.showLink(c, l, token))
 }
 
 func errConsoleOff() error {

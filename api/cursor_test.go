@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -84,17 +85,16 @@ func TestListsInPages(t *testing.T) {
 				if cursor != "" {
 					target += "&cursor=" + cursor
 				}
-				var p page[struct {
+				var p client.Page[struct {
 					ID string `json:"id"`
 				}]
 				require.NoError(t, json.Unmarshal([]byte(b.ok(t, http.StatusOK, "ingest", "GET", target, "").text), &p))
 				for _, e := range p.Data {
 					got = append(got, e.ID)
 				}
-				if p.NextCursor == nil {
+				if cursor = p.NextCursor; cursor == "" {
 					break
 				}
-				cursor = *p.NextCursor
 			}
 			require.Equal(t, want[:total], got)
 			require.Equal(t, (total+limit-1)/limit, pages+1, "%d entries by %d", total, limit)
@@ -116,7 +116,7 @@ func TestAListThatSearchesGoesOn(t *testing.T) {
 	wanted := b.deliveries[1].DeliveryID.String()
 	var sizes []int
 	for cursor := ""; ; {
-		var p page[struct {
+		var p client.Page[struct {
 			ID string `json:"id"`
 		}]
 		target := "/v1/tenants/acme/deliveries?limit=3&state=cancelled"
@@ -129,10 +129,9 @@ func TestAListThatSearchesGoesOn(t *testing.T) {
 		for _, e := range p.Data {
 			require.Equal(t, wanted, e.ID)
 		}
-		if p.NextCursor == nil {
+		if cursor = p.NextCursor; cursor == "" {
 			break
 		}
-		cursor = *p.NextCursor
 	}
 	require.Equal(t, []int{0, 0, 1}, sizes)
 }

@@ -6,91 +6,33 @@ import (
 	"strings"
 	"time"
 
-	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// deliveryView is the API's view of a delivery.
-type deliveryView struct {
-	ID            webhook.DeliveryID `json:"id"`
-	EventID       webhook.EventID    `json:"event_id"`
-	EndpointID    webhook.EndpointID `json:"endpoint_id"`
-	EventType     string             `json:"event_type"`
-	State         webhook.State      `json:"state"`
-	Reason        *string            `json:"reason"`
-	Summary       string             `json:"summary"`
-	Run           int                `json:"run"`
-	Attempts      int                `json:"attempts"`
-	LastOutcome   *outcomeView       `json:"last_outcome"`
-	LastError     *string            `json:"last_error"`
-	NextAttemptAt timestamp          `json:"next_attempt_at"`
-	GiveUpAt      timestamp          `json:"give_up_at"`
-	CreatedAt     timestamp          `json:"created_at"`
-	CompletedAt   timestamp          `json:"completed_at"`
-	WorkflowID    *string            `json:"workflow_id"`
-	WorkflowURL   *string            `json:"workflow_url"`
-	Explanation   *explanationView   `json:"explanation,omitempty"` // not in lists
-}
-
-type outcomeView struct {
-	Decision     retry.Decision `json:"decision"`
-	Reason       string         `json:"reason"`
-	Status       *int           `json:"status"`
-	LatencyMS    int64          `json:"latency_ms"`
-	At           timestamp      `json:"at"`
-	RetryAfterMS *int64         `json:"retry_after_ms"`
-}
-
-// attemptView is the API's view of an attempt.
-type attemptView struct {
-	Number            int               `json:"number"`
-	Run               *int              `json:"run"` // null for a test
-	StartedAt         timestamp         `json:"started_at"`
-	LatencyMS         int64             `json:"latency_ms"`
-	Times             *timesView        `json:"times"`
-	WaitedFor         *string           `json:"waited_for"`
-	LateMS            *int64            `json:"late_ms"`
-	Status            *int              `json:"status"`
-	Decision          retry.Decision    `json:"decision"`
-	Reason            retry.Reason      `json:"reason"`
-	Error             *string           `json:"error"`
-	RetryAfterMS      *int64            `json:"retry_after_ms"`
-	DelayMS           *int64            `json:"delay_ms"`
-	DelaySource       *string           `json:"delay_source"`
-	RequestHeaders    map[string]string `json:"request_headers"`
-	ResponseHeaders   map[string]string `json:"response_headers"`
-	ResponseBody      string            `json:"response_body"`
-	ResponseTruncated bool              `json:"response_truncated"`
-}
-
-// timesView is the API's view of where the time of an attempt went.
-type timesView struct {
-	NamesMS   int64 `json:"names_ms"`
-	ConnectMS int64 `json:"connect_ms"`
-	TLSMS     int64 `json:"tls_ms"`
-	WaitMS    int64 `json:"wait_ms"`
-}
-
 // showTimes returns nil if nothing is known.
-func showTimes(t webhook.Times) *timesView {
+func showTimes(t webhook.Times) *client.AttemptTimes {
 	if t == (webhook.Times{}) {
 		return nil
 	}
-	return &timesView{t.Names.Milliseconds(), t.Connecting.Milliseconds(), t.TLS.Milliseconds(), t.Waiting.Milliseconds()}
+	return &client.AttemptTimes{
+		NamesMS: t.Names.Milliseconds(), ConnectMS: t.Connecting.Milliseconds(), TLSMS: t.TLS.Milliseconds(), WaitMS: t.Waiting.Milliseconds(),
+	}
 }
 
 // explainedDelivery is the view of one delivery, with its explanation.
-func (s *Server) explainedDelivery(c call, d webhook.Delivery) deliveryView {
+func (s *Server) explainedDelivery(c call, d webhook.Delivery) client.Delivery {
 	explained := s.explainer(c).delivery(d)
 	view := c.showDelivery(d, explained.Summary)
 	view.Explanation = showExplanation(explained)
 	return view
 }
 
-func (c call) showDelivery(d webhook.Delivery, summary string) deliveryView {
-	view := deliveryView{
-		ID: d.DeliveryID, EventID: d.EventID, EndpointID: d.EndpointID, EventType: d.EventType,
-		State: d.State, Reason: nullable(d.Reason), Summary: summary, Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
+func (c call) showDelivery(d webhook.Delivery, summary string) client.Delivery {
+	view := client.Delivery{
+		ID: d.DeliveryID.String(), EventID: d.EventID.String(), EndpointID: d.EndpointID.String(), EventType: d.EventType,
+		State: client.DeliveryState(d.State.String()), Reason: nullable(d.Reason), Summary: summary,
+		Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
 		GiveUpAt: timestamp(d.GiveUpAt), CreatedAt: timestamp(d.CreatedAt), CompletedAt: timestamp(d.CompletedAt),
 		WorkflowID: nullable(d.WorkflowID),
 	}
@@ -105,19 +47,19 @@ func (c call) showDelivery(d webhook.Delivery, summary string) deliveryView {
 		view.WorkflowURL = c.workflowURL(d.WorkflowID, ended)
 	}
 	if last := d.LastOutcome; last != nil {
-		view.LastOutcome = &outcomeView{
-			Decision: last.Decision, Reason: last.Reason, Status: nullable(last.Status),
+		view.LastOutcome = &client.Outcome{
+			Decision: client.Decision(last.Decision.String()), Reason: last.Reason, Status: nullable(last.Status),
 			LatencyMS: last.Latency.Milliseconds(), At: timestamp(last.At), RetryAfterMS: milliseconds(last.RetryAfter),
 		}
 	}
 	return view
 }
 
-func showAttempt(a webhook.Attempt) attemptView {
-	view := attemptView{
+func showAttempt(a webhook.Attempt) client.Attempt {
+	view := client.Attempt{
 		Number: a.Number, Run: nullable(a.Run), StartedAt: timestamp(a.StartedAt), LatencyMS: a.Latency.Milliseconds(), Times: showTimes(a.Times),
 		WaitedFor: nullable(a.WaitedFor), LateMS: milliseconds(a.Late),
-		Status: nullable(a.Outcome.Status), Decision: a.Outcome.Decision, Reason: a.Outcome.Reason, Error: nullable(a.Error),
+		Status: nullable(a.Outcome.Status), Decision: client.Decision(a.Outcome.Decision.String()), Reason: string(a.Outcome.Reason), Error: nullable(a.Error),
 		RetryAfterMS: milliseconds(a.Outcome.RetryAfter), DelaySource: nullable(a.DelaySource),
 		RequestHeaders: orEmpty(a.RequestHeaders), ResponseHeaders: make(map[string]string, len(a.ResponseHeaders)),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "�"), ResponseTruncated: a.Truncated,
@@ -186,10 +128,10 @@ func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error 
 }
 
 // deliveryShower returns a function that shows the deliveries of a page.
-func (c call) deliveryShower(page []webhook.Delivery) func(webhook.Delivery) deliveryView {
+func (c call) deliveryShower(page []webhook.Delivery) func(webhook.Delivery) client.Delivery {
 	x := c.server.explainer(c)
 	x.expect(page)
-	return func(d webhook.Delivery) deliveryView { return c.showDelivery(d, x.summary(d)) }
+	return func(d webhook.Delivery) client.Delivery { return c.showDelivery(d, x.summary(d)) }
 }
 
 func (s *Server) listAttempts(c call) error {

@@ -6,57 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// endpointView is the API's view of an endpoint; Secret is set only when it is created.
-type endpointView struct {
-	ID              webhook.EndpointID    `json:"id"`
-	TenantID        string                `json:"tenant_id"`
-	URL             string                `json:"url"`
-	EventTypes      []string              `json:"event_types"`
-	State           webhook.EndpointState `json:"state"`
-	StateReason     *string               `json:"state_reason"`
-	Secret          string                `json:"secret,omitempty"`
-	SecretRead      string                `json:"secret_read,omitempty"` // of a caller's own
-	SecretWarning   string                `json:"secret_warning,omitempty"`
-	Signature       string                `json:"signature"`
-	PublicKey       *string               `json:"public_key"`
-	PayloadFormat   webhook.PayloadFormat `json:"payload_format"`
-	TraceContext    bool                  `json:"trace_context"`
-	Timeout         string                `json:"timeout"`
-	MaxInFlight     int                   `json:"max_in_flight"`
-	RateLimit       float64               `json:"rate_limit_per_second"`
-	RetryPolicy     retry.Policy          `json:"retry_policy"` // in force
-	PolicySource    webhook.PolicySource  `json:"retry_policy_source"`
-	CircuitBreaker  breakerView           `json:"circuit_breaker"`
-	AutoDisable     any                   `json:"auto_disable"` // disableView, or false
-	SuccessStatuses []int                 `json:"success_statuses"`
-	AutoReplay      bool                  `json:"auto_replay"`
-	Headers         map[string]string     `json:"headers"`
-	Auth            *authView             `json:"auth"`
-	Certificate     *certificateView      `json:"client_certificate"`
-	Description     string                `json:"description"`
-	Metadata        map[string]string     `json:"metadata"`
-	Condition       *shortCondition       `json:"condition,omitempty"` // of one that is read
-	CreatedAt       timestamp             `json:"created_at"`
-	UpdatedAt       timestamp             `json:"updated_at"`
-}
-
-// shortCondition is how an endpoint is, and why.
-type shortCondition struct {
-	Code        explain.ConditionCode `json:"code"`
-	Cause       *string               `json:"cause"`
-	Since       timestamp             `json:"since"`
-	LastSuccess timestamp             `json:"last_success_at"`
-	Waiting     int                   `json:"waiting"`
-	More        bool                  `json:"more"`
-}
-
 // addConditions adds to endpoints of the tenant how they are: two reads for all. What cannot be read is left out.
-func (s *Server) addConditions(c call, endpoints []webhook.Endpoint, views []endpointView) {
+func (s *Server) addConditions(c call, endpoints []webhook.Endpoint, views []client.Endpoint) {
 	ctx, ids := c.Request().Context(), make([]webhook.EndpointID, len(endpoints))
 	for i := range endpoints {
 		ids[i] = endpoints[i].ID
@@ -74,48 +30,36 @@ func (s *Server) addConditions(c call, endpoints []webhook.Endpoint, views []end
 	s.config.Logger.DebugContext(ctx, "endpoints are shown without their conditions", "error", err)
 }
 
-func (s *Server) conditionOf(e *webhook.Endpoint, seen webhook.Observation, waits webhook.Waits) *shortCondition {
+func (s *Server) conditionOf(e *webhook.Endpoint, seen webhook.Observation, waits webhook.Waits) *client.ShortCondition {
 	is := explain.ConditionOf(&webhook.Health{Endpoint: *e, Observed: seen}, s.config.Now())
 	last := waits.LastSuccess
 	if seen.LastSuccess.After(last) {
 		last = seen.LastSuccess
 	}
-	return &shortCondition{is.Code, nullable(is.Cause), timestamp(is.Since), timestamp(last), waits.Waiting, waits.More}
+	return &client.ShortCondition{
+		Code: string(is.Code), Cause: nullable(is.Cause), Since: timestamp(is.Since), LastSuccess: timestamp(last), Waiting: waits.Waiting, More: waits.More,
+	}
 }
 
-type breakerView struct {
-	Enabled      bool    `json:"enabled"`
-	Window       string  `json:"window"`
-	MinRequests  int     `json:"min_requests"`
-	FailureRatio float64 `json:"failure_ratio"`
-	Cooldown     string  `json:"cooldown"`
-}
-
-type disableView struct {
-	Exhausted24h    int `json:"exhausted_24h"`
-	PermanentStreak int `json:"permanent_streak"`
-}
-
-func showEndpoint(e webhook.Endpoint) endpointView {
+func showEndpoint(e webhook.Endpoint) client.Endpoint {
 	policy, source := e.PolicyInForce()
-	view := endpointView{
-		ID: e.ID, TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: e.State, StateReason: nullable(e.StateReason),
-		Signature: e.Signature, PublicKey: nullable(e.PublicKey), PayloadFormat: e.PayloadFormat,
+	return client.Endpoint{
+		ID: e.ID.String(), TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: stateOf(e.State), StateReason: nullable(e.StateReason),
+		Signature: e.Signature, PublicKey: nullable(e.PublicKey), PayloadFormat: e.PayloadFormat.String(),
 		TraceContext: e.TraceContext, Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
-		RetryPolicy: policy, PolicySource: source,
-		CircuitBreaker: breakerView{
+		RetryPolicy: showPolicy(policy), PolicySource: source.String(),
+		CircuitBreaker: client.CircuitBreaker{
 			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,
 			FailureRatio: e.CircuitBreaker.FailureRatio, Cooldown: shortDuration(e.CircuitBreaker.Cooldown),
 		},
-		AutoDisable: false, SuccessStatuses: append([]int{}, e.SuccessStatuses...), AutoReplay: e.AutoReplay, Headers: showHeaders(e.Headers),
+		AutoDisable:     client.AutoDisable(e.AutoDisable),
+		SuccessStatuses: append([]int{}, e.SuccessStatuses...), AutoReplay: e.AutoReplay, Headers: showHeaders(e.Headers),
 		Auth: showAuth(e.Auth), Certificate: showCertificate(e.Certificate), Description: e.Description,
 		Metadata: orEmpty(e.Metadata), CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamp(e.UpdatedAt),
 	}
-	if e.AutoDisable.Enabled {
-		view.AutoDisable = disableView{Exhausted24h: e.AutoDisable.Exhausted24h, PermanentStreak: e.AutoDisable.PermanentStreak}
-	}
-	return view
 }
+
+func stateOf(s webhook.EndpointState) client.EndpointState { return client.EndpointState(s.String()) }
 
 // defaultEndpoint is an endpoint with all fields at their defaults.
 func defaultEndpoint() webhook.Endpoint {
@@ -175,7 +119,7 @@ func (s *Server) getEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	views := []endpointView{showEndpoint(e)}
+	views := []client.Endpoint{showEndpoint(e)}
 	s.addConditions(c, []webhook.Endpoint{e}, views)
 	return c.json(http.StatusOK, views[0])
 }
@@ -189,18 +133,25 @@ func (s *Server) listEndpoints(c call) error {
 	if err := s.requireTenant(c); err != nil {
 		return err
 	}
-	fetch := func(limit int, after string) ([]endpointView, error) {
+	fetch := func(limit int, after string) ([]webhook.Endpoint, string, error) {
 		found, err := s.config.Endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
-		views := make([]endpointView, len(found))
-		for i := range found {
-			views[i] = showEndpoint(found[i])
-		}
-		if err == nil && len(found) > 0 {
-			s.addConditions(c, found, views)
-		}
-		return views, err
+		return found, "", err
 	}
-	return list(c, q, fetch, func(v endpointView) string { return idPosition(v.ID) }, func(v endpointView) endpointView { return v })
+	show := func(page []webhook.Endpoint) func(webhook.Endpoint) client.Endpoint {
+		views := make([]client.Endpoint, len(page))
+		for i := range page {
+			views[i] = showEndpoint(page[i])
+		}
+		if len(page) > 0 {
+			s.addConditions(c, page, views)
+		}
+		return func(webhook.Endpoint) client.Endpoint {
+			next := views[0]
+			views = views[1:]
+			return next
+		}
+	}
+	return listAll(c, q, fetch, func(e webhook.Endpoint) string { return idPosition(e.ID) }, show)
 }
 
 // updateEndpoint is PATCH: an absent field is unchanged, null sets the default. The body is read

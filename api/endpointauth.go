@@ -8,40 +8,22 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// authView is the part of an endpoint's credentials that is not secret.
-type authView struct {
-	Type     webhook.AuthKind `json:"type"`
-	Username string           `json:"username,omitempty"`
-	TokenURL string           `json:"token_url,omitempty"`
-	ClientID string           `json:"client_id,omitempty"`
-	Scopes   []string         `json:"scopes,omitempty"`
-	Audience string           `json:"audience,omitempty"`
-}
-
-// certificateView is the part of a client certificate that identifies it and shows when it
-// expires.
-type certificateView struct {
-	Subject   string    `json:"subject"`
-	SHA256    string    `json:"sha256"`
-	ExpiresAt timestamp `json:"expires_at"`
-	MaxTLS    *string   `json:"max_tls"`
-}
-
-func showAuth(a webhook.Auth) *authView {
+func showAuth(a webhook.Auth) *client.Auth {
 	if a.Kind == webhook.AuthNone {
 		return nil
 	}
-	return &authView{Type: a.Kind, Username: a.Username, TokenURL: a.TokenURL, ClientID: a.ClientID, Scopes: a.Scopes, Audience: a.Audience}
+	return &client.Auth{Type: string(a.Kind), Username: a.Username, TokenURL: a.TokenURL, ClientID: a.ClientID, Scopes: a.Scopes, Audience: a.Audience}
 }
 
-func showCertificate(c webhook.ClientCertificate) *certificateView {
+func showCertificate(c webhook.ClientCertificate) *client.Certificate {
 	if c.IsZero() {
 		return nil
 	}
-	view := &certificateView{}
+	view := &client.Certificate{}
 	if c.MaxTLS != webhook.MaxTLSAny {
 		view.MaxTLS = new(string(c.MaxTLS))
 	}

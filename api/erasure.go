@@ -5,27 +5,15 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// removalView is the API's view of the removal of a payload.
-type removalView struct {
-	At     timestamp `json:"at"`
-	Reason string    `json:"reason"`
-}
-
-func showRemoval(r webhook.PayloadRemoval) *removalView {
+func showRemoval(r webhook.PayloadRemoval) *client.PayloadRemoval {
 	if r.IsZero() {
 		return nil
 	}
-	return &removalView{timestamp(r.At), r.Reason}
-}
-
-// erasedView is the API's view of one event of an erasure; without an event, none has the external id.
-type erasedView struct {
-	ExternalID string           `json:"external_id"`
-	EventID    *webhook.EventID `json:"event_id"`
-	Removed    *removalView     `json:"payload_removed"`
+	return &client.PayloadRemoval{At: timestamp(r.At), Reason: r.Reason}
 }
 
 // erasePayload erases the payload of one event.
@@ -68,15 +56,13 @@ func (s *Server) erasePayloads(c call) error {
 	if err != nil {
 		return err
 	}
-	views := make([]erasedView, 0, len(erased))
+	view := client.ErasedPayloads{Data: make([]client.ErasedPayload, 0, len(erased))}
 	for _, of := range erased {
-		view := erasedView{ExternalID: of.ExternalID, Removed: showRemoval(of.Removed)}
-		if !of.EventID.IsZero() {
-			view.EventID = &of.EventID
-		}
-		views = append(views, view)
+		view.Data = append(view.Data, client.ErasedPayload{
+			ExternalID: of.ExternalID, EventID: nullableText(of.EventID), Removed: showRemoval(of.Removed),
+		})
 	}
-	return c.json(http.StatusOK, map[string]any{"data": views})
+	return c.json(http.StatusOK, view)
 }
 
 func readExternalIDs(d *jsonDecoder) (ids []string) {

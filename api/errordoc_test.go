@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -18,10 +19,10 @@ import (
 func allClasses() map[string]class {
 	all := map[string]class{}
 	for code := webhook.CodeInternal; code <= webhook.CodeUnavailable; code++ {
-		all[classOf(code).slug] = classOf(code)
+		all[string(classOf(code).code)] = classOf(code)
 	}
 	for _, c := range []class{unsupportedMedia(), methodNotAllowed(), requestTimeout(), alreadyCreated()} {
-		all[c.slug] = c
+		all[string(c.code)] = c
 	}
 	return all
 }
@@ -29,7 +30,7 @@ func allClasses() map[string]class {
 func TestEveryCodeHasAClassOfItsOwn(t *testing.T) {
 	t.Parallel()
 	require.Len(t, allClasses(), int(webhook.CodeUnavailable)+1+4)
-	require.Equal(t, "internal", classOf(webhook.CodeUnavailable+1).slug, "CodeUnavailable is the last one")
+	require.Equal(t, client.CodeInternal, classOf(webhook.CodeUnavailable+1).code, "CodeUnavailable is the last one")
 	require.Equal(t, webhook.CodeInternal.String(), (webhook.CodeUnavailable + 1).String(), "CodeUnavailable is the last one")
 }
 
@@ -60,7 +61,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 func TestErrorsAreInTheContract(t *testing.T) {
 	t.Parallel()
 	d := document()
-	found := map[string]int{methodNotAllowed().slug: methodNotAllowed().status} // belongs to no operation
+	found := map[string]int{string(client.CodeMethodNotAllowed): methodNotAllowed().status} // belongs to no operation
 	for name := range d.At("components", "responses").(map[string]any) {
 		schema, _ := d.At("components", "responses", name, "content", "application/problem+json", "schema", "allOf").([]any)
 		if len(schema) != 2 {
@@ -74,7 +75,7 @@ func TestErrorsAreInTheContract(t *testing.T) {
 			var status int
 			_, err := fmt.Sscan(fmt.Sprint(d.Of(schema[1], "properties", "status", "const")), &status)
 			require.NoError(t, err)
-			found[strings.TrimPrefix(of.(string), problemBase)] = status
+			found[strings.TrimPrefix(of.(string), client.ProblemBase)] = status
 		}
 	}
 	want := map[string]int{}

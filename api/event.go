@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -18,51 +19,26 @@ const (
 	notAFilter = `must be an event type, a prefix that ends with one of . : / - _ followed by "*", as "order.*", or "*"`
 )
 
-// eventView is the API's view of an event in lists.
-type eventView struct {
-	ID          webhook.EventID      `json:"id"`
-	ExternalID  *string              `json:"external_id"`
-	Type        string               `json:"type"`
-	CreatedAt   timestamp            `json:"created_at"`
-	DeliverAt   timestamp            `json:"deliver_at"`
-	EndpointIDs []webhook.EndpointID `json:"endpoint_ids,omitempty"`
-	PayloadSize int                  `json:"payload_size"`
-	Removed     *removalView         `json:"payload_removed"`
-	Reason      *string              `json:"reason"`
-	Summary     string               `json:"summary,omitempty"` // of an event that matched nothing
-}
-
-// acceptedView is the API's view of an event with its deliveries.
-type acceptedView struct {
-	eventView
-
-	Matched     int              `json:"matched"`
-	Deliveries  []deliveryStub   `json:"deliveries"`
-	Truncated   bool             `json:"deliveries_truncated,omitempty"` // there are more: the list of deliveries has them
-	Explanation *explanationView `json:"explanation,omitempty"`          // of an event that matched nothing
-}
-
-type deliveryStub struct {
-	ID         webhook.DeliveryID `json:"id"`
-	EndpointID webhook.EndpointID `json:"endpoint_id"`
-	State      webhook.State      `json:"state"`
-	Summary    string             `json:"summary,omitempty"` // not in the response to a post
-}
-
-func showEvent(e webhook.Event) eventView {
-	return eventView{
-		ID: e.ID, ExternalID: nullable(e.ExternalID), Type: e.Type, CreatedAt: timestamp(e.CreatedAt),
-		DeliverAt: timestamp(e.DeliverAt), EndpointIDs: e.EndpointIDs, PayloadSize: e.PayloadSize, Removed: showRemoval(e.Removed),
-		Reason: nullable(e.Reason),
+func showEvent(e webhook.Event) client.Event {
+	view := client.Event{
+		ID: e.ID.String(), ExternalID: nullable(e.ExternalID), Type: e.Type, CreatedAt: timestamp(e.CreatedAt),
+		DeliverAt: timestamp(e.DeliverAt), PayloadSize: e.PayloadSize, Removed: showRemoval(e.Removed),
+		Reason: nullable(e.Reason), EndpointIDs: make([]string, 0, len(e.EndpointIDs)),
 	}
+	for _, id := range e.EndpointIDs {
+		view.EndpointIDs = append(view.EndpointIDs, id.String())
+	}
+	return view
 }
 
 // showAccepted returns the response to a post. Every delivery in it is pending, also in the
 // response to a repeated request, which equals the original one.
-func showAccepted(a webhook.Accepted) acceptedView {
-	view := acceptedView{eventView: showEvent(a.Event), Matched: len(a.Deliveries), Deliveries: make([]deliveryStub, 0, len(a.Deliveries))}
+func showAccepted(a webhook.Accepted) client.AcceptedEvent {
+	view := client.AcceptedEvent{Event: showEvent(a.Event), Matched: len(a.Deliveries), Deliveries: make([]client.DeliveryStub, 0, len(a.Deliveries))}
 	for _, start := range a.Deliveries {
-		view.Deliveries = append(view.Deliveries, deliveryStub{ID: start.DeliveryID, EndpointID: start.EndpointID, State: webhook.StatePending})
+		view.Deliveries = append(view.Deliveries, client.DeliveryStub{
+			ID: start.DeliveryID.String(), EndpointID: start.EndpointID.String(), State: client.DeliveryPending,
+		})
 	}
 	return view
 }
@@ -237,13 +213,16 @@ func (s *Server) getEvent(c call) error {
 	}
 	shown := deliveries[:min(len(deliveries), webhook.MaxShownDeliveries)]
 	// Matched includes deliveries that retention has removed.
-	view := acceptedView{
-		eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(shown)), Truncated: len(shown) < len(deliveries),
+	view := client.AcceptedEvent{
+		Event: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]client.DeliveryStub, 0, len(shown)),
+		Truncated: len(shown) < len(deliveries),
 	}
 	x := s.explainer(c)
 	x.expect(shown)
 	for _, d := range shown {
-		view.Deliveries = append(view.Deliveries, deliveryStub{d.DeliveryID, d.EndpointID, d.State, x.summary(d)})
+		view.Deliveries = append(view.Deliveries, client.DeliveryStub{
+			ID: d.DeliveryID.String(), EndpointID: d.EndpointID.String(), State: client.DeliveryState(d.State.String()), Summary: x.summary(d),
+		})
 	}
 	if explained := x.event(event); explained != nil {
 		view.Summary, view.Explanation = explained.Summary, showExplanation(*explained)
@@ -286,9 +265,9 @@ func (s *Server) listEvents(c call) error {
 		found, searched, err := s.config.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 		return found, searchedPosition(searched), err
 	}
-	show := func([]webhook.Event) func(webhook.Event) eventView {
+	show := func([]webhook.Event) func(webhook.Event) client.Event {
 		x := s.explainer(c)
-		return func(e webhook.Event) eventView {
+		return func(e webhook.Event) client.Event {
 			view := showEvent(e)
 			if explained := x.event(e); explained != nil {
 				view.Summary = explained.Summary

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -48,35 +49,14 @@ type Engine interface {
 // maxDeleted bounds the deleted endpoints that are read to explain why an event matched none.
 const maxDeleted = 20
 
-// explanationView is the API's view of an explanation without its summary.
-type explanationView struct {
-	Code     explain.Code `json:"code"`
-	Cause    *string      `json:"cause"`
-	Next     *string      `json:"next"`
-	Remedy   *string      `json:"remedy"`
-	Operator *string      `json:"operator"`
-	Actions  []actionView `json:"actions"`
-	Workflow *string      `json:"workflow"`
-	Until    timestamp    `json:"until"`
-}
-
-// actionView is an act that a remedy names, as a call of the API.
-type actionView struct {
-	Act    explain.Act       `json:"act"`
-	ID     *string           `json:"id"`
-	Method string            `json:"method"`
-	Path   string            `json:"path"`
-	Body   map[string]string `json:"body"`
-}
-
-func showExplanation(e explain.Explanation) *explanationView {
-	v := explanationView{
-		e.Code, nullable(e.Cause), nullable(e.Next), nullable(e.Remedy), nullable(e.Operator), make([]actionView, len(e.Actions)),
-		nullable(e.Workflow), timestamp(e.Until),
+func showExplanation(e explain.Explanation) *client.Explanation {
+	v := client.Explanation{
+		Code: string(e.Code), Cause: nullable(e.Cause), Next: nullable(e.Next), Remedy: nullable(e.Remedy), Operator: nullable(e.Operator),
+		Actions: make([]client.Action, len(e.Actions)), Workflow: nullable(e.Workflow), Until: timestamp(e.Until),
 	}
 	for i, action := range e.Actions {
 		method, path := action.Call()
-		v.Actions[i] = actionView{action.Act, nullable(action.ID), method, path, action.Body}
+		v.Actions[i] = client.Action{Act: string(action.Act), ID: nullable(action.ID), Method: method, Path: path, Body: action.Body}
 	}
 	return &v
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -40,26 +41,6 @@ type Exports interface {
 	// AttemptsOf returns attempts of several deliveries: those after a position, or the first ones if that is
 	// zero. They are in the order of their deliveries' ids, runs and numbers.
 	AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) ([]webhook.DeliveryAttempt, error)
-}
-
-// exportLine is one line of an export.
-type exportLine struct {
-	Kind string `json:"kind"`
-	Data any    `json:"data"`
-}
-
-// exportedEvent is an event with its payload, null if that was removed.
-type exportedEvent struct {
-	eventView
-
-	Payload json.RawMessage `json:"payload"`
-}
-
-// exportedAttempt is an attempt with its delivery.
-type exportedAttempt struct {
-	attemptView
-
-	DeliveryID webhook.DeliveryID `json:"delivery_id"`
 }
 
 // exports are the tenants whose exports are under way.
@@ -212,7 +193,7 @@ func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error
 				return err
 			}
 		}
-		if err := x.line("event", exportedEvent{showEvent(e), payload}); err != nil {
+		if err := x.line("event", client.ExportedEvent{Event: showEvent(e), Payload: payload}); err != nil {
 			return fmt.Errorf("event %s: %w", e.ID, err)
 		}
 	}
@@ -247,7 +228,7 @@ func (x *export) attempts(of []webhook.Delivery) error {
 			return err
 		}
 		for _, a := range page {
-			if err := x.line("attempt", exportedAttempt{showAttempt(a.Attempt), a.DeliveryID}); err != nil {
+			if err := x.line("attempt", client.ExportedAttempt{Attempt: showAttempt(a.Attempt), DeliveryID: a.DeliveryID.String()}); err != nil {
 				return err
 			}
 		}
@@ -266,10 +247,10 @@ func (x *export) replays() error {
 // audit writes the entries of the audit log. A tenant's key does not get the addresses in it, nor the ids and names of operators'
 // keys: operators make entries, too.
 func (x *export) audit() error {
-	show := func(e webhook.AuditEntry) auditView {
+	show := func(e webhook.AuditEntry) client.AuditEntry {
 		view := showAudit(e)
 		if x.key.Scope != webhook.ScopeOperator {
-			view.Source = nil
+			view.SourceAddress = nil
 			if !e.By.KeyID.IsZero() && !e.ByTenant {
 				view.KeyID, view.Actor = nil, nil
 			}
@@ -335,7 +316,7 @@ func (x *export) line(kind string, data any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(exportLine{kind, data}); err != nil {
+	if err := enc.Encode(client.ExportLine[any]{Kind: kind, Data: data}); err != nil {
 		return fmt.Errorf("encode a line of the kind %s: %w", kind, err)
 	}
 	if x.out.Available() < b.Len() {

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/everpost/everpost/client"
 )
 
 // Limits of texts, in characters.
@@ -16,16 +19,8 @@ const (
 	maxMetaValue   = 512
 )
 
-// timestamp is a time in the API's format: RFC 3339, UTC, microseconds; null if zero.
-type timestamp time.Time
-
-// MarshalJSON implements json.Marshaler.
-func (t timestamp) MarshalJSON() ([]byte, error) {
-	if time.Time(t).IsZero() {
-		return []byte("null"), nil
-	}
-	return time.Time(t).UTC().AppendFormat(make([]byte, 0, 32), `"2006-01-02T15:04:05.000000Z"`), nil
-}
+// timestamp is a time in the API's format; null if zero.
+func timestamp(t time.Time) client.Time { return client.Time{Time: t} }
 
 // shortDuration formats a duration of up to some minutes in seconds: "15s", "1.5s".
 // time.ParseDuration parses it.
@@ -40,6 +35,18 @@ func nullable[T comparable](v T) *T {
 		return nil
 	}
 	return &v
+}
+
+// nullableText returns nil, which is encoded as null, for the zero value, and the text of another.
+func nullableText[T interface {
+	comparable
+	fmt.Stringer
+}](v T) *string {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return new(v.String())
 }
 
 // milliseconds returns a duration in whole milliseconds, or nil for zero. It rounds up, so that a

@@ -1,24 +1,12 @@
 package api
 
 import (
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// limitsView is the API's view of a tenant's own limits; null means the operator's default.
-type limitsView struct {
-	RequestsPerSecond *float64 `json:"requests_per_second"`
-	Burst             *int     `json:"burst"`
-	Endpoints         *int     `json:"endpoints"`
-	PendingDeliveries *int     `json:"pending_deliveries"`
-	EndpointsPerEvent *int     `json:"endpoints_per_event"`
-	RunningReplays    *int     `json:"running_replays"`
-
-	OtherRequestsPerSecond *float64 `json:"other_requests_per_second"`
-	OtherBurst             *int     `json:"other_burst"`
-}
-
-func showLimits(l webhook.Limits) limitsView {
-	return limitsView{
+func showLimits(l webhook.Limits) client.Limits {
+	return client.Limits{
 		RequestsPerSecond: nullable(l.RequestsPerSecond), Burst: nullable(l.Burst), Endpoints: nullable(l.Endpoints),
 		PendingDeliveries: nullable(l.PendingDeliveries), EndpointsPerEvent: nullable(l.EndpointsPerEvent),
 		RunningReplays: nullable(l.RunningReplays), OtherRequestsPerSecond: nullable(l.OtherRequestsPerSecond), OtherBurst: nullable(l.OtherBurst),

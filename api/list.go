@@ -17,12 +17,6 @@ const (
 	maxLimit     = 250
 )
 
-// page is a list that is always one page.
-type page[T any] struct {
-	Data       []T     `json:"data"`
-	NextCursor *string `json:"next_cursor"`
-}
-
 // query is the query string of a list: its filters and the position of the page. It collects the
 // errors of all parameters.
 type query struct {

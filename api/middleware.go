@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -70,7 +71,7 @@ func (s *Server) recoverPanic(c echo.Context, next echo.HandlerFunc) (err error)
 		if c.Response().Committed {
 			panic(http.ErrAbortHandler) // abort the connection, so that a partial response does not look complete
 		}
-		err = s.writeProblem(c, classOf(webhook.CodeInternal), problem{Detail: internalDetail})
+		err = s.writeProblem(c, classOf(webhook.CodeInternal), client.Problem{Detail: internalDetail})
 	}()
 	return next(c)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -181,7 +182,7 @@ func (e *repeatError) Error() string {
 
 // alreadyCreated is the class of repeatError.
 func alreadyCreated() class {
-	return class{http.StatusConflict, "already-created", "The request was carried out before"}
+	return class{http.StatusConflict, client.CodeAlreadyCreated, "The request was carried out before"}
 }
 
 // requestsUnderWay has the keys of the requests that this process is carrying out.

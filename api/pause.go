@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -25,13 +26,6 @@ func (s *Server) usualRate(id webhook.EndpointID) int {
 		return 0
 	}
 	return min(s.config.UsualRate(id), webhook.MaxReplayRate)
-}
-
-// resumedView is a resumed endpoint, and the replay that releases its held deliveries.
-type resumedView struct {
-	endpointView
-
-	ReplayID *webhook.ReplayID `json:"replay_id"`
 }
 
 func (s *Server) pauseEndpoint(c call) error {
@@ -79,5 +73,5 @@ func (s *Server) resumeEndpoint(c call) error {
 	if !replay.ID.IsZero() {
 		s.config.Starter.WakeReplay(context.WithoutCancel(ctx), replay)
 	}
-	return c.json(http.StatusOK, resumedView{showEndpoint(e), nullable(replay.ID)})
+	return c.json(http.StatusOK, client.ResumedEndpoint{Endpoint: showEndpoint(e), ReplayID: nullableText(replay.ID)})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -30,20 +31,7 @@ func (s *Server) previewReplay(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, struct {
-		Total *int64 `json:"total"`
-	}{total})
-}
-
-// groupView is the API's view of a group of dead letters.
-type groupView struct {
-	EndpointID webhook.EndpointID `json:"endpoint_id"`
-	Reason     string             `json:"reason"`
-	Status     *int               `json:"status"`
-	Count      int                `json:"count"`
-	Oldest     timestamp          `json:"oldest_at"`
-	Newest     timestamp          `json:"newest_at"`
-	Example    webhook.DeliveryID `json:"example_id"`
+	return c.json(http.StatusOK, client.ReplayPreview{Total: total})
 }
 
 func (s *Server) groupDeadLetters(c call) error {
@@ -59,16 +47,12 @@ func (s *Server) groupDeadLetters(c call) error {
 	if err != nil {
 		return err
 	}
-	views := make([]groupView, 0, len(found.Groups))
+	view := client.DeadLetterGroups{Groups: make([]client.DeadLetterGroup, 0, len(found.Groups)), Counted: found.Counted, More: found.More}
 	for _, g := range found.Groups {
-		views = append(views, groupView{
-			EndpointID: g.EndpointID, Reason: g.Reason, Status: nullable(g.Status), Count: g.Count,
-			Oldest: timestamp(g.Oldest), Newest: timestamp(g.Newest), Example: g.Example,
+		view.Groups = append(view.Groups, client.DeadLetterGroup{
+			EndpointID: g.EndpointID.String(), Reason: g.Reason, Status: nullable(g.Status), Count: g.Count,
+			OldestAt: timestamp(g.Oldest), NewestAt: timestamp(g.Newest), ExampleID: g.Example.String(),
 		})
 	}
-	return c.json(http.StatusOK, struct {
-		Groups  []groupView `json:"groups"`
-		Counted int         `json:"counted"`
-		More    bool        `json:"more"`
-	}{views, found.Counted, found.More})
+	return c.json(http.StatusOK, view)
 }

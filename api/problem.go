@@ -11,32 +11,16 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const (
-	problemBase    = "https://everpost.dev/errors/" // base of the documented problem types
-	internalDetail = "internal error; the server's log has the cause under the request id"
-)
-
-// problem is an error response (RFC 9457).
-type problem struct {
-	Type      string               `json:"type"`
-	Title     string               `json:"title"`
-	Status    int                  `json:"status"`
-	Detail    string               `json:"detail"`
-	RequestID string               `json:"request_id"`
-	ID        string               `json:"id,omitempty"`        // of what an earlier request with the Idempotency-Key has changed
-	State     string               `json:"state,omitempty"`     // of the delivery or replay that refused the command
-	WaitsFor  string               `json:"waits_for,omitempty"` // why the command is not possible now, if that will change
-	Until     timestamp            `json:"until,omitzero"`      // when it is expected to be possible
-	Errors    []webhook.FieldError `json:"errors,omitempty"`
-}
+const internalDetail = "internal error; the server's log has the cause under the request id"
 
 // class is what all problems of a type have in common.
 type class struct {
 	status int
-	slug   string
+	code   client.Code
 	title  string
 }
 
@@ -44,45 +28,45 @@ type class struct {
 func classOf(code webhook.Code) class {
 	switch code {
 	case webhook.CodeInvalid:
-		return class{http.StatusBadRequest, "validation", "The request is not valid"}
+		return class{http.StatusBadRequest, client.CodeInvalid, "The request is not valid"}
 	case webhook.CodeUnauthenticated:
-		return class{http.StatusUnauthorized, "unauthenticated", "No valid API key"}
+		return class{http.StatusUnauthorized, client.CodeUnauthenticated, "No valid API key"}
 	case webhook.CodeForbidden:
-		return class{http.StatusForbidden, "forbidden", "The API key may not do this"}
+		return class{http.StatusForbidden, client.CodeForbidden, "The API key may not do this"}
 	case webhook.CodeNotFound:
-		return class{http.StatusNotFound, "not-found", "Not found"}
+		return class{http.StatusNotFound, client.CodeNotFound, "Not found"}
 	case webhook.CodeConflict:
-		return class{http.StatusConflict, "conflict", "Not possible in the present state"}
+		return class{http.StatusConflict, client.CodeConflict, "Not possible in the present state"}
 	case webhook.CodeRemoved:
-		return class{http.StatusGone, "payload-removed", "The payload was removed"}
+		return class{http.StatusGone, client.CodePayloadRemoved, "The payload was removed"}
 	case webhook.CodeQuota:
-		return class{http.StatusConflict, "quota-exceeded", "A quota of the tenant is used up"}
+		return class{http.StatusConflict, client.CodeQuota, "A quota of the tenant is used up"}
 	case webhook.CodeTooLarge:
-		return class{http.StatusRequestEntityTooLarge, "too-large", "The request is too large"}
+		return class{http.StatusRequestEntityTooLarge, client.CodeTooLarge, "The request is too large"}
 	case webhook.CodeTooManyDeliveries:
-		return class{http.StatusUnprocessableEntity, "too-many-deliveries", "The event would have too many deliveries"}
+		return class{http.StatusUnprocessableEntity, client.CodeTooManyDeliveries, "The event would have too many deliveries"}
 	case webhook.CodeMismatch:
-		return class{http.StatusUnprocessableEntity, "idempotency-mismatch", "The key was used with another body"}
+		return class{http.StatusUnprocessableEntity, client.CodeMismatch, "The key was used with another body"}
 	case webhook.CodeRateLimited:
-		return class{http.StatusTooManyRequests, "rate-limited", "Too many requests"}
+		return class{http.StatusTooManyRequests, client.CodeRateLimited, "Too many requests"}
 	case webhook.CodeUnavailable:
-		return class{http.StatusServiceUnavailable, "unavailable", "Not available at the moment"}
+		return class{http.StatusServiceUnavailable, client.CodeUnavailable, "Not available at the moment"}
 	case webhook.CodeInternal:
 	}
-	return class{http.StatusInternalServerError, "internal", "Internal error"}
+	return class{http.StatusInternalServerError, client.CodeInternal, "Internal error"}
 }
 
 // Problems without a code of the domain.
 func unsupportedMedia() class {
-	return class{http.StatusUnsupportedMediaType, "unsupported-media-type", "The media type is not supported"}
+	return class{http.StatusUnsupportedMediaType, client.CodeUnsupportedMedia, "The media type is not supported"}
 }
 
 func requestTimeout() class {
-	return class{http.StatusRequestTimeout, "request-timeout", "The request came too slowly"}
+	return class{http.StatusRequestTimeout, client.CodeRequestTimeout, "The request came too slowly"}
 }
 
 func methodNotAllowed() class {
-	return class{http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed"}
+	return class{http.StatusMethodNotAllowed, client.CodeMethodNotAllowed, "The method is not allowed"}
 }
 
 // httpError is an error without a code of the domain.
@@ -113,7 +97,7 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 		known = found
 	}
 	kind := classOf(known.Code)
-	p := problem{Detail: known.Message}
+	p := client.Problem{Detail: known.Message}
 	if refused, ok := errors.AsType[*httpError](err); ok {
 		kind, p.Detail = refused.class, refused.detail
 	} else if repeated, ok := errors.AsType[*repeatError](err); ok {
@@ -129,7 +113,7 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 	switch kind.status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusConflict, http.StatusUnprocessableEntity:
 		if len(known.Fields) > 0 {
-			p.Errors, p.Detail = known.Fields, fieldsInWords(known.Fields)
+			p.Errors, p.Detail = showFields(known.Fields), fieldsInWords(known.Fields)
 		}
 	case http.StatusUnauthorized:
 		if header := c.Response().Header(); header.Get("WWW-Authenticate") == "" { // RFC 9110 §15.5.2 requires it
@@ -161,11 +145,11 @@ func (s *Server) logInternal(c echo.Context, err error) {
 		slog.String("route", c.Path()), slog.Any("error", err))
 }
 
-func (s *Server) writeProblem(c echo.Context, k class, p problem) error {
+func (s *Server) writeProblem(c echo.Context, k class, p client.Problem) error {
 	if c.Response().Committed {
 		return nil
 	}
-	p.Type, p.Title, p.Status, p.RequestID = problemBase+k.slug, k.title, k.status, requestID(c)
+	p.Type, p.Title, p.Status, p.RequestID = client.ProblemBase+string(k.code), k.title, k.status, requestID(c)
 	if p.Detail == "" {
 		p.Detail = strings.ToLower(k.title)
 	}
@@ -192,6 +176,14 @@ func (s *Server) routerError(err error, c echo.Context) {
 	if answer != nil { // the client disconnected
 		s.config.Logger.LogAttrs(c.Request().Context(), slog.LevelDebug, "answer not written", slog.String("request_id", requestID(c)))
 	}
+}
+
+func showFields(fields []webhook.FieldError) []client.FieldError {
+	shown := make([]client.FieldError, len(fields))
+	for i, f := range fields {
+		shown[i] = client.FieldError(f)
+	}
+	return shown
 }
 
 // fieldsInWords is the first error and the number of the others.

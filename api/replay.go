@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -22,40 +23,14 @@ type Replays interface {
 	CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand) (webhook.Replay, error)
 }
 
-// replayView is the API's view of a replay.
-type replayView struct {
-	ID          webhook.ReplayID     `json:"id"`
-	State       webhook.ReplayState  `json:"state"`
-	StateReason *string              `json:"state_reason"`
-	Source      webhook.ReplaySource `json:"source"`
-	EndpointID  *webhook.EndpointID  `json:"endpoint_id"`
-	EventType   *string              `json:"event_type"`
-	Reason      *string              `json:"reason"`
-	Status      *int                 `json:"status"`
-	Since       timestamp            `json:"since"`
-	Until       timestamp            `json:"until"`
-	Unmatched   bool                 `json:"include_unmatched"`
-	Total       *int64               `json:"total"`
-	Released    int64                `json:"released"`
-	Skipped     int64                `json:"skipped"`
-	Delivered   int64                `json:"delivered"`
-	Failed      int64                `json:"failed"`
-	RatePerMin  int                  `json:"rate_per_minute"`
-	CurrentRate int                  `json:"current_rate_per_minute"`
-	Ramp        bool                 `json:"ramp"`
-	CreatedAt   timestamp            `json:"created_at"`
-	CompletedAt timestamp            `json:"completed_at"`
-	WorkflowID  string               `json:"workflow_id"`
-	WorkflowURL *string              `json:"workflow_url"`
-}
-
-func (c call) showReplay(r webhook.Replay) replayView {
-	return replayView{
-		ID: r.ID, State: r.State, StateReason: nullable(r.StateReason), Source: r.Source,
-		EndpointID: nullable(r.Filter.EndpointID), EventType: nullable(r.Filter.EventType), Reason: nullable(r.Filter.Reason),
+func (c call) showReplay(r webhook.Replay) client.Replay {
+	return client.Replay{
+		ID: r.ID.String(), State: client.ReplayState(r.State.String()), StateReason: nullable(r.StateReason),
+		Source:     client.ReplaySource(r.Source.String()),
+		EndpointID: nullableText(r.Filter.EndpointID), EventType: nullable(r.Filter.EventType), Reason: nullable(r.Filter.Reason),
 		Status: nullable(r.Filter.Status), Since: timestamp(r.Filter.Since), Until: timestamp(r.Filter.Until), Unmatched: r.Filter.IncludeUnmatched,
 		Total: r.Total, Released: r.Released, Skipped: r.Skipped, Delivered: r.Delivered, Failed: r.Failed,
-		RatePerMin: r.Asked, CurrentRate: r.Rate, Ramp: r.Ramp, CreatedAt: timestamp(r.CreatedAt), CompletedAt: timestamp(r.CompletedAt),
+		Rate: r.Asked, CurrentRate: r.Rate, Ramp: r.Ramp, CreatedAt: timestamp(r.CreatedAt), CompletedAt: timestamp(r.CompletedAt),
 		WorkflowID: r.WorkflowID(), WorkflowURL: c.workflowURL(r.WorkflowID(), r.CompletedAt),
 	}
 }

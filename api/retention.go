@@ -3,25 +3,19 @@ package api
 import (
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// retentionView is the API's view of a tenant's own retention; null is the installation's.
-type retentionView struct {
-	Payloads   *string `json:"payloads"`
-	Attempts   *string `json:"attempts"`
-	Deliveries *string `json:"deliveries"`
-}
-
-func showRetention(r webhook.Retention) retentionView {
+func showRetention(r webhook.Retention) client.Retention {
 	show := func(d time.Duration) *string {
 		if d == 0 {
 			return nil
 		}
 		return new(retry.FormatDuration(d))
 	}
-	return retentionView{show(r.Payloads), show(r.Attempts), show(r.Deliveries)}
+	return client.Retention{Payloads: show(r.Payloads), Attempts: show(r.Attempts), Deliveries: show(r.Deliveries)}
 }
 
 // readRetention reads a new retention of a tenant, each part on its own: an absent one is unchanged, null sets the

@@ -5,55 +5,24 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// presetView is a preset with the times of its attempts.
-type presetView struct {
-	Name        string       `json:"name"`
-	RetryPolicy retry.Policy `json:"retry_policy"`
-	previewsView
-}
+// showPolicy shows a policy; the zero policy as the installation's.
+func showPolicy(p retry.Policy) client.RetryPolicy { return client.RetryPolicy(p.Fields()) }
 
-// previewsView lists the attempts of a policy for two receivers: one that always fails, and one
-// whose outcomes are all ambiguous (404 or refused credentials).
-type previewsView struct {
-	Attempts    []previewView   `json:"attempts"`
-	IfAmbiguous []ambiguousView `json:"attempts_if_ambiguous"`
-}
-
-// previewView is when an attempt starts, relative to the first one. Expected is false for an
-// attempt that takes place only if the jitter shortens the delays before it.
-type previewView struct {
-	Number                int    `json:"number"`
-	Earliest              string `json:"earliest"`
-	Nominal               string `json:"nominal"`
-	Latest                string `json:"latest"`
-	LatestAfter429        string `json:"latest_after_429"`
-	LatestAfterRetryAfter string `json:"latest_after_retry_after"`
-	Expected              bool   `json:"expected"`
-}
-
-// ambiguousView is previewView for a receiver that answers neither 429 nor with Retry-After.
-type ambiguousView struct {
-	Number   int    `json:"number"`
-	Earliest string `json:"earliest"`
-	Nominal  string `json:"nominal"`
-	Latest   string `json:"latest"`
-	Expected bool   `json:"expected"`
-}
-
-func showPreview(p retry.Policy) previewsView {
-	var views previewsView
+func showPreview(p retry.Policy) client.AttemptTables {
+	var views client.AttemptTables
 	for _, a := range retry.Preview(p) {
-		views.Attempts = append(views.Attempts, previewView{
+		views.Attempts = append(views.Attempts, client.PreviewAttempt{
 			Number: a.Number, Earliest: showDelay(a.Earliest), Nominal: showDelay(a.Nominal),
 			Latest: showDelay(a.Latest), LatestAfter429: showDelay(a.LatestAfter429),
 			LatestAfterRetryAfter: showDelay(a.LatestAfterRetryAfter), Expected: a.Expected,
 		})
 	}
 	for _, a := range retry.PreviewAmbiguous(p) {
-		views.IfAmbiguous = append(views.IfAmbiguous, ambiguousView{
+		views.IfAmbiguous = append(views.IfAmbiguous, client.PreviewAmbiguous{
 			Number: a.Number, Earliest: showDelay(a.Earliest), Nominal: showDelay(a.Nominal), Latest: showDelay(a.Latest), Expected: a.Expected,
 		})
 	}
@@ -64,14 +33,16 @@ func showPreview(p retry.Policy) previewsView {
 // rest comes from the rounding of powers of a fractional factor.
 func showDelay(d time.Duration) string { return retry.FormatDuration(d.Round(time.Microsecond)) }
 
-// listRetryPolicies lists all presets on one page.
+// listRetryPolicies lists all presets on one page, which has room for them.
 func (s *Server) listRetryPolicies(c call) error {
-	presets := retry.Presets()
-	p := page[presetView]{Data: make([]presetView, 0, len(presets))}
-	for _, preset := range presets {
-		p.Data = append(p.Data, presetView{Name: preset.Name, RetryPolicy: preset.Policy, previewsView: showPreview(preset.Policy)})
+	var page pageWriter
+	for _, preset := range retry.Presets() {
+		shown := client.Preset{Name: preset.Name, RetryPolicy: showPolicy(preset.Policy), AttemptTables: showPreview(preset.Policy)}
+		if _, err := page.add(shown); err != nil {
+			return err
+		}
 	}
-	return c.json(http.StatusOK, p)
+	return c.send(http.StatusOK, page.end(""))
 }
 
 // previewRetryPolicy previews a policy. Null stands for the policy of an endpoint without its own:
@@ -91,10 +62,7 @@ func (s *Server) previewRetryPolicy(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, struct {
-		RetryPolicy retry.Policy `json:"retry_policy"`
-		previewsView
-	}{policy, showPreview(policy)})
+	return c.json(http.StatusOK, client.Preview{RetryPolicy: showPolicy(policy), AttemptTables: showPreview(policy)})
 }
 
 // inheritedPolicy returns the policy of an endpoint without its own in the caller's tenant; for an

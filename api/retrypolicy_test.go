@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/retry"
 )
 
 const previewPath = "/v1/retry-policies/preview"
 
 // requirePreview compares the attempts of a response with the policy's preview.
-func requirePreview(t *testing.T, policy retry.Policy, attempts []previewView) {
+func requirePreview(t *testing.T, policy retry.Policy, attempts []client.PreviewAttempt) {
 	t.Helper()
 	want := retry.Preview(policy)
 	require.Len(t, attempts, len(want))
@@ -34,12 +35,12 @@ func requirePreview(t *testing.T, policy retry.Policy, attempts []previewView) {
 }
 
 // requireAmbiguous is requirePreview for ambiguous outcomes.
-func requireAmbiguous(t *testing.T, policy retry.Policy, attempts []ambiguousView) {
+func requireAmbiguous(t *testing.T, policy retry.Policy, attempts []client.PreviewAmbiguous) {
 	t.Helper()
 	want := retry.PreviewAmbiguous(policy)
 	require.Len(t, attempts, len(want))
 	for i, a := range attempts {
-		require.Equal(t, ambiguousView{
+		require.Equal(t, client.PreviewAmbiguous{
 			Number: want[i].Number, Earliest: showDelay(want[i].Earliest), Nominal: showDelay(want[i].Nominal),
 			Latest: showDelay(want[i].Latest), Expected: want[i].Expected,
 		}, a)
@@ -47,12 +48,12 @@ func requireAmbiguous(t *testing.T, policy retry.Policy, attempts []ambiguousVie
 }
 
 // preview requests a policy's preview and returns the complete policy and the attempts.
-func (b *bundle) preview(t *testing.T, policy string) (retry.Policy, []previewView) {
+func (b *bundle) preview(t *testing.T, policy string) (retry.Policy, []client.PreviewAttempt) {
 	t.Helper()
 	a := b.ok(t, http.StatusOK, "ingest", "POST", previewPath, `{"retry_policy":`+policy+`}`)
 	var got struct {
-		RetryPolicy retry.Policy  `json:"retry_policy"`
-		Attempts    []previewView `json:"attempts"`
+		RetryPolicy retry.Policy            `json:"retry_policy"`
+		Attempts    []client.PreviewAttempt `json:"attempts"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(a.text), &got))
 	return got.RetryPolicy, got.Attempts
@@ -62,12 +63,12 @@ func TestPresetsWithTheTimesOfTheirAttempts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, as := range []string{"operator", "admin", "ingest", "foreign"} {
-		var got page[presetView]
+		var got client.Page[client.Preset]
 		require.NoError(t, json.Unmarshal([]byte(b.ok(t, http.StatusOK, as, "GET", "/v1/retry-policies", "").text), &got))
 		require.Len(t, got.Data, len(retry.Presets()))
 		for i, preset := range retry.Presets() {
 			require.Equal(t, preset.Name, got.Data[i].Name)
-			require.Equal(t, preset.Policy, got.Data[i].RetryPolicy)
+			require.Equal(t, showPolicy(preset.Policy), got.Data[i].RetryPolicy)
 			requirePreview(t, preset.Policy, got.Data[i].Attempts)
 			requireAmbiguous(t, preset.Policy, got.Data[i].IfAmbiguous)
 		}
@@ -157,17 +158,17 @@ func TestPreviewOfAmbiguousOutcomes(t *testing.T) {
 	b := setup(t)
 	for policy, want := range map[string][]any{
 		`{"jitter":"none"}`: {
-			ambiguousView{1, "0s", "0s", "0s", true}, ambiguousView{2, "54s", "1m", "1m6s", true},
-			ambiguousView{3, "14m24s", "16m", "17m36s", true}, ambiguousView{4, "2h2m24s", "2h16m", "2h29m36s", true},
-			ambiguousView{5, "12h50m24s", "14h16m", "15h41m36s", true}, ambiguousView{6, "34h26m24s", "38h16m", "42h5m36s", true},
+			ambiguous(1, "0s", "0s", "0s"), ambiguous(2, "54s", "1m", "1m6s"),
+			ambiguous(3, "14m24s", "16m", "17m36s"), ambiguous(4, "2h2m24s", "2h16m", "2h29m36s"),
+			ambiguous(5, "12h50m24s", "14h16m", "15h41m36s"), ambiguous(6, "34h26m24s", "38h16m", "42h5m36s"),
 		},
 		`{"jitter":"none","ambiguous_delays":["5s"]}`: {
-			ambiguousView{1, "0s", "0s", "0s", true}, ambiguousView{2, "10s", "10s", "10s", true},
+			ambiguous(1, "0s", "0s", "0s"), ambiguous(2, "10s", "10s", "10s"),
 		},
 		`{"jitter":"none","ambiguous_delays":["1m","2m"],"max_attempts":2}`: {
-			ambiguousView{1, "0s", "0s", "0s", true}, ambiguousView{2, "54s", "1m", "1m6s", true},
+			ambiguous(1, "0s", "0s", "0s"), ambiguous(2, "54s", "1m", "1m6s"),
 		},
-		`{"ambiguous_delays":[]}`: {ambiguousView{1, "0s", "0s", "0s", true}},
+		`{"ambiguous_delays":[]}`: {ambiguous(1, "0s", "0s", "0s")},
 	} {
 		a := b.ok(t, http.StatusOK, "ingest", "POST", previewPath, `{"retry_policy":`+policy+`}`)
 		text, err := json.Marshal(want)
@@ -185,11 +186,11 @@ func TestPreviewOfOverrides(t *testing.T) {
 	policy, attempts := b.preview(t, `{"preset":"default","give_up_after":"1h","retry_statuses":[409],"factor":1.7}`)
 	require.Equal(t, "default", policy.Preset)
 	require.Equal(t, []int{409}, policy.RetryStatuses)
-	require.Equal(t, previewView{Number: 1, Earliest: "0s", Nominal: "0s", Latest: "0s", LatestAfter429: "0s",
+	require.Equal(t, client.PreviewAttempt{Number: 1, Earliest: "0s", Nominal: "0s", Latest: "0s", LatestAfter429: "0s",
 		LatestAfterRetryAfter: "0s", Expected: true}, attempts[0])
-	require.Equal(t, previewView{Number: 2, Earliest: "5s", Nominal: "10s", Latest: "10s", LatestAfter429: "20s",
+	require.Equal(t, client.PreviewAttempt{Number: 2, Earliest: "5s", Nominal: "10s", Latest: "10s", LatestAfter429: "20s",
 		LatestAfterRetryAfter: "1h", Expected: true}, attempts[1])
-	require.Equal(t, previewView{Number: 4, Earliest: "27.95s", Nominal: "55.9s", Latest: "55.9s", LatestAfter429: "1m51.8s",
+	require.Equal(t, client.PreviewAttempt{Number: 4, Earliest: "27.95s", Nominal: "55.9s", Latest: "55.9s", LatestAfter429: "1m51.8s",
 		LatestAfterRetryAfter: "1h", Expected: true}, attempts[3])
 	require.Equal(t, "1h", attempts[len(attempts)-1].Latest, "the give-up time bounds them all")
 }
@@ -261,4 +262,9 @@ func TestRefusedPoliciesAreNamedWithTheirPath(t *testing.T) {
 	b.refused(t, "ingest", "POST", previewPath, `{}`, "retry_policy", "is required")
 	b.refused(t, "ingest", "POST", previewPath, `{"retry_policy":"fast","policy":1}`, "policy", "is not a known field")
 	b.refused(t, "ingest", "POST", previewPath, `{"retry_policy":{"base":"1s","base":"2s"}}`, "retry_policy.base", "is given more than once")
+}
+
+// ambiguous is an attempt that is expected.
+func ambiguous(number int, earliest, nominal, latest string) client.PreviewAmbiguous {
+	return client.PreviewAmbiguous{Number: number, Earliest: earliest, Nominal: nominal, Latest: latest, Expected: true}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
@@ -124,9 +125,7 @@ func (s *Server) getEndpointSecret(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, struct {
-		Secret string `json:"secret"`
-	}{secret})
+	return c.json(http.StatusOK, client.Secret{Secret: secret})
 }
 
 // readGrace reads the grace period of a rotation.
@@ -140,15 +139,6 @@ func readGrace(d *jsonDecoder) time.Duration {
 		d.note(`must be a duration from "0s" to "168h"`)
 	}
 	return grace
-}
-
-// rotatedView is a new secret, shown to the caller that requested it.
-type rotatedView struct {
-	Secret    string     `json:"secret"`
-	PublicKey *string    `json:"public_key"`
-	OldUntil  *timestamp `json:"old_secrets_until"`
-	Read      string     `json:"secret_read,omitempty"` // of the caller's own
-	Warning   string     `json:"secret_warning,omitempty"`
 }
 
 func (s *Server) rotateEndpointSecret(c call) error {
@@ -183,5 +173,8 @@ func (s *Server) rotateEndpointSecret(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, rotatedView{rotated.Secret, nullable(rotated.PublicKey), nullable(timestamp(rotated.OldUntil)), own.Read, own.Warning})
+	return c.json(http.StatusOK, client.Rotated{
+		Secret: rotated.Secret, PublicKey: nullable(rotated.PublicKey), OldUntil: timestamp(rotated.OldUntil),
+		SecretRead: own.Read, SecretWarning: own.Warning,
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/openapitest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -116,7 +117,7 @@ func (b *bundle) refused(t *testing.T, as, method, path, body string, want ...st
 
 func fieldsOf(t *testing.T, a answer) []string {
 	t.Helper()
-	var p problem
+	var p client.Problem
 	require.NoError(t, json.Unmarshal([]byte(a.text), &p))
 	var got []string
 	for _, f := range p.Errors {

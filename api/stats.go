@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -23,36 +24,7 @@ type Statistics interface {
 	ReadStatistics(ctx context.Context, q webhook.StatisticsQuery) ([]webhook.StatisticsPoint, error)
 }
 
-// statsView is the API's view of statistics.
-type statsView struct {
-	Since  timestamp   `json:"since"`
-	Until  timestamp   `json:"until"`
-	Step   string      `json:"step"`
-	Totals countsView  `json:"totals"`
-	Data   []pointView `json:"data"`
-}
-
-type pointView struct {
-	At timestamp `json:"at"`
-	countsView
-}
-
-type countsView struct {
-	Attempts       map[string]int64 `json:"attempts"` // by webhook.OutcomeClass
-	FirstAttempts  int64            `json:"first_attempts"`
-	FirstDelivered int64            `json:"first_delivered"`
-	Ended          map[string]int64 `json:"ended"` // by webhook.EndStates
-	LatencyMS      latencyView      `json:"latency_ms"`
-}
-
-// latencyView has quantiles; null without an attempt that was answered or timed out.
-type latencyView struct {
-	P50 *int64 `json:"p50"`
-	P95 *int64 `json:"p95"`
-	P99 *int64 `json:"p99"`
-}
-
-func showCounts(c *webhook.Counts) countsView {
+func showCounts(c *webhook.Counts) client.StatsCounts {
 	quantile := func(q float64) *int64 {
 		ms, known := c.Quantile(q)
 		if !known {
@@ -60,9 +32,9 @@ func showCounts(c *webhook.Counts) countsView {
 		}
 		return &ms
 	}
-	view := countsView{
+	view := client.StatsCounts{
 		Attempts: map[string]int64{}, FirstAttempts: c.FirstAttempts, FirstDelivered: c.FirstDelivered, Ended: map[string]int64{},
-		LatencyMS: latencyView{P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99)},
+		LatencyMS: client.StatsLatency{P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99)},
 	}
 	for _, class := range webhook.OutcomeClasses() {
 		view.Attempts[class.String()] = c.Attempts[class]
@@ -73,12 +45,12 @@ func showCounts(c *webhook.Counts) countsView {
 	return view
 }
 
-func showStats(q webhook.StatisticsQuery, points []webhook.StatisticsPoint) statsView {
-	view := statsView{Since: timestamp(q.Since), Until: timestamp(q.Until), Step: stepName(q.Step), Data: make([]pointView, 0, len(points))}
+func showStats(q webhook.StatisticsQuery, points []webhook.StatisticsPoint) client.Stats {
+	view := client.Stats{Since: timestamp(q.Since), Until: timestamp(q.Until), Step: stepName(q.Step), Data: make([]client.StatsPoint, 0, len(points))}
 	var totals webhook.Counts
 	for i := range points {
 		totals.Add(&points[i].Counts)
-		view.Data = append(view.Data, pointView{timestamp(points[i].At), showCounts(&points[i].Counts)})
+		view.Data = append(view.Data, client.StatsPoint{At: timestamp(points[i].At), StatsCounts: showCounts(&points[i].Counts)})
 	}
 	view.Totals = showCounts(&totals)
 	return view

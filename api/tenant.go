@@ -4,48 +4,27 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// tenantView is the API's view of a tenant.
-type tenantView struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	Contact   *string           `json:"contact"`
-	Metadata  map[string]string `json:"metadata"`
-	Limits    limitsView        `json:"limits"`
-	Retention retentionView     `json:"retention"`
-	Policy    *retry.Policy     `json:"retry_policy"`
-	State     string            `json:"state"`
-	Deletion  *deletionView     `json:"deletion"`
-	CreatedAt timestamp         `json:"created_at"`
-	UpdatedAt timestamp         `json:"updated_at"`
-}
-
-// deletionView is the API's view of the progress of a deletion.
-type deletionView struct {
-	Since timestamp `json:"since"`
-	Table *string   `json:"table"`
-	Rows  int64     `json:"rows_removed"`
-}
-
 // showDeletion shows a tenant that is being deleted. All that is left of it is its id.
-func showDeletion(id string, d webhook.TenantDeletion) tenantView {
+func showDeletion(id string, d webhook.TenantDeletion) client.Tenant {
 	view := showTenant(webhook.Tenant{ID: id})
-	view.State, view.Deletion = "deleting", &deletionView{timestamp(d.Since), nullable(d.Table), d.Rows}
+	view.State, view.Deletion = "deleting", &client.Deletion{Since: timestamp(d.Since), Table: nullable(d.Table), Rows: d.Rows}
 	return view
 }
 
 const notATenantID = "must be 1 to 64 of A-Z, a-z, 0-9, _ and -"
 
-func showTenant(t webhook.Tenant) tenantView {
-	view := tenantView{
+func showTenant(t webhook.Tenant) client.Tenant {
+	view := client.Tenant{
 		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata), Limits: showLimits(t.Limits),
 		Retention: showRetention(t.Retention), State: "active", CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 	}
 	if !t.RetryPolicy.IsZero() {
-		view.Policy = &t.RetryPolicy
+		view.RetryPolicy = new(showPolicy(t.RetryPolicy))
 	}
 	return view
 }

@@ -4,23 +4,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// keyView is the API's view of a tenant's key; Key is set only when it is created.
-type keyView struct {
-	ID         webhook.KeyID `json:"id"`
-	Key        string        `json:"key,omitempty"`
-	Scope      webhook.Scope `json:"scope"`
-	Name       string        `json:"name"`
-	CreatedAt  timestamp     `json:"created_at"`
-	ExpiresAt  timestamp     `json:"expires_at"`
-	LastUsedAt timestamp     `json:"last_used_at"`
-}
-
-func showKey(k webhook.Key) keyView {
-	return keyView{
-		ID: k.ID, Scope: k.Scope, Name: k.Name, CreatedAt: timestamp(k.CreatedAt),
+func showKey(k webhook.Key) client.Key {
+	return client.Key{
+		ID: k.ID.String(), Scope: client.Scope(k.Scope.String()), Name: k.Name, CreatedAt: timestamp(k.CreatedAt),
 		ExpiresAt: timestamp(k.ExpiresAt), LastUsedAt: timestamp(k.LastUsedAt),
 	}
 }

@@ -4,18 +4,13 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-)
 
-// action is something that an explanation's remedy names. The page that asks for it is linked beside the sentence.
-type action struct {
-	Act  string            `json:"act"`
-	ID   string            `json:"id"`
-	Body map[string]string `json:"body"`
-}
+	"github.com/everpost/everpost/client"
+)
 
 // explained is an explanation with the buttons of this session.
 type explained struct {
-	*explanation
+	*client.Explanation
 
 	Buttons []button
 }
@@ -25,20 +20,20 @@ type button struct{ Label, Path string }
 
 // Explain adds the buttons to an explanation: none in a session that changes nothing, and none that the page of the
 // delivery has itself. In a portal it leaves out what only the operator can do. Nil for nil.
-func (i pageInfo) Explain(e *explanation, delivery string) *explained {
+func (i pageInfo) Explain(e *client.Explanation, delivery string) *explained {
 	if e == nil {
 		return nil
 	}
-	shown := explained{explanation: e}
+	shown := explained{Explanation: e}
 	if i.Portal {
 		own := *e
-		own.Operator, shown.explanation = "", &own
+		own.Operator, shown.Explanation = nil, &own
 	}
 	if !i.CanChange {
 		return &shown
 	}
 	for _, a := range e.Actions {
-		if b := i.button(a); b.Path != "" && (a.ID == "" || a.ID != delivery) {
+		if b := i.button(a); b.Path != "" && (a.ID == nil || *a.ID != delivery) {
 			shown.Buttons = append(shown.Buttons, b)
 		}
 	}
@@ -46,20 +41,21 @@ func (i pageInfo) Explain(e *explanation, delivery string) *explained {
 }
 
 // button is the button of an action; without a path for one that has no page.
-func (i pageInfo) button(a action) button {
+func (i pageInfo) button(a client.Action) button {
+	id := value(a.ID)
 	switch a.Act {
 	case "send_again":
-		return button{"Send again", i.To("deliveries", a.ID, "replay")}
+		return button{"Send again", i.To("deliveries", id, "replay")}
 	case "discard":
-		return button{"Discard", i.To("deliveries", a.ID, "discard")}
+		return button{"Discard", i.To("deliveries", id, "discard")}
 	case "resume_endpoint":
-		return button{"Resume the endpoint", i.To("endpoints", a.ID, "resume")}
+		return button{"Resume the endpoint", i.To("endpoints", id, "resume")}
 	case "test_endpoint":
-		return button{"Send a test", i.To("endpoints", a.ID, "test")}
+		return button{"Send a test", i.To("endpoints", id, "test")}
 	case "close_circuit":
-		return button{"Try it now", i.To("endpoints", a.ID, "close-circuit")}
+		return button{"Try it now", i.To("endpoints", id, "close-circuit")}
 	case "show_replay":
-		return button{"Look at the replay", i.To("replays", a.ID)}
+		return button{"Look at the replay", i.To("replays", id)}
 	case "send_events_again":
 		return button{"Send past events", i.newReplay(a.Body)}
 	case "send_dead_letters_again":

@@ -2,8 +2,8 @@ package console
 
 import (
 	"cmp"
-	"encoding/json"
-	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 func auditRoutes() []route {
@@ -11,20 +11,10 @@ func auditRoutes() []route {
 }
 
 // auditEntry is an entry of the audit log as the API shows it.
-type auditEntry struct {
-	ID       string          `json:"id"`
-	At       time.Time       `json:"at"`
-	KeyID    string          `json:"key_id"`
-	Actor    string          `json:"actor"`
-	Source   string          `json:"source_address"`
-	TenantID string          `json:"tenant_id"`
-	Action   string          `json:"action"`
-	Subject  string          `json:"subject"`
-	Detail   json.RawMessage `json:"detail"`
-}
+type auditEntry struct{ client.AuditEntry }
 
 // Caller is what made the change: a key, a link or Everpost itself.
-func (e auditEntry) Caller() string { return cmp.Or(e.KeyID, e.Actor) }
+func (e auditEntry) Caller() string { return cmp.Or(value(e.KeyID), value(e.Actor)) }
 
 // DetailText is the detail as text; "" for none.
 func (e auditEntry) DetailText() string {
@@ -46,7 +36,7 @@ const auditTitle = "Audit log"
 func showAudit(p *page) error {
 	typed := p.r.URL.Query()
 	f := p.readFilter(typed, "tenant", "key", "action", "since", "until")
-	var found list[auditEntry]
+	var found client.Page[auditEntry]
 	if err := p.api.get(p.r.Context(), &found, f.page(pageLimit, typed.Get("cursor")), apiPath("audit")); err != nil {
 		if f, err = f.refused(err); err != nil {
 			return err

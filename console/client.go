@@ -10,23 +10,19 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/client"
 )
 
-// client makes requests to the API of this process for one request of a browser.
-type client struct {
+// localAPI makes requests to the API of this process for one request of a browser.
+type localAPI struct {
 	handler http.Handler
 	from    *http.Request // whose source address the audit log names
 	once    string        // the Idempotency-Key; "" for none
 }
 
-// problem is an error response of the API (RFC 9457).
+// problem is an error response of the API.
 type problem struct {
-	Type    string               `json:"type"`
-	Status  int                  `json:"status"`
-	Detail  string               `json:"detail"`
-	Request string               `json:"request_id"`
-	Fields  []webhook.FieldError `json:"errors"`
+	client.Problem
 
 	later bool // it is to be repeated soon
 }
@@ -34,26 +30,25 @@ type problem struct {
 // Error implements error.
 func (p *problem) Error() string { return p.Detail }
 
+// refusal is a problem of the console itself.
+func refusal(status int, detail string) *problem {
+	return &problem{Problem: client.Problem{Status: status, Detail: detail}}
+}
+
 // wrong is the problem of a field that the API has not seen.
 func wrong(field, message string) *problem {
-	return &problem{Status: http.StatusBadRequest, Fields: []webhook.FieldError{{Field: field, Message: message}}}
+	return &problem{Problem: client.Problem{Status: http.StatusBadRequest, Errors: []client.FieldError{{Field: field, Message: message}}}}
 }
 
 // errNotFound is the error of a path that has no page.
 func errNotFound() error {
-	return &problem{Status: http.StatusNotFound, Detail: "there is no such page"}
+	return refusal(http.StatusNotFound, "there is no such page")
 }
 
 // isStatus reports whether err is an answer of the API with this status.
 func isStatus(err error, status int) bool {
 	known, ok := errors.AsType[*problem](err)
 	return ok && known.Status == status
-}
-
-// list is one page of a list of the API.
-type list[T any] struct {
-	Data       []T    `json:"data"`
-	NextCursor string `json:"next_cursor"`
 }
 
 // apiPath joins the parts of a path below /v1.
@@ -67,12 +62,12 @@ func apiPath(parts ...string) string {
 }
 
 // get reads into the value. Empty parameters of the query are left out.
-func (c client) get(ctx context.Context, into any, query url.Values, path string) error {
+func (c localAPI) get(ctx context.Context, into any, query url.Values, path string) error {
 	return c.do(ctx, http.MethodGet, path, query, nil, into)
 }
 
 // send makes a change with a body, which is encoded as JSON unless it is nil. into may be nil.
-func (c client) send(ctx context.Context, into any, method, path string, body any) error {
+func (c localAPI) send(ctx context.Context, into any, method, path string, body any) error {
 	var text []byte
 	if raw, ok := body.(json.RawMessage); ok {
 		text = raw
@@ -87,7 +82,7 @@ func (c client) send(ctx context.Context, into any, method, path string, body an
 }
 
 // do makes a request. A response with another status than of success is a *problem.
-func (c client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any) error {
+func (c localAPI) do(ctx context.Context, method, path string, query url.Values, body []byte, into any) error {
 	// The request does not leave the process, so it is made for "/" and gets its path as parts.
 	r, err := http.NewRequestWithContext(ctx, method, "/", bytes.NewReader(body))
 	if err == nil {

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 func deadLetterRoutes() []route {
@@ -21,30 +22,16 @@ func deadLetterRoutes() []route {
 	}
 }
 
-// deadLetter is what the list shows of a dead letter.
-type deadLetter struct {
-	ID          string    `json:"id"`
-	EndpointID  string    `json:"endpoint_id"`
-	EventType   string    `json:"event_type"`
-	Summary     string    `json:"summary"`
-	CompletedAt time.Time `json:"completed_at"`
-}
-
 // letterGroup is a group of dead letters of an endpoint with the same cause.
 type letterGroup struct {
-	EndpointID string    `json:"endpoint_id"`
-	Reason     string    `json:"reason"`
-	Status     int       `json:"status"`
-	Count      int       `json:"count"`
-	Newest     time.Time `json:"newest_at"`
-	Example    string    `json:"example_id"`
+	client.DeadLetterGroup
 
 	Path string `json:"-"` // of the page with this group alone
 }
 
 // Answered reports whether the last answer says more than the reason.
 func (g letterGroup) Answered() bool {
-	return g.Status != 0 && g.Reason != "http_"+strconv.Itoa(g.Status)
+	return g.Status != nil && g.Reason != "http_"+strconv.Itoa(*g.Status)
 }
 
 // letterGroups are the groups of the newest dead letters.
@@ -77,7 +64,7 @@ func letterFields() []string {
 type deadLettersView struct {
 	Filter    filter
 	Groups    letterGroups
-	Letters   []deadLetter
+	Letters   []client.Delivery
 	Next      string
 	Endpoints endpointNames
 
@@ -106,7 +93,7 @@ func showDeadLetters(p *page) error {
 		return err
 	}
 	if err = p.get(&v.Groups, v.Filter.query, "dead-letters", "groups"); err == nil {
-		var found list[deadLetter]
+		var found client.Page[client.Delivery]
 		err = p.get(&found, v.Filter.page("25", typed.Get("cursor")), "dead-letters")
 		v.Letters, v.Next = found.Data, found.NextCursor
 	}
@@ -118,8 +105,8 @@ func showDeadLetters(p *page) error {
 	v.Groups.Groups = v.Groups.Groups[:min(len(v.Groups.Groups), shownGroups)]
 	for i, g := range v.Groups.Groups {
 		narrowed := url.Values{"endpoint_id": {g.EndpointID}, "reason": {g.Reason}}
-		if g.Status != 0 {
-			narrowed.Set("status", strconv.Itoa(g.Status))
+		if g.Status != nil {
+			narrowed.Set("status", strconv.Itoa(*g.Status))
 		}
 		for _, name := range []string{"event_type", "since", "until"} {
 			if value := v.Filter.Form.Value(name); value != "" {
@@ -164,7 +151,7 @@ func changeSelected(p *page) error {
 	ids = slices.Compact(ids)
 	switch {
 	case command != commandReplay && command != commandDiscard || len(ids) > maxSelected:
-		return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be used"}
+		return refusal(http.StatusBadRequest, "the form cannot be used")
 	case len(ids) == 0:
 		return p.done(back, "Nothing was selected. Select dead letters in the list, then replay or discard them.")
 	case typed.Get("sure") == "":

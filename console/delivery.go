@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 	"github.com/everpost/everpost/internal/retry"
 )
@@ -34,7 +35,7 @@ func deliveryRoutes() []route {
 // deliveriesView is the list of deliveries.
 type deliveriesView struct {
 	Filter  filter
-	List    list[delivery]
+	List    client.Page[client.Delivery]
 	Next    string
 	Several string // the states, if there are several
 }
@@ -61,12 +62,12 @@ const shownAttempts = 25
 
 // deliveryView is the page of a delivery.
 type deliveryView struct {
-	Delivery delivery
+	Delivery client.Delivery
 	Timeline template.HTML
-	Attempts []attempt // newest first
-	More     bool      // there are older ones
-	Chosen   int       // the attempt that is shown in full
-	Endpoint *endpoint // nil: it is deleted, or cannot be decrypted
+	Attempts []client.Attempt // newest first
+	More     bool             // there are older ones
+	Chosen   int              // the attempt that is shown in full
+	Endpoint *client.Endpoint // nil: it is deleted, or cannot be decrypted
 	Curl     string
 }
 
@@ -76,7 +77,7 @@ func showDelivery(p *page) error {
 	if err := p.get(&v.Delivery, nil, "deliveries", id); err != nil {
 		return err
 	}
-	var made list[attempt]
+	var made client.Page[client.Attempt]
 	if err := p.get(&made, url.Values{"limit": {strconv.Itoa(shownAttempts)}}, "deliveries", id, "attempts"); err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func showDelivery(p *page) error {
 	if n, err := strconv.Atoi(p.r.URL.Query().Get("attempt")); err == nil {
 		v.Chosen = n
 	}
-	var e endpoint
+	var e client.Endpoint
 	switch err := p.get(&e, nil, "endpoints", v.Delivery.EndpointID); {
 	case err == nil:
 		v.Endpoint = &e
@@ -95,7 +96,7 @@ func showDelivery(p *page) error {
 		return err // 500: its headers cannot be decrypted, which is why the delivery waits
 	}
 	if p.session.Access.Portal() {
-		v.Delivery.WorkflowID, v.Delivery.WorkflowURL = "", ""
+		v.Delivery.WorkflowID, v.Delivery.WorkflowURL = nil, nil
 	}
 	v.Timeline = drawDelivery(v.Delivery, v.Attempts, p.console.config.Now())
 	if p.live == nil {
@@ -107,15 +108,17 @@ func showDelivery(p *page) error {
 }
 
 // drawDelivery draws a delivery's attempts and waits to scale.
-func drawDelivery(d delivery, newest []attempt, now time.Time) template.HTML {
-	t := chart.Timeline{Now: now, Accepted: d.CreatedAt, Next: d.NextAttemptAt, GiveUp: d.GiveUpAt, Ended: d.CompletedAt, End: words(d.State)}
-	last := d.CreatedAt
+func drawDelivery(d client.Delivery, newest []client.Attempt, now time.Time) template.HTML {
+	t := chart.Timeline{
+		Now: now, Accepted: d.CreatedAt.Time, Next: d.NextAttemptAt.Time, GiveUp: d.GiveUpAt.Time, Ended: d.CompletedAt.Time, End: words(string(d.State)),
+	}
+	last := d.CreatedAt.Time
 	for _, a := range slices.Backward(newest) {
 		var decision retry.Decision
 		_ = decision.UnmarshalText([]byte(a.Decision)) // an error: a decision of another release is drawn as none
 		drawn := chart.Attempt{
-			Number: a.Number, At: a.StartedAt, Took: time.Duration(a.LatencyMS) * time.Millisecond, Decision: decision,
-			Result: resultOf(a), Why: words(a.DelaySource),
+			Number: a.Number, At: a.StartedAt.Time, Took: time.Duration(a.LatencyMS) * time.Millisecond, Decision: decision,
+			Result: resultOf(a), Why: words(value(a.DelaySource)),
 		}
 		if a.DelayMS != nil {
 			drawn.Delay = time.Duration(*a.DelayMS) * time.Millisecond
@@ -123,16 +126,16 @@ func drawDelivery(d delivery, newest []attempt, now time.Time) template.HTML {
 		t.Attempts = append(t.Attempts, drawn)
 		last = a.StartedAt.Add(drawn.Took)
 	}
-	if d.Open() && d.Reason != "" {
-		t.Held = chart.Held{Since: last, Why: words(d.Reason)}
+	if !d.State.Ended() && d.Reason != nil {
+		t.Held = chart.Held{Since: last, Why: words(*d.Reason)}
 	}
 	return chart.DrawTimeline(t)
 }
 
 // resultOf is what came back, in a word.
-func resultOf(a attempt) string {
-	if a.Status != 0 {
-		return strconv.Itoa(a.Status)
+func resultOf(a client.Attempt) string {
+	if a.Status != nil {
+		return strconv.Itoa(*a.Status)
 	}
 	return words(a.Reason)
 }
@@ -145,7 +148,7 @@ func (p *page) addCurl(v *deliveryView) error {
 	if v.Endpoint == nil || len(v.Attempts) == 0 {
 		return nil
 	}
-	var e event
+	var e client.AcceptedEvent
 	if err := p.get(&e, nil, "events", v.Delivery.EventID); err != nil {
 		if isStatus(err, http.StatusNotFound) {
 			return nil // past its retention
@@ -163,7 +166,7 @@ func (p *page) addCurl(v *deliveryView) error {
 }
 
 // curlOf repeats a request with curl. What was redacted stays so; the signature is the old one.
-func curlOf(e endpoint, a attempt, payload string) string {
+func curlOf(e client.Endpoint, a client.Attempt, payload string) string {
 	var b strings.Builder
 	b.WriteString("curl -i -X POST " + quoted(e.URL))
 	names := make([]string, 0, len(a.RequestHeaders))
@@ -213,7 +216,7 @@ func commandOf(name string) command {
 // askCommand returns the page that asks before a command.
 func askCommand(name string) func(*page) error {
 	return func(p *page) error {
-		var d delivery
+		var d client.Delivery
 		if err := p.get(&d, nil, "deliveries", p.r.PathValue("id")); err != nil {
 			return err
 		}
@@ -221,7 +224,7 @@ func askCommand(name string) func(*page) error {
 	}
 }
 
-func commandQuestion(p *page, name string, d delivery) question {
+func commandQuestion(p *page, name string, d client.Delivery) question {
 	c := commandOf(name)
 	return question{
 		Question: "1 delivery of " + visible(d.EventType) + ": " + visible(d.Summary), Detail: c.detail, Button: c.button,
@@ -238,7 +241,7 @@ func sendCommand(name string) func(*page) error {
 		}
 		err := p.send(nil, http.MethodPost, reasonBody(p.typed), resource, id, name)
 		if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusBadRequest) {
-			var d delivery
+			var d client.Delivery
 			if err := p.get(&d, nil, "deliveries", id); err != nil {
 				return err
 			}
@@ -277,7 +280,7 @@ func retryDelivery(p *page) error {
 // rescheduleView is the form of a reschedule.
 type rescheduleView struct {
 	Form     form
-	Delivery delivery
+	Delivery client.Delivery
 }
 
 func (p *page) showReschedule(f form) error {

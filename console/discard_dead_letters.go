@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 // Bounds of discarding all dead letters that match: each is a command of its own. What is left over is said, and
@@ -57,7 +59,7 @@ func discardLetters(p *page) error {
 	defer cancel()
 	done, skipped, cursor, more := 0, 0, "", true
 	for more && done+skipped < maxDiscarded && ctx.Err() == nil {
-		var found list[deadLetter]
+		var found client.Page[client.Delivery]
 		err := p.api.get(ctx, &found, f.page("100", cursor), p.path("dead-letters"))
 		if err == nil {
 			ids := make([]string, len(found.Data))

@@ -66,7 +66,7 @@ type doctorView struct {
 func showDoctor(p *page) error {
 	doctor := p.console.config.Doctor
 	if doctor == nil {
-		return &problem{Status: http.StatusNotFound, Detail: "this process cannot check the installation; run \"everpost doctor\""}
+		return refusal(http.StatusNotFound, "this process cannot check the installation; run \"everpost doctor\"")
 	}
 	v := doctorView{}
 	v.Findings, v.At = p.console.diagnosis.findingsOf(p.r.Context(), doctor, p.console.config.Now)

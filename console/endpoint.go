@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -37,7 +37,7 @@ const pageLimit = "50" // rows of a list
 // endpointsView is the list of endpoints.
 type endpointsView struct {
 	Filter filter
-	List   list[condition]
+	List   client.Page[client.EndpointCondition]
 	Next   string
 }
 
@@ -56,15 +56,22 @@ func endpoints(p *page) error {
 
 // endpointView is the page of an endpoint.
 type endpointView struct {
-	Endpoint endpoint
+	Endpoint client.Endpoint
 	Sealed   bool // it cannot be decrypted: Endpoint has only its id
-	Health   health
+	Health   client.EndpointHealth
 	Stats    *charts
 	Failures []failureGroup
 	Grouped  int // deliveries in Failures
 	Settings []setting
 	Name     string
 }
+
+// Explanation is that of the health.
+func (v endpointView) Explanation() *client.Explanation { return &v.Health.Explanation }
+
+// MoreWaiting and MoreHeld report whether there are more than the API counts.
+func (v endpointView) MoreWaiting() bool { return v.Health.Waiting >= webhook.MaxCounted }
+func (v endpointView) MoreHeld() bool    { return v.Health.Held >= webhook.MaxCounted }
 
 // setting is a field of an endpoint's configuration.
 type setting struct {
@@ -77,8 +84,8 @@ type failureGroup struct {
 	Reason  string
 	Count   int
 	Dead    int
-	Latest  time.Time
-	Example delivery
+	Latest  client.Time
+	Example client.Delivery
 }
 
 // maxFailures is how many of the newest failed deliveries are grouped.
@@ -89,7 +96,7 @@ func showEndpoint(p *page) error {
 	v := endpointView{}
 	switch err := p.get(&v.Endpoint, nil, "endpoints", id); {
 	case isStatus(err, http.StatusInternalServerError):
-		v.Endpoint, v.Sealed = endpoint{ID: id}, true // its deliveries wait: that is when this page is needed
+		v.Endpoint, v.Sealed = client.Endpoint{ID: id}, true // its deliveries wait: that is when this page is needed
 	case err != nil:
 		return err
 	}
@@ -100,7 +107,7 @@ func showEndpoint(p *page) error {
 	if v.Stats, err = p.statsOf(p.path("stats"), id, 24*time.Hour, "1h"); err != nil {
 		return err
 	}
-	var failed list[delivery]
+	var failed client.Page[client.Delivery]
 	err = p.get(&failed, url.Values{
 		"endpoint_id": {id}, "state": {"retrying", "dead_lettered"}, "limit": {strconv.Itoa(maxFailures)},
 	}, "deliveries")
@@ -116,7 +123,7 @@ func showEndpoint(p *page) error {
 }
 
 // nameOf is what people call an endpoint.
-func nameOf(e endpoint) string {
+func nameOf(e client.Endpoint) string {
 	if e.Description != "" {
 		line, _, _ := strings.Cut(e.Description, "\n")
 		return line
@@ -125,7 +132,7 @@ func nameOf(e endpoint) string {
 }
 
 // groupFailures groups deliveries by the outcome of their last attempt, the newest group first.
-func groupFailures(failed []delivery) []failureGroup {
+func groupFailures(failed []client.Delivery) []failureGroup {
 	var groups []failureGroup
 	for _, d := range failed {
 		if d.LastOutcome == nil {
@@ -141,16 +148,16 @@ func groupFailures(failed []delivery) []failureGroup {
 		if d.State == "dead_lettered" {
 			g.Dead++
 		}
-		if d.LastOutcome.At.After(g.Latest) {
+		if d.LastOutcome.At.After(g.Latest.Time) {
 			g.Latest, g.Example = d.LastOutcome.At, d
 		}
 	}
-	slices.SortFunc(groups, func(a, b failureGroup) int { return b.Latest.Compare(a.Latest) })
+	slices.SortFunc(groups, func(a, b failureGroup) int { return b.Latest.Compare(a.Latest.Time) })
 	return groups
 }
 
 // settingsOf lists an endpoint's configuration.
-func settingsOf(e endpoint) []setting {
+func settingsOf(e client.Endpoint) []setting {
 	text := func(name, value, initial string) setting { return setting{name, value, value != initial} }
 	auth := "none"
 	if e.Auth != nil {
@@ -168,9 +175,9 @@ func settingsOf(e endpoint) []setting {
 		text("Requests at a time", strconv.Itoa(e.MaxInFlight), strconv.Itoa(webhook.DefaultMaxInFlight)),
 		text("Requests per second", strconv.FormatFloat(e.RateLimit, 'f', -1, 64), strconv.Itoa(webhook.DefaultRateLimit)),
 		{"Retry policy", policyWords(e), e.PolicySource == "endpoint"},
-		text("Circuit breaker", breakerWords(e.CircuitBreaker.parsed()), breakerWords(webhook.DefaultCircuitBreaker())),
+		text("Circuit breaker", breakerWords(breakerOf(e.CircuitBreaker)), breakerWords(webhook.DefaultCircuitBreaker())),
 		text("Disabled automatically", autoDisableWords(e.AutoDisable), disableRule(initial.Exhausted24h, initial.PermanentStreak)),
-		text("Redirects that count as delivered", cmp.Or(statusList(e.Accepted), "none"), "none"),
+		text("Redirects that count as delivered", cmp.Or(statusList(e.SuccessStatuses), "none"), "none"),
 		text("Sends dead letters again after an outage", yesNo(e.AutoReplay), "no"),
 		text("Signature", e.Signature, "v1"),
 		text("Body", e.PayloadFormat, "raw"),
@@ -181,11 +188,11 @@ func settingsOf(e endpoint) []setting {
 }
 
 // certificateWords says what is configured: "yes, with TLS 1.2 at most".
-func certificateWords(c *certificate) string {
-	if c == nil || c.MaxTLS == "" {
+func certificateWords(c *client.Certificate) string {
+	if c == nil || c.MaxTLS == nil {
 		return yesNo(c != nil)
 	}
-	return "yes, with TLS " + c.MaxTLS + " at most"
+	return "yes, with TLS " + *c.MaxTLS + " at most"
 }
 
 // statusList is "302, 303".
@@ -195,6 +202,13 @@ func statusList(statuses []int) string {
 		texts = append(texts, strconv.Itoa(status))
 	}
 	return strings.Join(texts, ", ")
+}
+
+// breakerOf is the breaker with its durations, which the API writes.
+func breakerOf(b client.CircuitBreaker) webhook.CircuitBreaker {
+	window, _ := time.ParseDuration(b.Window)
+	cooldown, _ := time.ParseDuration(b.Cooldown)
+	return webhook.CircuitBreaker{Enabled: b.Enabled, Window: window, MinRequests: b.MinRequests, FailureRatio: b.FailureRatio, Cooldown: cooldown}
 }
 
 func breakerWords(b webhook.CircuitBreaker) string {
@@ -209,27 +223,16 @@ func disableRule(exhausted, streak int) string {
 	return "after " + strconv.Itoa(exhausted) + " given up within 24 h without a success, or " + strconv.Itoa(streak) + " permanent failures in a row"
 }
 
-func autoDisableWords(raw json.RawMessage) string {
-	var d struct {
-		Exhausted int `json:"exhausted_24h"`
-		Streak    int `json:"permanent_streak"`
-	}
-	if json.Unmarshal(raw, &d) != nil || d.Exhausted == 0 {
+func autoDisableWords(d client.AutoDisable) string {
+	if !d.Enabled {
 		return "never"
 	}
-	return disableRule(d.Exhausted, d.Streak)
+	return disableRule(d.Exhausted24h, d.PermanentStreak)
 }
 
-func policyWords(e endpoint) string {
-	var r struct {
-		Preset   string `json:"preset"`
-		Attempts int    `json:"max_attempts"`
-		GiveUp   string `json:"give_up_after"`
-	}
-	if json.Unmarshal(e.RetryPolicy, &r) != nil {
-		return "from " + e.PolicySource
-	}
-	return cmp.Or(r.Preset, "custom") + ": up to " + strconv.Itoa(r.Attempts) + " attempts within " + r.GiveUp + " (set by the " + e.PolicySource + ")"
+func policyWords(e client.Endpoint) string {
+	r := e.RetryPolicy
+	return cmp.Or(r.Preset, "custom") + ": up to " + strconv.Itoa(r.MaxAttempts) + " attempts within " + r.GiveUpAfter + " (set by the " + e.PolicySource + ")"
 }
 
 func yesNo(b bool) string {

@@ -4,11 +4,12 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // ofEndpoint reads the endpoint of the path and its health, for a question about it.
-func (p *page) ofEndpoint() (e endpoint, h health, err error) {
+func (p *page) ofEndpoint() (e client.Endpoint, h client.EndpointHealth, err error) {
 	id := p.r.PathValue("id")
 	if err := p.get(&e, nil, "endpoints", id); err != nil {
 		return e, h, err
@@ -18,17 +19,17 @@ func (p *page) ofEndpoint() (e endpoint, h health, err error) {
 }
 
 // waitingWords is how many deliveries wait for an endpoint.
-func waitingWords(h health) string {
+func waitingWords(h client.EndpointHealth) string {
 	n := count(int64(h.Waiting + h.Scheduled))
-	if h.MoreWaiting() {
+	if h.Waiting >= webhook.MaxCounted {
 		n = "more than " + n
 	}
 	return n
 }
 
 // heldWords is how many deliveries are held for an endpoint.
-func heldWords(h health) string {
-	if h.MoreHeld() {
+func heldWords(h client.EndpointHealth) string {
+	if h.Held >= webhook.MaxCounted {
 		return "more than " + count(webhook.MaxCounted)
 	}
 	return count(int64(h.Held))
@@ -91,9 +92,7 @@ func resumeEndpoint(p *page) error {
 	if rate := number(strings.TrimSpace(p.typed.Get("rate_per_minute"))); rate != nil {
 		body["rate_per_minute"] = rate
 	}
-	var resumed struct {
-		ReplayID string `json:"replay_id"`
-	}
+	var resumed client.ResumedEndpoint
 	if err := p.create(&resumed, body, "endpoints", id, "resume"); err != nil {
 		f, err := newForm("rate_per_minute", "").refused(p.typed, err)
 		if err != nil {
@@ -102,8 +101,8 @@ func resumeEndpoint(p *page) error {
 		return p.showResume(f)
 	}
 	done := "The endpoint is active."
-	if resumed.ReplayID != "" {
-		done = "The endpoint is active. Its held deliveries are being released by the replay " + resumed.ReplayID + "."
+	if resumed.ReplayID != nil {
+		done = "The endpoint is active. Its held deliveries are being released by the replay " + *resumed.ReplayID + "."
 	}
 	return p.done(p.to("endpoints", id), done)
 }

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 func endpointFormRoutes() []route {
@@ -32,12 +33,11 @@ func endpointFields() []string {
 }
 
 // endpointValues are an endpoint's fields as the form shows them.
-func endpointValues(e endpoint) map[string]string {
+func endpointValues(e client.Endpoint) map[string]string {
 	policy := ""
 	if e.PolicySource == "endpoint" {
-		policy, _ = pretty(string(e.RetryPolicy))
+		policy, _ = pretty(jsonOf(e.RetryPolicy))
 	}
-	breaker, _ := json.Marshal(e.CircuitBreaker) //nolint:errchkjson // numbers and texts
 	headers := make([]string, 0, len(e.Headers))
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		headers = append(headers, name+": "+e.Headers[name])
@@ -46,8 +46,8 @@ func endpointValues(e endpoint) map[string]string {
 		"url": e.URL, "description": e.Description, "event_types": strings.Join(e.EventTypes, "\n"), "timeout": e.Timeout,
 		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64), "retry_policy": policy,
 		"headers": strings.Join(headers, "\n"), "signature": e.Signature, "payload_format": e.PayloadFormat, "auto_replay": yesNo(e.AutoReplay),
-		"success_statuses": statusList(e.Accepted),
-		"circuit_breaker":  string(breaker), "auto_disable": string(e.AutoDisable),
+		"success_statuses": statusList(e.SuccessStatuses),
+		"circuit_breaker":  jsonOf(e.CircuitBreaker), "auto_disable": jsonOf(e.AutoDisable),
 	}
 }
 
@@ -126,8 +126,8 @@ type endpointFormView struct {
 	Back string
 }
 
-func (p *page) showEndpointForm(f form, e endpoint) error {
-	v, title := endpointFormView{f, e.ID, e.UpdatedAt, p.to("endpoints")}, "Create an endpoint"
+func (p *page) showEndpointForm(f form, e client.Endpoint) error {
+	v, title := endpointFormView{f, e.ID, seenAt(e.UpdatedAt), p.to("endpoints")}, "Create an endpoint"
 	if e.ID != "" {
 		v.Back, title = p.to("endpoints", e.ID), "Edit the endpoint"
 	}
@@ -140,33 +140,33 @@ func newValues() map[string]string {
 }
 
 func newEndpoint(p *page) error {
-	return p.showEndpointForm(endpointForm(newValues()), endpoint{})
+	return p.showEndpointForm(endpointForm(newValues()), client.Endpoint{})
 }
 
 // createdView shows the secret of a new endpoint, or a new secret, once.
 type createdView struct {
 	ID, Secret, PublicKey string
-	OldUntil              time.Time
+	OldUntil              client.Time
 	Created               bool
 }
 
 func createEndpoint(p *page) error {
-	var made endpoint
+	var made client.Endpoint
 	if err := p.create(&made, endpointBody(p.typed, newValues()), "endpoints"); err != nil {
 		f, err := endpointForm(newValues()).refused(p.typed, err)
 		if err != nil {
 			return err
 		}
-		return p.showEndpointForm(f, endpoint{})
+		return p.showEndpointForm(f, client.Endpoint{})
 	}
 	return p.show(view{
 		Template: "secret", Title: "The endpoint is created", Entry: "Endpoints", Status: http.StatusCreated,
-		Data: createdView{ID: made.ID, Secret: made.Secret, PublicKey: made.PublicKey, Created: true},
+		Data: createdView{ID: made.ID, Secret: made.Secret, PublicKey: value(made.PublicKey), Created: true},
 	})
 }
 
 func editEndpoint(p *page) error {
-	var e endpoint
+	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func editEndpoint(p *page) error {
 // updateEndpoint sends what differs from the endpoint as it is now, unless that is not what the form showed.
 func updateEndpoint(p *page) error {
 	id := p.r.PathValue("id")
-	var e endpoint
+	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", id); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ type rotateView struct {
 }
 
 func (p *page) showRotate(f form) error {
-	var e endpoint
+	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
@@ -222,11 +222,7 @@ func askRotate(p *page) error { return p.showRotate(rotateForm()) }
 
 func rotateSecret(p *page) error {
 	id := p.r.PathValue("id")
-	var made struct {
-		Secret    string    `json:"secret"`
-		PublicKey string    `json:"public_key"`
-		OldUntil  time.Time `json:"old_secrets_until"`
-	}
+	var made client.Rotated
 	if err := p.create(&made, map[string]any{"grace": p.typed.Get("grace")}, "endpoints", id, "rotate-secret"); err != nil {
 		f, err := rotateForm().refused(p.typed, err)
 		if err != nil {
@@ -236,6 +232,6 @@ func rotateSecret(p *page) error {
 	}
 	return p.show(view{
 		Template: "secret", Title: "The new secret", Entry: "Endpoints",
-		Data: createdView{ID: id, Secret: made.Secret, PublicKey: made.PublicKey, OldUntil: made.OldUntil},
+		Data: createdView{ID: id, Secret: made.Secret, PublicKey: value(made.PublicKey), OldUntil: made.OldUntil},
 	})
 }

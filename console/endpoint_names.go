@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+
+	"github.com/everpost/everpost/client"
 )
 
 // endpointNames are the endpoints of a tenant, for choices and for names in lists.
@@ -15,7 +17,7 @@ type endpointNames struct {
 
 // endpointNames reads the tenant's newest endpoints, one page of the API.
 func (p *page) endpointNames() (endpointNames, error) {
-	var found list[condition]
+	var found client.Page[client.EndpointCondition]
 	if err := p.get(&found, url.Values{"limit": {"250"}}, "endpoint-conditions"); err != nil {
 		return endpointNames{}, err
 	}
@@ -29,7 +31,7 @@ func (p *page) endpointNames() (endpointNames, error) {
 
 // endpointName is the name of one endpoint; none if it is deleted.
 func (p *page) endpointName(id string) (endpointNames, error) {
-	var e endpoint
+	var e client.Endpoint
 	err := p.get(&e, nil, "endpoints", id)
 	if isStatus(err, http.StatusNotFound) {
 		return endpointNames{}, nil

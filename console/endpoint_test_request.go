@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+
+	"github.com/everpost/everpost/client"
 )
 
 // testView is the form and the result of a test.
@@ -11,11 +13,11 @@ type testView struct {
 	Form    form
 	ID      string
 	Name    string
-	Attempt *attempt
+	Attempt *client.Attempt
 }
 
-func (p *page) showTest(f form, made *attempt) error {
-	var e endpoint
+func (p *page) showTest(f form, made *client.Attempt) error {
+	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
@@ -33,7 +35,7 @@ func testEndpoint(p *page) error {
 		f, _ = f.refused(p.typed, wrong("payload", notJSON))
 		return p.showTest(f, nil)
 	}
-	var made attempt
+	var made client.Attempt
 	body, err := withPayload(map[string]any{"type": p.typed.Get("type")}, payload)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -21,7 +22,7 @@ func eventRoutes() []route {
 // eventsView is the list of events.
 type eventsView struct {
 	Filter  filter
-	List    list[event]
+	List    client.Page[client.AcceptedEvent]
 	Next    string
 	Example string
 }
@@ -62,7 +63,7 @@ const maxShownPayload = 32 << 10
 
 // eventView is the page of an event.
 type eventView struct {
-	Event   event
+	Event   client.AcceptedEvent
 	Payload string
 	Cut     bool // there is more
 	Gone    bool // the payload was removed, or the event is past its retention
@@ -163,7 +164,7 @@ func newEvent(p *page) error {
 		f.Values.Set("endpoint_ids", p.r.URL.Query().Get("endpoint_id"))
 		return p.showEventForm(f, "")
 	}
-	var e event
+	var e client.AcceptedEvent
 	var payload []byte
 	if err := p.get(&e, nil, "events", from); err != nil {
 		return err
@@ -202,7 +203,7 @@ func sendEvent(p *page) error {
 	if err != nil {
 		return err
 	}
-	var made event
+	var made client.AcceptedEvent
 	if err := p.create(&made, body, "events"); err != nil {
 		f, err := eventForm().refused(typed, err)
 		if err != nil {

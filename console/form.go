@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/everpost/everpost/client"
 )
 
 // form is a form as it is shown: with what was typed and what is wrong with it, after the API refused it.
@@ -47,14 +49,14 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 	for _, name := range f.known {
 		f.Values[name] = typed[name]
 	}
-	for _, bad := range known.Fields {
+	for _, bad := range known.Errors {
 		if name := f.fieldOf(bad.Field); name != "" {
 			f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+bad.Message, "; ")
 		} else {
 			f.Problem += bad.Field + " " + bad.Message + ". "
 		}
 	}
-	if len(known.Fields) == 0 {
+	if len(known.Errors) == 0 {
 		f.Problem = sentence(known.Detail)
 	}
 	return f, nil
@@ -164,14 +166,20 @@ func withPayload(fields map[string]any, payload []byte) (json.RawMessage, error)
 	return append(append(append(head, `"payload":`...), payload...), '}'), nil
 }
 
+// seenAt is when a thing that a form shows was changed last; "" for a new one.
+func seenAt(t client.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return rfc3339(t.Time)
+}
+
 // changedMeanwhile returns the refusal of a form that showed what another has changed since: when the form was made,
 // the thing had last been changed at seen.
-func changedMeanwhile(thing, seen, updatedAt string) error {
-	if seen == "" || seen == updatedAt {
+func changedMeanwhile(thing, seen string, updatedAt client.Time) error {
+	if seen == "" || seen == seenAt(updatedAt) {
 		return nil
 	}
-	return &problem{
-		Status: http.StatusConflict,
-		Detail: "the " + thing + " was changed in the meantime, so nothing was saved; check the values below, which are yours, and save again",
-	}
+	return refusal(http.StatusConflict,
+		"the "+thing+" was changed in the meantime, so nothing was saved; check the values below, which are yours, and save again")
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -11,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 )
 
@@ -18,14 +20,15 @@ import (
 func (s *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"visible":  visible,
-		"instant":  instant,
-		"rfc3339":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-		"relative": func(t time.Time) string { return relative(t, s.config.Now()) },
+		"instant":  func(t any) string { return instant(timeOf(t)) },
+		"rfc3339":  func(t any) string { return rfc3339(timeOf(t)) },
+		"relative": func(t any) string { return relative(timeOf(t), s.config.Now()) },
 		"ms":       milliseconds,
 		"percent":  percent,
 		"rate":     rateWords,
 		"count":    countAny,
-		"words":    words,
+		"words":    func(name any) string { return words(textOf(name)) },
+		"number":   func(n *int) int { return *cmp.Or(n, new(int)) },
 		"join":     strings.Join,
 		"input":    newInput,
 		"short":    func(text string, limit int) string { return clip(visible(text), limit) },
@@ -72,6 +75,8 @@ func pretty(text string) (indented string, ok bool) {
 }
 
 // instant is a time for people.
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
 func instant(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05 UTC") }
 
 // relative says how far a time is from now.
@@ -167,3 +172,34 @@ func count(n int64) string {
 
 // words is a name of the API as words: dead_lettered is "dead lettered".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// value is what a pointer points at, "" for nil.
+func value(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// textOf is a text of a template: of a type that names its values, or optional.
+func textOf(v any) string {
+	if optional, ok := v.(*string); ok {
+		return value(optional)
+	}
+	return fmt.Sprint(v)
+}
+
+// timeOf is a time of a template.
+func timeOf(v any) time.Time {
+	if t, ok := v.(client.Time); ok {
+		return t.Time
+	}
+	t, _ := v.(time.Time)
+	return t
+}
+
+// jsonOf is a value of the API as it shows it.
+func jsonOf(v any) string {
+	text, _ := json.Marshal(v) //nolint:errchkjson // numbers and texts
+	return string(text)
+}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/client"
 )
 
 func TestVisible(t *testing.T) {
@@ -30,8 +32,8 @@ func TestVisible(t *testing.T) {
 func TestHostileAnswersAreText(t *testing.T) {
 	t.Parallel()
 	hostile := "<script>alert(1)</script>\u202e\x1b]8;;http://evil\x07</pre><svg onload=alert(1)>" + strings.Repeat("x", 16<<10)
-	shown := fillForTest(t, "attempt-detail", attempt{
-		Status: 200, Error: hostile, ResponseBody: hostile,
+	shown := fillForTest(t, "attempt-detail", client.Attempt{
+		Status: new(200), Error: &hostile, ResponseBody: hostile,
 		RequestHeaders: map[string]string{hostile: hostile}, ResponseHeaders: map[string]string{hostile: hostile},
 	})
 	for _, bad := range []string{"<script", "<svg", "\u202e", "\x1b", "\x07"} {
@@ -42,11 +44,11 @@ func TestHostileAnswersAreText(t *testing.T) {
 
 func TestCurlIsOneCommand(t *testing.T) {
 	t.Parallel()
-	made := attempt{RequestHeaders: map[string]string{"X-A": "it's `id`", "authorization": "[redacted]"}}
-	line := curlOf(endpoint{URL: "https://a.example/x?'$(id)"}, made, `{"a":"b'c"}`)
+	made := client.Attempt{RequestHeaders: map[string]string{"X-A": "it's `id`", "authorization": "[redacted]"}}
+	line := curlOf(client.Endpoint{URL: "https://a.example/x?'$(id)"}, made, `{"a":"b'c"}`)
 	require.Equal(t, "curl -i -X POST 'https://a.example/x?'\\''$(id)' \\\n  -H 'authorization: [redacted]' \\\n  -H 'X-A: it'\\''s `id`' \\\n"+
 		`  --data-binary '{"a":"b'\''c"}'`, line)
-	require.Contains(t, curlOf(endpoint{URL: "https://a.example"}, attempt{}, "\x00"), "--data-binary @payload.json")
+	require.Contains(t, curlOf(client.Endpoint{URL: "https://a.example"}, client.Attempt{}, "\x00"), "--data-binary @payload.json")
 }
 
 func TestWordsOfNumbers(t *testing.T) {
@@ -89,7 +91,7 @@ func TestAssetsAreSmall(t *testing.T) {
 
 func TestRatesHaveHealthyRanges(t *testing.T) {
 	t.Parallel()
-	r := ratesOf(bucket{
+	r := ratesOf(client.StatsCounts{
 		Attempts: map[string]int64{"delivered": 97, "http_5xx": 8}, FirstAttempts: 100, FirstDelivered: 92,
 		Ended: map[string]int64{"delivered": 98, "dead_lettered": 2},
 	})
@@ -97,8 +99,8 @@ func TestRatesHaveHealthyRanges(t *testing.T) {
 	require.InDelta(t, 0.98, *r.Success, 1e-9)
 	require.InDelta(t, 0.08, *r.Retried, 1e-9)
 	all := map[string]int64{"delivered": 100}
-	r = ratesOf(bucket{Attempts: all, FirstAttempts: 100, FirstDelivered: 100, Ended: all})
+	r = ratesOf(client.StatsCounts{Attempts: all, FirstAttempts: 100, FirstDelivered: 100, Ended: all})
 	require.Equal(t, []string{"good", "good", "good"}, []string{r.SuccessTone, r.RetryTone, r.DeadTone})
-	require.False(t, ratesOf(bucket{}).Known)
-	require.Nil(t, ratesOf(bucket{}).Success)
+	require.False(t, ratesOf(client.StatsCounts{}).Known)
+	require.Nil(t, ratesOf(client.StatsCounts{}).Success)
 }

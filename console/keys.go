@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 func keyRoutes() []route {
@@ -17,25 +19,14 @@ func keyRoutes() []route {
 	}
 }
 
-// apiKey is a key as the API shows it; Key is its text, once.
-type apiKey struct {
-	ID         string    `json:"id"`
-	Key        string    `json:"key"`
-	Scope      string    `json:"scope"`
-	Name       string    `json:"name"`
-	CreatedAt  time.Time `json:"created_at"`
-	ExpiresAt  time.Time `json:"expires_at"`
-	LastUsedAt time.Time `json:"last_used_at"`
-}
-
 const keysTitle = "Keys"
 
 // keysView is the list of keys with the form of a new one, and the new one itself, which is shown once.
 type keysView struct {
-	Keys []apiKey
+	Keys []client.Key
 	Next string
 	Form form
-	Made *apiKey
+	Made *client.Key
 }
 
 // newKeyForm is an empty form. It has the time, so that a form that is sent twice asks for the same key.
@@ -45,8 +36,8 @@ func (p *page) newKeyForm() form {
 
 func listKeys(p *page) error { return p.listKeys(p.newKeyForm(), nil) }
 
-func (p *page) listKeys(f form, made *apiKey) error {
-	var found list[apiKey]
+func (p *page) listKeys(f form, made *client.Key) error {
+	var found client.Page[client.Key]
 	if err := p.get(&found, url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}, "keys"); err != nil {
 		return err
 	}
@@ -68,7 +59,7 @@ func createKey(p *page) error {
 	if name := typed.Get("name"); name != "" {
 		body["name"] = name
 	}
-	var made apiKey
+	var made client.Key
 	var err error
 	if days := typed.Get("days"); days != "" {
 		shown, wrongTime := time.Parse(time.RFC3339, typed.Get("shown"))

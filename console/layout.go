@@ -95,7 +95,7 @@ func (p *page) show(v view) error {
 	data := templateData{Page: p.info(v), Data: v.Data}
 	if p.live != nil {
 		if !v.Live {
-			return &problem{Status: http.StatusNotFound, Detail: "this page has no live part"}
+			return refusal(http.StatusNotFound, "this page has no live part")
 		}
 		part, err := p.console.fill(v.Template+"/live", data)
 		if err != nil {

@@ -6,8 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 // A form that is sent twice, by a double click or by going back, makes one thing: its field "once", which is new on each page, is the
@@ -36,7 +37,7 @@ func (p *page) create(into, body any, parts ...string) error {
 		switch {
 		case !isProblem || known.Status != http.StatusConflict:
 			return err
-		case strings.HasSuffix(known.Type, "/already-created"):
+		case known.Code() == client.CodeAlreadyCreated:
 			known.Detail = "this form was sent before, and what it asked for was done; a secret that it made is not shown again"
 			return known
 		case !known.later:

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 func overviewRoutes() []route {
@@ -21,7 +23,7 @@ const (
 // overviewView is the start page of a tenant.
 type overviewView struct {
 	Stats     *charts
-	Unhealthy list[condition]
+	Unhealthy client.Page[client.EndpointCondition]
 	Endpoints bool // there is one
 	Waiting   []waitingGroup
 	Grouped   int // deliveries in Waiting
@@ -31,10 +33,11 @@ type overviewView struct {
 
 // waitingGroup is a number of deliveries that wait for the same reason.
 type waitingGroup struct {
-	State, Why string
-	Count      int
-	Next       time.Time
-	Example    delivery
+	State   client.DeliveryState
+	Why     string
+	Count   int
+	Next    client.Time
+	Example client.Delivery
 }
 
 func overview(p *page) error {
@@ -44,7 +47,7 @@ func overview(p *page) error {
 	}
 	v.Endpoints = len(v.Unhealthy.Data) > 0
 	if !v.Endpoints {
-		var first list[condition]
+		var first client.Page[client.EndpointCondition]
 		if err := p.get(&first, url.Values{"limit": {"1"}}, "endpoint-conditions"); err != nil {
 			return err
 		}
@@ -54,7 +57,7 @@ func overview(p *page) error {
 	if v.Stats, err = p.statsOf(p.path("stats"), "", overviewSpan, "1m"); err != nil {
 		return err
 	}
-	var open list[delivery]
+	var open client.Page[client.Delivery]
 	query := url.Values{"state": {"pending", "retrying", "held"}, "limit": {strconv.Itoa(overviewWaiting)}}
 	if err := p.get(&open, query, "deliveries"); err != nil {
 		return err
@@ -65,10 +68,10 @@ func overview(p *page) error {
 }
 
 // groupWaiting groups open deliveries by why they wait, the largest group first.
-func groupWaiting(open []delivery) []waitingGroup {
+func groupWaiting(open []client.Delivery) []waitingGroup {
 	var groups []waitingGroup
 	for _, d := range open {
-		why := d.Reason
+		why := value(d.Reason)
 		if why == "" && d.LastOutcome != nil {
 			why = d.LastOutcome.Reason
 		}
@@ -79,7 +82,7 @@ func groupWaiting(open []delivery) []waitingGroup {
 		}
 		g := &groups[i]
 		g.Count++
-		if at := d.NextAttemptAt; !at.IsZero() && (g.Next.IsZero() || at.Before(g.Next)) {
+		if at := d.NextAttemptAt; !at.IsZero() && (g.Next.IsZero() || at.Before(g.Next.Time)) {
 			g.Next = at
 		}
 	}

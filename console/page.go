@@ -20,7 +20,7 @@ type page struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	session session
-	api     client     // as the session; unset on public pages
+	api     localAPI   // as the session; unset on public pages
 	tenant  string     // of the path; "" on pages that are about none
 	typed   url.Values // the form that was sent
 	ages    url.Values // the times that ages in the filter stand for: a cursor is good for these only
@@ -58,7 +58,7 @@ func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
 func (p *page) run(r route) error {
 	post := p.r.Method == http.MethodPost
 	if post && p.console.forms.Check(p.r) != nil {
-		return &problem{Status: http.StatusForbidden, Detail: "the form was not sent from a page of this console"}
+		return refusal(http.StatusForbidden, "the form was not sent from a page of this console")
 	}
 	if r.access != public {
 		if err := p.signIn(); err != nil {
@@ -122,7 +122,7 @@ func (p *page) enter(at places) (leave func(), err error) {
 	}
 	leave, free := at.enter(p.r.Context(), share, busyWait)
 	if !free {
-		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: "too many pages are being made; try again in a moment"}
+		return nil, refusal(http.StatusServiceUnavailable, "too many pages are being made; try again in a moment")
 	}
 	return leave, nil
 }
@@ -154,14 +154,14 @@ func (p *page) readForm(r route) error {
 	p.r.Body = http.MaxBytesReader(p.w, p.r.Body, limit)
 	if err := p.r.ParseForm(); err != nil {
 		if _, over := errors.AsType[*http.MaxBytesError](err); over {
-			return &problem{Status: http.StatusRequestEntityTooLarge, Detail: "the form is too large"}
+			return refusal(http.StatusRequestEntityTooLarge, "the form is too large")
 		}
-		return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be read"}
+		return refusal(http.StatusBadRequest, "the form cannot be read")
 	}
 	p.typed = p.r.PostForm //nolint:forbidigo // a field, not a request of our own
 	if r.access != public && !tokenFits(p.typed, p.session.token) {
 		const old = "the form is too old, or was not sent from a page of this console; load the page again and repeat it"
-		return &problem{Status: http.StatusForbidden, Detail: old}
+		return refusal(http.StatusForbidden, old)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (p *page) signIn() error {
 		return err
 	}
 	if p.session = found; found.signedIn() {
-		p.api = client{handler: p.console.config.API.As(found.caller()), from: p.r}
+		p.api = localAPI{handler: p.console.config.API.As(found.caller()), from: p.r}
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (p *page) signIn() error {
 // from this site, with the cookie.
 func (p *page) askToLogIn() error {
 	if p.live != nil {
-		return &problem{Status: http.StatusUnauthorized, Detail: "the session has ended"}
+		return refusal(http.StatusUnauthorized, "the session has ended")
 	}
 	logIn := Root + "/login?" + url.Values{"to": {p.here()}}.Encode()
 	if site := p.r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
@@ -293,14 +293,14 @@ func problemOf(err error) *problem {
 	}
 	switch webhook.CodeOf(err) { //nolint:exhaustive // what the session's store and the keys return; all else is ours
 	case webhook.CodeUnavailable:
-		return &problem{Status: http.StatusServiceUnavailable, Detail: "Everpost cannot reach its database at the moment; try again in a moment"}
+		return refusal(http.StatusServiceUnavailable, "Everpost cannot reach its database at the moment; try again in a moment")
 	case webhook.CodeUnauthenticated:
-		return &problem{Status: http.StatusUnauthorized, Detail: "the key is not valid any more"}
+		return refusal(http.StatusUnauthorized, "the key is not valid any more")
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &problem{Status: http.StatusServiceUnavailable, Detail: "the page took too long to make; try again in a moment"}
+		return refusal(http.StatusServiceUnavailable, "the page took too long to make; try again in a moment")
 	}
-	return &problem{Status: http.StatusInternalServerError, Detail: "the page could not be made; the server's log says why"}
+	return refusal(http.StatusInternalServerError, "the page could not be made; the server's log says why")
 }
 
 func titleOf(status int) string {

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 	"github.com/everpost/everpost/internal/retry"
-	"github.com/everpost/everpost/internal/webhook"
 )
 
 func policyRoutes() []route {
@@ -80,9 +80,9 @@ func (p *page) chosenPolicy(preset, typed string) (policy retry.Policy, text str
 	}
 	policy, err = retry.ParsePolicy(raw)
 	if fields, ok := errors.AsType[retry.FieldErrors](err); ok {
-		bad := &problem{Status: http.StatusBadRequest}
+		bad := refusal(http.StatusBadRequest, "")
 		for _, f := range fields {
-			bad.Fields = append(bad.Fields, webhook.FieldError{Field: "policy." + f.Field, Message: strings.TrimSpace(f.Field + " " + f.Message)})
+			bad.Errors = append(bad.Errors, client.FieldError{Field: "policy." + f.Field, Message: strings.TrimSpace(f.Field + " " + f.Message)})
 		}
 		return retry.Policy{}, text, bad
 	}
@@ -98,13 +98,11 @@ func (p *page) policyText(preset string) (string, error) {
 	if !known {
 		body := map[string]any{"retry_policy": nil} // the tenant's, for its own keys
 		if p.session.operator() {
-			var tenant struct {
-				Policy *retry.Policy `json:"retry_policy"`
-			}
+			var tenant client.Tenant
 			if err := p.get(&tenant, nil); err != nil {
 				return "", err
 			}
-			body["retry_policy"] = tenant.Policy
+			body["retry_policy"] = tenant.RetryPolicy
 		}
 		var previewed struct {
 			Policy retry.Policy `json:"retry_policy"`

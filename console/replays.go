@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -22,31 +23,8 @@ func replayRoutes() []route {
 	}
 }
 
-// replay is a replay as the API shows it.
-type replay struct {
-	ID          string    `json:"id"`
-	State       string    `json:"state"`
-	StateReason string    `json:"state_reason"`
-	Source      string    `json:"source"`
-	EndpointID  string    `json:"endpoint_id"`
-	EventType   string    `json:"event_type"`
-	Reason      string    `json:"reason"`
-	Status      int       `json:"status"`
-	Since       time.Time `json:"since"`
-	Until       time.Time `json:"until"`
-	Unmatched   bool      `json:"include_unmatched"`
-	Total       *int64    `json:"total"`
-	Released    int64     `json:"released"`
-	Skipped     int64     `json:"skipped"`
-	Delivered   int64     `json:"delivered"`
-	Failed      int64     `json:"failed"`
-	Rate        int       `json:"rate_per_minute"`
-	CurrentRate int       `json:"current_rate_per_minute"`
-	Ramp        bool      `json:"ramp"`
-	CreatedAt   time.Time `json:"created_at"`
-	CompletedAt time.Time `json:"completed_at"`
-	WorkflowURL string    `json:"workflow_url"`
-}
+// replay is a replay as its page shows it.
+type replay struct{ client.Replay }
 
 func (r *replay) drawn() chart.Replay {
 	c := chart.Replay{
@@ -67,11 +45,11 @@ func (r *replay) RampDrawn() template.HTML { return chart.DrawRamp(r.drawn()) }
 
 // Open reports whether the replay may still release deliveries.
 func (r *replay) Open() bool {
-	return r.State == webhook.ReplayRunning.String() || r.State == webhook.ReplayPaused.String()
+	return r.State == client.ReplayRunning || r.State == client.ReplayPaused
 }
 
 // Paused reports whether the replay is paused.
-func (r *replay) Paused() bool { return r.State == webhook.ReplayPaused.String() }
+func (r *replay) Paused() bool { return r.State == client.ReplayPaused }
 
 // Rest is how many deliveries are to come; -1 if that is not known.
 func (r *replay) Rest() int64 {
@@ -91,14 +69,14 @@ func (r *replay) TotalCount() int64 {
 
 // RestTime is how long the rest takes at the current rate, in words; "" if that is not known.
 func (r *replay) RestTime() string {
-	if r.State != webhook.ReplayRunning.String() || r.Rest() <= 0 || r.CurrentRate <= 0 {
+	if r.State != client.ReplayRunning || r.Rest() <= 0 || r.CurrentRate <= 0 {
 		return ""
 	}
 	return chart.Span(time.Duration(float64(r.Rest()) / float64(r.CurrentRate) * float64(time.Minute)).Round(time.Second))
 }
 
 // SourceWords is what is sent again, in words.
-func (r *replay) SourceWords() string { return sourceWords(r.Source) }
+func (r *replay) SourceWords() string { return sourceWords(string(r.Source)) }
 
 func sourceWords(source string) string {
 	switch source {
@@ -120,7 +98,7 @@ type replaysView struct {
 }
 
 func listReplays(p *page) error {
-	var found list[*replay]
+	var found client.Page[*replay]
 	if err := p.get(&found, url.Values{"limit": {"20"}, "cursor": {p.r.URL.Query().Get("cursor")}}, "replays"); err != nil {
 		return err
 	}
@@ -146,9 +124,9 @@ func (p *page) showReplay(rate form) error {
 	if err := p.get(v.replay, nil, "replays", p.r.PathValue("id")); err != nil {
 		return err
 	}
-	if v.EndpointID != "" {
+	if v.EndpointID != nil {
 		var err error
-		if v.Endpoints, err = p.endpointName(v.EndpointID); err != nil {
+		if v.Endpoints, err = p.endpointName(*v.EndpointID); err != nil {
 			return err
 		}
 	}
@@ -235,9 +213,7 @@ func showNewReplay(p *page) error {
 	}
 	v := newReplayView{Form: f}
 	if typed.Has("preview") {
-		var preview struct {
-			Total *int64 `json:"total"`
-		}
+		var preview client.ReplayPreview
 		err := p.send(&preview, http.MethodPost, p.replayBody(f.Values), "replays", "preview")
 		if v.Total, v.Counted = preview.Total, err == nil; err != nil {
 			if v.Form, err = f.refused(f.Values, err); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/query"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -46,20 +47,20 @@ type searchProblem struct{ Part, Message string }
 
 // foundDeliveries are deliveries or dead letters that match.
 type foundDeliveries struct {
-	Data    []delivery
+	Data    []client.Delivery
 	All     string // the path of the list of all of them
 	Letters bool
 }
 
 // foundEvents are events that match.
 type foundEvents struct {
-	Data []event
+	Data []client.AcceptedEvent
 	All  string
 }
 
 // foundEndpoints are endpoints with a part of their URL, description or id.
 type foundEndpoints struct {
-	Data []condition
+	Data []client.EndpointCondition
 	More bool // not all that match are shown
 }
 
@@ -100,7 +101,7 @@ func showSearch(p *page) error {
 			return err
 		}
 		v.Problems = append(v.Problems, searchProblem{v.Text, known.Detail})
-		for _, f := range known.Fields {
+		for _, f := range known.Errors {
 			v.Problems = append(v.Problems, searchProblem{f.Field, f.Message})
 		}
 	}
@@ -187,7 +188,7 @@ func (p *page) findDeliveries(v *searchView, q query.Query) error {
 	asked = nonEmpty(asked)
 	v.Deliveries = &foundDeliveries{Letters: resource == "dead-letters", All: p.to(resource) + "?" + asked.Encode()}
 	asked.Set("limit", strconv.Itoa(shownFound))
-	var found list[delivery]
+	var found client.Page[client.Delivery]
 	err := p.get(&found, asked, resource)
 	if v.Deliveries.Data = found.Data; found.NextCursor == "" {
 		v.Deliveries.All = ""
@@ -210,7 +211,7 @@ func (p *page) findEvents(v *searchView, q query.Query, external string) error {
 	asked = nonEmpty(asked)
 	v.Events = &foundEvents{All: p.to("events") + "?" + asked.Encode()}
 	asked.Set("limit", strconv.Itoa(shownFound))
-	var found list[event]
+	var found client.Page[client.AcceptedEvent]
 	err := p.get(&found, asked, "events")
 	if v.Events.Data = found.Data; found.NextCursor == "" {
 		v.Events.All = ""
@@ -220,7 +221,7 @@ func (p *page) findEvents(v *searchView, q query.Query, external string) error {
 
 // findEndpoints finds endpoints by a part of their URL, description or id.
 func (p *page) findEndpoints(v *searchView, part string) error {
-	var found list[condition]
+	var found client.Page[client.EndpointCondition]
 	err := p.get(&found, url.Values{"text": {part}, "limit": {strconv.Itoa(shownFound)}}, "endpoint-conditions")
 	v.Endpoints = &foundEndpoints{found.Data, found.NextCursor != ""}
 	return err
@@ -229,7 +230,7 @@ func (p *page) findEndpoints(v *searchView, part string) error {
 // suggest answers the script with completions of what is being typed.
 func suggest(p *page) error {
 	vocabulary := query.Vocabulary{}
-	var endpoints list[condition]
+	var endpoints client.Page[client.EndpointCondition]
 	if err := p.get(&endpoints, url.Values{"limit": {"100"}}, "endpoint-conditions"); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/query"
 )
 
@@ -48,7 +49,7 @@ func (p *page) tenants() (ids []string, err error) {
 	if !p.session.operator() {
 		return nil, nil
 	}
-	var all list[tenantDetails]
+	var all client.Page[client.Tenant]
 	err = p.api.get(p.r.Context(), &all, url.Values{"limit": {"100"}}, apiPath("tenants"))
 	for _, t := range all.Data {
 		ids = append(ids, t.ID)
@@ -59,12 +60,12 @@ func (p *page) tenants() (ids []string, err error) {
 // has reports whether a tenant has what the id names.
 func (p *page) has(tenant, resource, id string) (bool, error) {
 	if resource == "keys" { // the API only lists them
-		var keys list[apiKey]
+		var keys client.Page[client.Key]
 		err := p.api.get(p.r.Context(), &keys, url.Values{"limit": {"250"}}, apiPath("tenants", tenant, "keys"))
 		if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusForbidden) {
 			return false, nil
 		}
-		return slices.ContainsFunc(keys.Data, func(k apiKey) bool { return k.ID == id }), err
+		return slices.ContainsFunc(keys.Data, func(k client.Key) bool { return k.ID == id }), err
 	}
 	err := p.api.get(p.r.Context(), nil, nil, apiPath("tenants", tenant, resource, id))
 	if isStatus(err, http.StatusNotFound) {

@@ -126,7 +126,7 @@ func (s *Console) lookUp(r *http.Request, sum [sha256.Size]byte, used bool) (web
 func (s *Console) startLookUp(r *http.Request) (done func(), err error) {
 	source := networkOf(s.config.API.SourceAddress(r)).String()
 	if !s.lookUps.Acquire(r.Context(), source, 1, busyWait) {
-		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: "too many sessions are being looked up; try again in a moment"}
+		return nil, refusal(http.StatusServiceUnavailable, "too many sessions are being looked up; try again in a moment")
 	}
 	return func() { s.lookUps.Release(source, 1) }, nil
 }

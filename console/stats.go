@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 )
 
@@ -30,10 +31,10 @@ const (
 )
 
 // ratesOf makes the figures of the totals.
-func ratesOf(b bucket) rates {
+func ratesOf(b client.StatsCounts) rates {
 	delivered, dead := b.Ended["delivered"], b.Ended["dead_lettered"]
 	r := rates{
-		Attempts: b.attemptsMade(), Delivered: delivered, Dead: dead, P50: b.LatencyMS.P50, P95: b.LatencyMS.P95,
+		Attempts: attemptsMade(b), Delivered: delivered, Dead: dead, P50: b.LatencyMS.P50, P95: b.LatencyMS.P95,
 		Success: share(delivered, delivered+dead), Retried: share(b.FirstAttempts-b.FirstDelivered, b.FirstAttempts), DeadShare: share(dead, delivered+dead),
 	}
 	r.Known = r.Attempts > 0 || delivered+dead > 0
@@ -47,6 +48,14 @@ func ratesOf(b bucket) rates {
 		r.DeadTone = tone(*r.DeadShare, deadWarn, deadBad)
 	}
 	return r
+}
+
+// attemptsMade is the number of all attempts.
+func attemptsMade(b client.StatsCounts) (n int64) {
+	for _, of := range b.Attempts {
+		n += of
+	}
+	return n
 }
 
 // share is part of whole; nil of nothing.
@@ -85,7 +94,7 @@ func (p *page) statsOf(path string, endpointID string, span time.Duration, step 
 	}
 	// The step under way is the last one.
 	since := p.console.config.Now().UTC().Truncate(unit).Add(unit - span)
-	var s statistics
+	var s client.Stats
 	err := p.api.get(p.r.Context(), &s, url.Values{
 		"endpoint_id": {endpointID}, "since": {since.Format(time.RFC3339)}, "step": {step},
 	}, path)
@@ -95,11 +104,11 @@ func (p *page) statsOf(path string, endpointID string, span time.Duration, step 
 	if err != nil {
 		return nil, err
 	}
-	c := &charts{Rates: ratesOf(s.Totals), Since: s.Since}
+	c := &charts{Rates: ratesOf(s.Totals), Since: s.Since.Time}
 	if !c.Rates.Known {
 		return c, nil
 	}
-	steps := int(s.Until.Sub(s.Since)/unit) + 1
+	steps := int(s.Until.Sub(s.Since.Time)/unit) + 1
 	if steps < 1 || steps > maxSteps {
 		return c, nil
 	}
@@ -107,15 +116,15 @@ func (p *page) statsOf(path string, endpointID string, span time.Duration, step 
 	return c, nil
 }
 
-// index is a bucket's step; -1 outside.
-func (s *statistics) index(b bucket, unit time.Duration, steps int) int {
-	if i := int(b.At.Sub(s.Since) / unit); i >= 0 && i < steps {
+// indexOf is a bucket's step; -1 outside.
+func indexOf(s *client.Stats, b client.StatsPoint, unit time.Duration, steps int) int {
+	if i := int(b.At.Sub(s.Since.Time) / unit); i >= 0 && i < steps {
 		return i
 	}
 	return -1
 }
 
-func drawOutcomes(s statistics, unit time.Duration, steps int) template.HTML {
+func drawOutcomes(s client.Stats, unit time.Duration, steps int) template.HTML {
 	kinds := []struct {
 		name    string
 		tone    chart.Tone
@@ -127,11 +136,11 @@ func drawOutcomes(s statistics, unit time.Duration, steps int) template.HTML {
 		{"timeout", chart.ToneWait, []string{"timeout"}},
 		{"no connection", chart.ToneQuiet, []string{"connection", "dns", "tls", "other"}},
 	}
-	bars := chart.Bars{Title: "Attempts by outcome", Unit: "attempts", Begin: s.Since, Step: unit}
+	bars := chart.Bars{Title: "Attempts by outcome", Unit: "attempts", Begin: s.Since.Time, Step: unit}
 	for _, k := range kinds {
 		values := make([]int64, steps)
 		for _, b := range s.Data {
-			i := s.index(b, unit, steps)
+			i := indexOf(&s, b, unit, steps)
 			if i < 0 {
 				continue
 			}
@@ -144,22 +153,22 @@ func drawOutcomes(s statistics, unit time.Duration, steps int) template.HTML {
 	return chart.DrawBars(bars)
 }
 
-func drawLatencies(s statistics, unit time.Duration, steps int) template.HTML {
-	lines := chart.Lines{Title: "Latency of the receivers' answers", Begin: s.Since, Step: unit}
+func drawLatencies(s client.Stats, unit time.Duration, steps int) template.HTML {
+	lines := chart.Lines{Title: "Latency of the receivers' answers", Begin: s.Since.Time, Step: unit}
 	for _, q := range []struct {
 		name string
 		tone chart.Tone
-		of   func(quantiles) *int64
+		of   func(client.StatsLatency) *int64
 	}{
-		{"p50", chart.ToneGood, func(q quantiles) *int64 { return q.P50 }},
-		{"p95", chart.ToneRetry, func(q quantiles) *int64 { return q.P95 }},
+		{"p50", chart.ToneGood, func(q client.StatsLatency) *int64 { return q.P50 }},
+		{"p95", chart.ToneRetry, func(q client.StatsLatency) *int64 { return q.P95 }},
 	} {
 		values := make([]time.Duration, steps)
 		for i := range values {
 			values[i] = -1 // a gap
 		}
 		for _, b := range s.Data {
-			if i, ms := s.index(b, unit, steps), q.of(b.LatencyMS); i >= 0 && ms != nil {
+			if i, ms := indexOf(&s, b, unit, steps), q.of(b.LatencyMS); i >= 0 && ms != nil {
 				values[i] = time.Duration(*ms) * time.Millisecond
 			}
 		}

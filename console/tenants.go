@@ -7,7 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 func tenantRoutes() []route {
@@ -22,49 +23,12 @@ func tenantRoutes() []route {
 	}
 }
 
-// tenantDetails is a tenant as the API shows it.
-type tenantDetails struct {
-	ID          string          `json:"id"`
-	Name        string          `json:"name"`
-	Contact     string          `json:"contact"`
-	Limits      tenantLimits    `json:"limits"`
-	Retention   tenantRetention `json:"retention"`
-	RetryPolicy json.RawMessage `json:"retry_policy"`
-	Deletion    *tenantDeletion `json:"deletion"`
-	CreatedAt   time.Time       `json:"created_at"`
-	UpdatedAt   string          `json:"updated_at"`
-}
-
-// tenantDeletion is the progress of the removal of everything that is stored of a tenant.
-type tenantDeletion struct {
-	Since time.Time `json:"since"`
-	Table string    `json:"table"`
-	Rows  int64     `json:"rows_removed"`
-}
-
-// tenantLimits are a tenant's own limits; nil is the installation's default.
-type tenantLimits struct {
-	RequestsPerSecond *float64 `json:"requests_per_second"`
-	Burst             *int     `json:"burst"`
-	Endpoints         *int     `json:"endpoints"`
-	PendingDeliveries *int     `json:"pending_deliveries"`
-	EndpointsPerEvent *int     `json:"endpoints_per_event"`
-	RunningReplays    *int     `json:"running_replays"`
-}
-
-// tenantRetention is a tenant's own retention; "" is the installation's.
-type tenantRetention struct {
-	Payloads   string `json:"payloads"`
-	Attempts   string `json:"attempts"`
-	Deliveries string `json:"deliveries"`
-}
-
 const tenantsTitle = "Tenants"
 
 // tenantsView is the list of tenants with the form of a new one.
 type tenantsView struct {
 	Stats   *charts // of the installation
-	Tenants []tenantDetails
+	Tenants []client.Tenant
 	Next    string
 	Form    form
 }
@@ -74,7 +38,7 @@ func newTenantForm() form { return newForm("id", "", "name", "", "contact", "") 
 func listTenants(p *page) error { return p.listTenants(newTenantForm()) }
 
 func (p *page) listTenants(f form) error {
-	var found list[tenantDetails]
+	var found client.Page[client.Tenant]
 	query := url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}
 	if err := p.api.get(p.r.Context(), &found, query, apiPath("tenants")); err != nil {
 		return err
@@ -129,21 +93,21 @@ func (p *page) tenantIsNew(id string) error {
 
 // tenantView is one tenant with its form.
 type tenantView struct {
-	tenantDetails
+	client.Tenant
 
 	Form form
 }
 
-func (t *tenantDetails) form() form {
+func tenantForm(t *client.Tenant) form {
 	policy := ""
-	if len(t.RetryPolicy) > 0 && string(t.RetryPolicy) != "null" {
-		policy, _ = pretty(string(t.RetryPolicy))
+	if t.RetryPolicy != nil {
+		policy, _ = pretty(jsonOf(t.RetryPolicy))
 	}
 	l := t.Limits
-	return newForm("name", t.Name, "contact", t.Contact, "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
+	return newForm("name", t.Name, "contact", value(t.Contact), "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
 		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent),
 		"running_replays", intText(l.RunningReplays),
-		"payloads", t.Retention.Payloads, "attempts", t.Retention.Attempts, "deliveries", t.Retention.Deliveries, "retry_policy", policy)
+		"payloads", value(t.Retention.Payloads), "attempts", value(t.Retention.Attempts), "deliveries", value(t.Retention.Deliveries), "retry_policy", policy)
 }
 
 func intText(n *int) string {
@@ -162,17 +126,17 @@ func floatText(f *float64) string {
 
 func showTenant(p *page) error {
 	v := tenantView{}
-	if err := p.get(&v.tenantDetails, nil); err != nil {
+	if err := p.get(&v.Tenant, nil); err != nil {
 		return err
 	}
-	v.Form = v.form()
+	v.Form = tenantForm(&v.Tenant)
 	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Data: v})
 }
 
 // changeTenant changes what the form shows of a tenant, unless another has changed it since.
 func changeTenant(p *page) error {
 	v := tenantView{}
-	if err := p.get(&v.tenantDetails, nil); err != nil {
+	if err := p.get(&v.Tenant, nil); err != nil {
 		return err
 	}
 	err := changedMeanwhile("tenant", p.typed.Get("seen"), v.UpdatedAt)
@@ -182,7 +146,7 @@ func changeTenant(p *page) error {
 	if err == nil {
 		return p.done(Root+"/tenants/"+url.PathEscape(p.tenant), "The tenant has been changed.")
 	}
-	if v.Form, err = v.form().refused(p.typed, limitPaths(err)); err != nil {
+	if v.Form, err = tenantForm(&v.Tenant).refused(p.typed, limitPaths(err)); err != nil {
 		return err
 	}
 	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Status: http.StatusBadRequest, Data: v})
@@ -226,8 +190,8 @@ func limitPaths(err error) error {
 	if !ok {
 		return err
 	}
-	for i := range known.Fields {
-		known.Fields[i].Field = strings.TrimPrefix(strings.TrimPrefix(known.Fields[i].Field, "limits."), "retention.")
+	for i := range known.Errors {
+		known.Errors[i].Field = strings.TrimPrefix(strings.TrimPrefix(known.Errors[i].Field, "limits."), "retention.")
 	}
 	return known
 }
@@ -236,7 +200,7 @@ func askDeleteTenant(p *page) error { return p.askDeleteTenant("") }
 
 // askDeleteTenant asks before a tenant is deleted, and says why it was not.
 func (p *page) askDeleteTenant(refusal string) error {
-	var t tenantDetails
+	var t client.Tenant
 	if err := p.get(&t, nil); err != nil {
 		return err
 	}

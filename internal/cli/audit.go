@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -16,18 +17,6 @@ type AuditCommand struct {
 	Action string        `help:"Only this action, such as endpoint.create." placeholder:"NAME"`
 	Since  instant       `help:"Only entries since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
 	Until  instant       `help:"Only entries before." placeholder:"WHEN"`
-}
-
-// auditEntry is an entry in the list.
-type auditEntry struct {
-	At        *time.Time `json:"at"`
-	KeyID     *string    `json:"key_id"`
-	Actor     *string    `json:"actor"`
-	TenantID  *string    `json:"tenant_id"`
-	Action    string     `json:"action"`
-	Subject   string     `json:"subject"`
-	RequestID *string    `json:"request_id"`
-	Source    *string    `json:"source_address"`
 }
 
 // Run lists the entries of the tenant, or of all tenants when none is given.
@@ -45,14 +34,14 @@ func (c *AuditCommand) Run(ctx context.Context, p Process) error {
 	filters := queryOf(map[string]string{
 		"tenant": c.Tenant, "key": by, "action": c.Action, "since": c.Since.ago(now), "until": c.Until.ago(now),
 	})
-	return printList(ctx, s, "entries", request{path: []string{"audit"}, query: filters, ofAll: true}, c.paging, []column[auditEntry]{
-		{"AT", func(e auditEntry) string { return optionalTime(e.At) }},
-		{"ACTION", func(e auditEntry) string { return e.Action }},
-		{"SUBJECT", func(e auditEntry) string { return e.Subject }},
-		{"TENANT", func(e auditEntry) string { return text(e.TenantID) }},
-		{"KEY", func(e auditEntry) string { return text(e.KeyID) }},
-		{"BY", func(e auditEntry) string { return text(e.Actor) }},
-		{"FROM", func(e auditEntry) string { return text(e.Source) }},
-		{"REQUEST", func(e auditEntry) string { return text(e.RequestID) }},
+	return printList(ctx, s, "entries", request{path: []string{"audit"}, query: filters, ofAll: true}, c.paging, []column[client.AuditEntry]{
+		{"AT", func(e client.AuditEntry) string { return optionalTime(e.At) }},
+		{"ACTION", func(e client.AuditEntry) string { return e.Action }},
+		{"SUBJECT", func(e client.AuditEntry) string { return e.Subject }},
+		{"TENANT", func(e client.AuditEntry) string { return text(e.TenantID) }},
+		{"KEY", func(e client.AuditEntry) string { return text(e.KeyID) }},
+		{"BY", func(e client.AuditEntry) string { return text(e.Actor) }},
+		{"FROM", func(e client.AuditEntry) string { return text(e.SourceAddress) }},
+		{"REQUEST", func(e client.AuditEntry) string { return text(e.RequestID) }},
 	})
 }

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/credential"
-	"github.com/everpost/everpost/internal/printable"
 )
 
 // access holds the flags that say where the API is, and with which key it is called.
@@ -81,9 +79,17 @@ func (r *connection) open(p Process) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{
-		Process: p, base: base, key: key, source: source, json: r.JSON, api: client.New(base, key, "everpost-cli/"+p.Version), flags: r.flags(p.Environ),
-	}, nil
+	api, err := newClient(base, key, "everpost-cli/"+p.Version)
+	return &session{Process: p, base: base, key: key, source: source, json: r.JSON, api: api, flags: r.flags(p.Environ)}, err
+}
+
+// newClient returns a client of the API at a checked address.
+func newClient(base, key, agent string) (*client.Client, error) {
+	c, err := client.New(client.Config{URL: base, Key: key, UserAgent: agent})
+	if err != nil {
+		return nil, usagef("--url: %w", err)
+	}
+	return c, nil
 }
 
 // flags are the address and the data directory as flags, unless the environment or the defaults say the same. A key is in no command that
@@ -128,7 +134,7 @@ func (a *access) findKey(base string) (key, source string, err error) {
 	if key != "" {
 		return key, "", nil
 	}
-	if key, source, err = client.OperatorKey(base, a.DataDir); err != nil {
+	if key, source, err = operatorKey(base, a.DataDir); err != nil {
 		return "", "", err
 	}
 	if key, err = credential.Clean(key, true); err != nil {
@@ -140,31 +146,15 @@ func (a *access) findKey(base string) (key, source string, err error) {
 // close closes the idle connections.
 func (s *session) close() { s.api.Close() }
 
-// do makes a request. A response that is not 2xx is an *apiError; any other error means
-// that there was no response.
+// do makes a request. A response that is not 2xx is an *apiError, and a *noAnswerError or errInterrupted means that there
+// was none.
 func (s *session) do(ctx context.Context, r request) (client.Answer, error) {
-	a, err := s.api.Do(ctx, s.of(r))
-	return a, s.understood(r, err)
-}
-
-// of is a request as the client takes it.
-func (s *session) of(r request) client.Request {
 	path := r.path
 	if !r.ofAll {
 		path = append([]string{"tenants", s.tenant}, path...)
 	}
-	return client.Request{Method: r.method, Path: path, Query: r.query, Body: r.body, Header: r.header}
-}
-
-// understood is an error of a request in words for people.
-func (s *session) understood(r request, err error) error {
-	if refused, ok := errors.AsType[*client.APIError](err); ok {
-		return s.newAPIError(r, refused)
-	}
-	if silent, ok := errors.AsType[*client.NoResponseError](err); ok {
-		return &client.NoResponseError{Text: printable.Text(silent.Text), NotSent: silent.NotSent}
-	}
-	return err
+	a, err := s.api.Do(ctx, client.Request{Method: r.method, Path: path, Query: r.query, Body: r.body, Header: r.header})
+	return a, s.understood(ctx, r, err)
 }
 
 // marshal encodes maps and structs of plain values, which cannot fail.

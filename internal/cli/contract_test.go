@@ -53,7 +53,8 @@ func TestContract(t *testing.T) {
 		{
 			"replays list --limit=3",
 			`GET /replays?limit=3 `,
-			`{"data":[` + replay + `],"next_cursor":null}`, rpl + "  running  300    20        18         2       100         2026-01-31 09:30:00  -\n", 0,
+			`{"data":[` + strings.Replace(replay, `"rate_per`, `"current_rate_per_minute":100,"rate_per`, 1) + `],"next_cursor":null}`,
+			rpl + "  running  300    20        18         2       100         2026-01-31 09:30:00  -\n", 0,
 		},
 		{"replays get " + rpl, `GET /replays/` + rpl + ` `, replay, "rate_per_minute  100\n", 0},
 		{"replays get --json " + rpl, `GET /replays/` + rpl + ` `, replay, replay + "\n", 0},
@@ -90,8 +91,9 @@ func TestContract(t *testing.T) {
 		{"endpoints rotate-secret --secret=whsec_x " + ep, ``, ``, "", 2},
 		{
 			"endpoints health " + ep, `GET /endpoints/` + ep + `/health `,
-			`{"summary":"red \u001b[31m; 12 waiting","state":"paused","state_reason":"by hand","circuit":{"state":"closed"}}`,
-			"red \\x1b[31m; 12 waiting\n\nstate                      paused (by hand)\n", 0,
+			`{"summary":"red \u001b[31m; 12 waiting","state":"paused","state_reason":"by hand","circuit":{"state":"closed"},` +
+				`"explanation":{"code":"endpoint_paused"}}`,
+			"red \\x1b[31m; 12 waiting\n\ncode                       endpoint_paused\nstate                      paused (by hand)\n", 0,
 		},
 		{"endpoints health --json " + ep, `GET /endpoints/` + ep + `/health `, `{"summary":"well","new":1}`, `{"summary":"well","new":1}` + "\n", 0},
 		{

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/printable"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -39,15 +39,15 @@ type DeadLettersListCommand struct {
 // Run lists them.
 func (c *DeadLettersListCommand) Run(ctx context.Context, p Process) error {
 	r := request{path: []string{"dead-letters"}, query: queryOf(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
-	return listOf(ctx, p, c, "dead letters", r, c.paging, []column[delivery]{
-		{"ID", func(d delivery) string { return d.ID }},
-		{"REASON", func(d delivery) string { return printable.OrDash(d.reason()) }},
-		{"LAST", delivery.last},
-		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
-		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
-		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
-		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
-		{"GIVEN UP", func(d delivery) string { return optionalTime(d.CompletedAt) }},
+	return listOf(ctx, p, c, "dead letters", r, c.paging, []column[client.Delivery]{
+		{"ID", func(d client.Delivery) string { return d.ID }},
+		{"REASON", func(d client.Delivery) string { return text(d.Reason) }},
+		{"LAST", last},
+		{"EVENT TYPE", func(d client.Delivery) string { return d.EventType }},
+		{"ENDPOINT", func(d client.Delivery) string { return d.EndpointID }},
+		{"ATTEMPTS", func(d client.Delivery) string { return strconv.Itoa(d.Attempts) }},
+		{"CREATED", func(d client.Delivery) string { return optionalTime(d.CreatedAt) }},
+		{"GIVEN UP", func(d client.Delivery) string { return optionalTime(d.CompletedAt) }},
 	})
 }
 

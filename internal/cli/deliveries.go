@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -26,71 +26,16 @@ type DeliveriesCommand struct {
 	Replay     DeliveriesReplayCommand     `cmd:"" help:"Replay deliveries that have ended."`
 }
 
-// delivery is the part of the API's delivery that a table shows.
-type delivery struct {
-	ID          string  `json:"id"`
-	EndpointID  string  `json:"endpoint_id"`
-	EventType   string  `json:"event_type"`
-	State       string  `json:"state"`
-	Reason      *string `json:"reason"`
-	Summary     string  `json:"summary"`
-	Attempts    int     `json:"attempts"`
-	LastOutcome *struct {
-		Reason string `json:"reason"`
-	} `json:"last_outcome"`
-	NextAttemptAt *time.Time `json:"next_attempt_at"`
-	CreatedAt     *time.Time `json:"created_at"`
-	CompletedAt   *time.Time `json:"completed_at"`
-}
-
-// ended reports whether the delivery is not open any more. A state that this version does
-// not know counts as open.
-func (d delivery) ended() bool {
-	state, known := webhook.ParseState(d.State)
-	return known && !state.Open()
-}
-
-func (d delivery) reason() string {
-	if d.Reason == nil {
-		return ""
-	}
-	return *d.Reason
-}
-
 // last is the outcome of the last attempt.
-func (d delivery) last() string {
+func last(d client.Delivery) string {
 	if d.LastOutcome == nil {
 		return "-"
 	}
 	return d.LastOutcome.Reason
 }
 
-// attempt is the part of the API's attempt that a table shows.
-type attempt struct {
-	Number      int        `json:"number"`
-	Run         int        `json:"run"`
-	StartedAt   *time.Time `json:"started_at"`
-	LatencyMS   int64      `json:"latency_ms"`
-	Times       *times     `json:"times"`
-	WaitedFor   *string    `json:"waited_for"`
-	LateMS      *int64     `json:"late_ms"`
-	Status      *int       `json:"status"`
-	Reason      string     `json:"reason"`
-	Error       *string    `json:"error"`
-	DelayMS     *int64     `json:"delay_ms"`
-	DelaySource *string    `json:"delay_source"`
-}
-
-// times is where the time of an attempt went.
-type times struct {
-	NamesMS   int64 `json:"names_ms"`
-	ConnectMS int64 `json:"connect_ms"`
-	TLSMS     int64 `json:"tls_ms"`
-	WaitMS    int64 `json:"wait_ms"`
-}
-
-// String lists the parts above 0: "names 3 ms, wait 20 ms". It is "-" when there is none.
-func (t *times) String() string {
+// partsOf lists the parts above 0 of an attempt's time: "names 3 ms, wait 20 ms". It is "-" when there is none.
+func partsOf(t *client.AttemptTimes) string {
 	if t == nil {
 		return "-"
 	}
@@ -106,17 +51,18 @@ func (t *times) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
-func (a attempt) status() string {
-	if a.Status == nil {
+// number formats a number that may be unknown.
+func number(n *int) string {
+	if n == nil {
 		return "-"
 	}
-	return strconv.Itoa(*a.Status)
+	return strconv.Itoa(*n)
 }
 
-func (a attempt) latency() string { return strconv.FormatInt(a.LatencyMS, 10) + " ms" }
+func latency(a client.Attempt) string { return strconv.FormatInt(a.LatencyMS, 10) + " ms" }
 
-// wait is the delay before the next attempt and its source.
-func (a attempt) wait() string {
+// nextIn is the delay before the next attempt and its source.
+func nextIn(a client.Attempt) string {
 	if a.DelayMS == nil {
 		return "-"
 	}
@@ -127,8 +73,8 @@ func (a attempt) wait() string {
 	return waits
 }
 
-// before is why the attempt came later than its retry delay.
-func (a attempt) before() string {
+// waitedFor is why the attempt came later than its retry delay.
+func waitedFor(a client.Attempt) string {
 	waited := text(a.WaitedFor)
 	if a.LateMS == nil {
 		return waited
@@ -141,14 +87,14 @@ func (a attempt) before() string {
 }
 
 // summary describes the attempt in one line.
-func (a attempt) summary() string {
+func summary(a client.Attempt) string {
 	line := a.Reason
 	if a.Status != nil {
-		line = a.status() + " " + a.Reason
+		line = number(a.Status) + " " + a.Reason
 	}
-	line += ", " + a.latency()
+	line += ", " + latency(a)
 	if a.DelayMS != nil {
-		line += ", next in " + a.wait()
+		line += ", next in " + nextIn(a)
 	}
 	return line
 }
@@ -189,14 +135,14 @@ func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
 	if !c.Event.IsZero() {
 		query.Set("event_id", c.Event.String())
 	}
-	return listOf(ctx, p, c, "deliveries", request{path: []string{"deliveries"}, query: query}, c.paging, []column[delivery]{
-		{"ID", func(d delivery) string { return d.ID }},
-		{"STATE", func(d delivery) string { return d.State }},
-		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
-		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
-		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
-		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
-		{"SUMMARY", func(d delivery) string { return printable.OrDash(d.Summary) }},
+	return listOf(ctx, p, c, "deliveries", request{path: []string{"deliveries"}, query: query}, c.paging, []column[client.Delivery]{
+		{"ID", func(d client.Delivery) string { return d.ID }},
+		{"STATE", func(d client.Delivery) string { return string(d.State) }},
+		{"EVENT TYPE", func(d client.Delivery) string { return d.EventType }},
+		{"ENDPOINT", func(d client.Delivery) string { return d.EndpointID }},
+		{"ATTEMPTS", func(d client.Delivery) string { return strconv.Itoa(d.Attempts) }},
+		{"CREATED", func(d client.Delivery) string { return optionalTime(d.CreatedAt) }},
+		{"SUMMARY", func(d client.Delivery) string { return printable.OrDash(d.Summary) }},
 	})
 }
 
@@ -213,7 +159,7 @@ func (c *DeliveriesGetCommand) Run(ctx context.Context, p Process) error {
 	return readable(ctx, p, c, r, func(s *session, body []byte, about explained) error {
 		fields, err := printable.Fields(body)
 		if err != nil {
-			return client.ErrNotEverpost
+			return errNotEverpost
 		}
 		var others [][2]string
 		for _, f := range fields {
@@ -235,17 +181,17 @@ type DeliveriesAttemptsCommand struct {
 
 // Run lists them.
 func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
-	return listOf(ctx, p, c, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, []column[attempt]{
-		{"ATTEMPT", func(a attempt) string { return strconv.Itoa(a.Number) }},
-		{"RUN", func(a attempt) string { return strconv.Itoa(a.Run) }},
-		{"STARTED", func(a attempt) string { return optionalTime(a.StartedAt) }},
-		{"STATUS", attempt.status},
-		{"REASON", func(a attempt) string { return a.Reason }},
-		{"TOOK", attempt.latency},
-		{"OF WHICH", func(a attempt) string { return a.Times.String() }},
-		{"WAITED FOR", attempt.before},
-		{"NEXT IN", attempt.wait},
-		{"ERROR", func(a attempt) string { return text(a.Error) }},
+	return listOf(ctx, p, c, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, []column[client.Attempt]{
+		{"ATTEMPT", func(a client.Attempt) string { return strconv.Itoa(a.Number) }},
+		{"RUN", func(a client.Attempt) string { return number(a.Run) }},
+		{"STARTED", func(a client.Attempt) string { return optionalTime(a.StartedAt) }},
+		{"STATUS", func(a client.Attempt) string { return number(a.Status) }},
+		{"REASON", func(a client.Attempt) string { return a.Reason }},
+		{"TOOK", latency},
+		{"OF WHICH", func(a client.Attempt) string { return partsOf(a.Times) }},
+		{"WAITED FOR", waitedFor},
+		{"NEXT IN", nextIn},
+		{"ERROR", func(a client.Attempt) string { return text(a.Error) }},
 	})
 }
 
@@ -337,9 +283,9 @@ func (s *session) printAccepted(a client.Answer, verb string) error {
 	if s.json {
 		return s.show(a)
 	}
-	d, err := client.Decode[delivery](a)
+	d, err := decode[client.Delivery](a)
 	if err != nil {
 		return err
 	}
-	return s.line(fmt.Sprintf("%s  %s accepted, %s", printable.Text(d.ID), verb, printable.Text(d.State)))
+	return s.line(fmt.Sprintf("%s  %s accepted, %s", printable.Text(d.ID), verb, printable.Text(string(d.State))))
 }

@@ -6,53 +6,21 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/printable"
 )
 
-// health is the part of the API's endpoint health that a table shows.
-type health struct {
-	explained
-
-	State   string  `json:"state"`
-	Why     *string `json:"state_reason"`
-	Circuit struct {
-		State string     `json:"state"`
-		Since *time.Time `json:"since"`
-		Why   *string    `json:"why"`
-	} `json:"circuit"`
-	NextProbeAt   *time.Time `json:"next_probe_at"`
-	DeferredUntil *time.Time `json:"deferred_until"`
-	DeferredFor   *string    `json:"deferred_for"`
-	Rate          float64    `json:"rate_per_second"`
-	Timeout       *string    `json:"timeout"`
-	LatencyMS     *int64     `json:"latency_ms"`
-	SuccessRate   *float64   `json:"success_rate"`
-	RetryRatio    *float64   `json:"retry_ratio"`
-	SuccessStreak int        `json:"success_streak"`
-	FailureStreak int        `json:"failure_streak"`
-	InFlight      int        `json:"in_flight"`
-	Waiting       int        `json:"waiting"`
-	Retrying      int        `json:"retrying"`
-	Deferred      int        `json:"deferred"`
-	Scheduled     int        `json:"scheduled"`
-	Held          int        `json:"held"`
-	NextAttemptAt *time.Time `json:"next_attempt_at"`
-	Oldest        *time.Time `json:"oldest_waiting_at"`
-}
-
-// rows returns the table; rows of optional values are left out when there is none.
-func (h health) rows() [][2]string {
+// healthRows returns the table; rows of optional values are left out when there is none.
+func healthRows(h client.EndpointHealth) [][2]string {
 	rows := [][2]string{
-		{"state", withReason(h.State, h.Why)},
-		{"circuit", withReason(h.Circuit.State, h.Circuit.Why)},
+		{"state", withReason(string(h.State), h.StateReason)},
+		{"circuit", withReason(string(h.Circuit.State), h.Circuit.Why)},
 	}
-	add := func(name string, at *time.Time, why *string) {
-		if at != nil {
-			rows = append(rows, [2]string{name, withReason(formatTime(*at), why)})
+	add := func(name string, at client.Time, why *string) {
+		if !at.IsZero() {
+			rows = append(rows, [2]string{name, withReason(formatTime(at.Time), why)})
 		}
 	}
 	add("circuit since", h.Circuit.Since, nil)
@@ -75,7 +43,7 @@ func (h health) rows() [][2]string {
 		retries = strconv.FormatFloat(*h.RetryRatio, 'f', 2, 64)
 	}
 	rows = append(rows,
-		[2]string{"rate", explain.PerSecond(h.Rate)},
+		[2]string{"rate", explain.PerSecond(h.RatePerSecond)},
 		[2]string{"timeout", timeout},
 		[2]string{"latency", took},
 		[2]string{"delivered, 15 min", delivered},
@@ -87,7 +55,7 @@ func (h health) rows() [][2]string {
 		[2]string{"held", strconv.Itoa(h.Held)},
 	)
 	add("next attempt", h.NextAttemptAt, nil)
-	add("oldest waiting since", h.Oldest, nil)
+	add("oldest waiting since", h.OldestWaiting, nil)
 	return rows
 }
 
@@ -105,8 +73,8 @@ type EndpointsHealthCommand struct {
 
 // Run prints the summary, then the table.
 func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
-	return readable(ctx, p, c, c.newRequest(http.MethodGet, "health", nil), func(s *session, _ []byte, h health) error {
-		return s.explain(h.explained, h.rows())
+	return readable(ctx, p, c, c.newRequest(http.MethodGet, "health", nil), func(s *session, _ []byte, h client.EndpointHealth) error {
+		return s.explain(explained{Summary: h.Summary, Explanation: &h.Explanation}, healthRows(h))
 	})
 }
 
@@ -137,24 +105,20 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	made, err := client.Decode[struct {
-		attempt
-
-		Decision string `json:"decision"`
-	}](a)
+	made, err := decode[client.Attempt](a)
 	if err != nil {
 		return err
 	}
 	if !s.json {
-		if err := s.line(printable.Text(made.summary()) + "\n"); err != nil {
+		if err := s.line(printable.Text(summary(made)) + "\n"); err != nil {
 			return err
 		}
 	}
 	if err := s.show(a); err != nil {
 		return err
 	}
-	if made.Decision != "delivered" {
-		words := made.summary()
+	if made.Decision != client.DecisionDelivered {
+		words := summary(made)
 		if made.Error != nil {
 			words += ": " + *made.Error
 		}

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -27,31 +27,15 @@ type EndpointsCommand struct {
 	CloseCircuit EndpointsCloseCircuitCommand `cmd:"" help:"Close an open circuit: try the endpoint now."`
 }
 
-// endpoint is an endpoint in a list.
-type endpoint struct {
-	ID         string   `json:"id"`
-	URL        string   `json:"url"`
-	EventTypes []string `json:"event_types"`
-	State      string   `json:"state"`
-	Why        *string  `json:"state_reason"`
-	Condition  *struct {
-		Code        string     `json:"code"`
-		Cause       *string    `json:"cause"`
-		LastSuccess *time.Time `json:"last_success_at"`
-		Waiting     int        `json:"waiting"`
-		More        bool       `json:"more"`
-	} `json:"condition"`
-}
-
 // condition is how the endpoint is, and why.
-func (e endpoint) condition() string {
+func condition(e client.Endpoint) string {
 	if e.Condition == nil {
 		return "-"
 	}
 	return withReason(strings.ReplaceAll(e.Condition.Code, "_", " "), e.Condition.Cause)
 }
 
-func (e endpoint) lastSuccess() string {
+func lastSuccess(e client.Endpoint) string {
 	if e.Condition == nil {
 		return "-"
 	}
@@ -59,7 +43,7 @@ func (e endpoint) lastSuccess() string {
 }
 
 // waiting is how many deliveries are open.
-func (e endpoint) waiting() string {
+func waiting(e client.Endpoint) string {
 	switch {
 	case e.Condition == nil:
 		return "-"
@@ -77,14 +61,14 @@ type EndpointsListCommand struct {
 
 // Run lists them.
 func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
-	return listOf(ctx, p, c, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
-		{"ID", func(e endpoint) string { return e.ID }},
-		{"STATE", func(e endpoint) string { return e.State }},
-		{"CONDITION", endpoint.condition},
-		{"WAITING", endpoint.waiting},
-		{"LAST SUCCESS", endpoint.lastSuccess},
-		{"URL", func(e endpoint) string { return webhook.PlainURL(e.URL) }},
-		{"EVENT TYPES", func(e endpoint) string { return strings.Join(e.EventTypes, ", ") }},
+	return listOf(ctx, p, c, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[client.Endpoint]{
+		{"ID", func(e client.Endpoint) string { return e.ID }},
+		{"STATE", func(e client.Endpoint) string { return string(e.State) }},
+		{"CONDITION", condition},
+		{"WAITING", waiting},
+		{"LAST SUCCESS", lastSuccess},
+		{"URL", func(e client.Endpoint) string { return webhook.PlainURL(e.URL) }},
+		{"EVENT TYPES", func(e client.Endpoint) string { return strings.Join(e.EventTypes, ", ") }},
 	})
 }
 
@@ -169,10 +153,7 @@ type EndpointsSecretCommand struct {
 
 // Run prints the secret and nothing else, for scripts.
 func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
-	type secret struct {
-		Secret string `json:"secret"`
-	}
-	return readable(ctx, p, c, c.newRequest(http.MethodGet, "secret", nil), func(s *session, _ []byte, shown secret) error {
+	return readable(ctx, p, c, c.newRequest(http.MethodGet, "secret", nil), func(s *session, _ []byte, shown client.Secret) error {
 		return s.line(printable.Text(shown.Secret))
 	})
 }

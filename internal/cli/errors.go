@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"syscall"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 )
 
@@ -25,11 +29,65 @@ func (r *apiError) temporary() bool {
 	return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
 }
 
+// noAnswerError says for people why there was no response.
+type noAnswerError struct {
+	text  string
+	cause *client.NoResponseError
+}
+
+// Error implements error.
+func (e *noAnswerError) Error() string { return e.text }
+
+// Unwrap returns the cause.
+func (e *noAnswerError) Unwrap() error { return e.cause }
+
+// errInterrupted is the error of a request that was interrupted.
+var errInterrupted = errors.New("interrupted")
+
+// errNotEverpost is the error of a response that does not come from Everpost.
+var errNotEverpost = fmt.Errorf("%w: is --url right?", client.ErrNotEverpost)
+
+// understood is an error of a request in words for people.
+func (s *session) understood(ctx context.Context, r request, err error) error {
+	if refused, ok := errors.AsType[*client.Error](err); ok {
+		return s.newAPIError(r, refused)
+	}
+	silent, ok := errors.AsType[*client.NoResponseError](err)
+	switch {
+	case !ok:
+		return err
+	case ctx.Err() != nil:
+		return errInterrupted
+	}
+	text := silent.Error()
+	unknown, isName := errors.AsType[*net.DNSError](err)
+	late, isNet := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		text = "is Everpost running at " + s.base + "? Nothing listens there. " +
+			"Start it with 'make run', or give its address with --url or $EVERPOST_URL"
+	case isName && unknown.IsNotFound:
+		text = "the host of " + s.base + " is not known; check --url"
+	case isNet && late.Timeout():
+		text = fmt.Sprintf("no answer from %s within %s", s.base, client.DefaultTimeout)
+	}
+	return &noAnswerError{printable.Text(text), silent}
+}
+
+// decode decodes a response. The error is errNotEverpost.
+func decode[T any](a client.Answer) (T, error) {
+	v, err := client.Decode[T](a)
+	if err != nil {
+		return v, errNotEverpost
+	}
+	return v, nil
+}
+
 // newAPIError describes a response that is not 2xx, with a remedy.
-func (s *session) newAPIError(r request, e *client.APIError) error {
+func (s *session) newAPIError(r request, e *client.Error) error {
 	text := printable.Text(e.Error())
 	if e.Foreign {
-		return &apiError{e.Status, text}
+		return &apiError{e.Status, text + ": is --url the address of its API?"}
 	}
 	if e.Status == http.StatusUnauthorized && s.key == "" { // the detail is about headers
 		text = "an API key is missing"
@@ -75,7 +133,7 @@ func (r request) given(name string) string {
 }
 
 // hint returns a remedy for an error, "" when the error says it all.
-func (s *session) hint(e *client.APIError) string {
+func (s *session) hint(e *client.Error) string {
 	switch e.Status {
 	case http.StatusUnauthorized:
 		from := ""
@@ -99,8 +157,8 @@ func (s *session) hint(e *client.APIError) string {
 	case http.StatusMethodNotAllowed:
 		return fmt.Sprintf("; is that Everpost older than this command (%s)?", s.Version)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if e.RetryAfter != "" {
-			return "; try again in " + printable.Text(e.RetryAfter) + " s"
+		if e.RetryAfter > 0 {
+			return "; try again in " + strconv.Itoa(int(e.RetryAfter.Seconds())) + " s"
 		}
 	case http.StatusInternalServerError:
 		return " (request " + printable.Text(e.RequestID) + ")"

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -33,27 +34,17 @@ type EventsListCommand struct {
 	Until      instant `help:"Only events created before." placeholder:"WHEN"`
 }
 
-// event is an event in a list.
-type event struct {
-	ID          string     `json:"id"`
-	Type        string     `json:"type"`
-	ExternalID  *string    `json:"external_id"`
-	CreatedAt   *time.Time `json:"created_at"`
-	EndpointIDs []string   `json:"endpoint_ids"`
-	PayloadSize int        `json:"payload_size"`
-}
-
 // Run lists them.
 func (c *EventsListCommand) Run(ctx context.Context, p Process) error {
 	now := time.Now()
 	filters := queryOf(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
-	return listOf(ctx, p, c, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[event]{
-		{"ID", func(e event) string { return e.ID }},
-		{"TYPE", func(e event) string { return e.Type }},
-		{"EXTERNAL ID", func(e event) string { return text(e.ExternalID) }},
-		{"CREATED", func(e event) string { return optionalTime(e.CreatedAt) }},
-		{"ENDPOINTS", func(e event) string { return strconv.Itoa(len(e.EndpointIDs)) }},
-		{"BYTES", func(e event) string { return strconv.Itoa(e.PayloadSize) }},
+	return listOf(ctx, p, c, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[client.Event]{
+		{"ID", func(e client.Event) string { return e.ID }},
+		{"TYPE", func(e client.Event) string { return e.Type }},
+		{"EXTERNAL ID", func(e client.Event) string { return text(e.ExternalID) }},
+		{"CREATED", func(e client.Event) string { return optionalTime(e.CreatedAt) }},
+		{"ENDPOINTS", func(e client.Event) string { return strconv.Itoa(len(e.EndpointIDs)) }},
+		{"BYTES", func(e client.Event) string { return strconv.Itoa(e.PayloadSize) }},
 	})
 }
 

@@ -6,36 +6,16 @@ import (
 	"net/http"
 	"strings"
 	"text/tabwriter"
-	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// explanation is the API's explanation of a delivery, an endpoint or an event.
-type explanation struct {
-	Code     string     `json:"code"`
-	Cause    *string    `json:"cause"`
-	Next     *string    `json:"next"`
-	Remedy   *string    `json:"remedy"`
-	Operator *string    `json:"operator"`
-	Actions  []action   `json:"actions"`
-	Workflow *string    `json:"workflow"`
-	Until    *time.Time `json:"until"`
-}
-
-// action is something that the remedy names.
-type action struct {
-	Act  explain.Act       `json:"act"`
-	ID   *string           `json:"id"`
-	Body map[string]string `json:"body"`
-}
-
 // command is the complete command line that does it, for a shell; "" for an act that this version does not know.
-func (s *session) command(a action) string {
-	about := explain.Action{Act: a.Act, TenantID: s.tenant, Body: a.Body}
+func (s *session) command(a client.Action) string {
+	about := explain.Action{Act: explain.Act(a.Act), TenantID: s.tenant, Body: a.Body}
 	if a.ID != nil {
 		about.ID = *a.ID
 	}
@@ -63,9 +43,9 @@ func needsQuotes(r rune) bool {
 	return !strings.ContainsRune(plain, r)
 }
 
-// rows returns the table; rows of optional values are left out when there is none. An action is named by its act, and
+// explanationRows returns the table; rows of optional values are left out when there is none. An action is named by its act, and
 // command makes its complete command line.
-func (e *explanation) rows(command func(action) string) [][2]string {
+func explanationRows(e *client.Explanation, command func(client.Action) string) [][2]string {
 	if e == nil {
 		return nil
 	}
@@ -80,13 +60,13 @@ func (e *explanation) rows(command func(action) string) [][2]string {
 	add("remedy", e.Remedy)
 	for _, a := range e.Actions {
 		if line := command(a); line != "" {
-			rows = append(rows, [2]string{"to " + strings.ReplaceAll(string(a.Act), "_", " "), line})
+			rows = append(rows, [2]string{"to " + strings.ReplaceAll(a.Act, "_", " "), line})
 		}
 	}
 	add("operator", e.Operator)
 	add("workflow", e.Workflow)
-	if e.Until != nil {
-		rows = append(rows, [2]string{"until", formatTime(*e.Until)})
+	if !e.Until.IsZero() {
+		rows = append(rows, [2]string{"until", formatTime(e.Until.Time)})
 	}
 	return append(rows, [2]string{"code", e.Code})
 }
@@ -94,7 +74,7 @@ func (e *explanation) rows(command func(action) string) [][2]string {
 // explained is an object of the API that explains itself.
 type explained struct {
 	Summary     string                `json:"summary"`
-	Explanation *explanation          `json:"explanation"`
+	Explanation *client.Explanation   `json:"explanation"`
 	Deliveries  []client.DeliveryStub `json:"deliveries"` // of an event
 }
 
@@ -153,7 +133,7 @@ func (s *session) explain(about explained, others [][2]string) error {
 		return err
 	}
 	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
-	for _, row := range append(about.Explanation.rows(s.command), others...) {
+	for _, row := range append(explanationRows(about.Explanation, s.command), others...) {
 		_, _ = fmt.Fprintf(table, "%s\t%s\n", printable.Text(row[0]), printable.Text(row[1]))
 	}
 	return table.Flush()

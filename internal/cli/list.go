@@ -7,9 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 )
 
@@ -57,7 +56,7 @@ func readable[T any](ctx context.Context, p Process, c opener, r request, show f
 		if s.json {
 			return s.show(a)
 		}
-		answer, err := client.Decode[T](a)
+		answer, err := decode[T](a)
 		if err != nil {
 			return err
 		}
@@ -103,7 +102,7 @@ func printList[T any](ctx context.Context, s *session, noun string, r request, p
 		rows[0] = append(rows[0], c.title)
 	}
 	for i, raw := range entries {
-		entry, err := client.Decode[T](client.Answer{Body: raw})
+		entry, err := decode[T](client.Answer{Body: raw})
 		if err != nil {
 			return err
 		}
@@ -140,7 +139,7 @@ func (s *session) collect(ctx context.Context, r request, p paging) (entries []j
 		if err != nil {
 			return nil, "", err
 		}
-		page, err := client.Decode[client.Page[json.RawMessage]](a)
+		page, err := decode[client.Page[json.RawMessage]](a)
 		if err != nil {
 			return nil, "", err
 		}
@@ -152,9 +151,9 @@ func (s *session) collect(ctx context.Context, r request, p paging) (entries []j
 }
 
 // optionalTime formats an optional time, "-" when there is none.
-func optionalTime(t *time.Time) string {
-	if t == nil {
+func optionalTime(t client.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
-	return formatTime(*t)
+	return formatTime(t.Time)
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 
-	"github.com/everpost/everpost/internal/client"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/mcpserver"
 )
@@ -46,7 +45,10 @@ func (c *MCPCommand) Run(ctx context.Context, p Process) error {
 			return usage("--key: is required, here or as $EVERPOST_KEY, or --tenant: an agent does not get the operator's key for all tenants by itself")
 		}
 	}
-	api := client.New(base, key, "everpost-mcp/"+p.Version)
+	api, err := newClient(base, key, "everpost-mcp/"+p.Version)
+	if err != nil {
+		return err
+	}
 	defer api.Close()
 	server, err := mcpserver.New(mcpserver.Config{Client: api, Version: p.Version, Tenant: c.Tenant, Write: c.Write, Hosts: mcpserver.Hosts(c.Hosts)})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 )
 
@@ -47,7 +47,7 @@ func (s *session) line(text string) error {
 func writeFields(w io.Writer, body []byte) error {
 	fields, err := printable.Fields(body)
 	if err != nil {
-		return client.ErrNotEverpost
+		return errNotEverpost
 	}
 	for _, f := range fields {
 		var several []json.RawMessage

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
@@ -85,28 +85,6 @@ func (r *remote) startReplay(ctx context.Context, p Process, body map[string]any
 	return r.once(ctx, p, request{method: http.MethodPost, path: []string{"replays"}, body: object(body)})
 }
 
-// replay is a replay in a list.
-type replay struct {
-	ID        string     `json:"id"`
-	State     string     `json:"state"`
-	Why       *string    `json:"state_reason"`
-	Total     *int64     `json:"total"`
-	Released  int64      `json:"released"`
-	Delivered int64      `json:"delivered"`
-	Failed    int64      `json:"failed"`
-	Asked     float64    `json:"rate_per_minute"`
-	Current   *float64   `json:"current_rate_per_minute"`
-	CreatedAt *time.Time `json:"created_at"`
-}
-
-// rate is the current rate per minute.
-func (r replay) rate() float64 {
-	if r.Current == nil {
-		return r.Asked
-	}
-	return *r.Current
-}
-
 // counted formats a number that may be unknown.
 func counted(n *int64) string {
 	if n == nil {
@@ -123,16 +101,16 @@ type ReplaysListCommand struct {
 
 // Run lists them.
 func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
-	return listOf(ctx, p, c, "replays", request{path: []string{"replays"}}, c.paging, []column[replay]{
-		{"ID", func(r replay) string { return r.ID }},
-		{"STATE", func(r replay) string { return r.State }},
-		{"TOTAL", func(r replay) string { return counted(r.Total) }},
-		{"RELEASED", func(r replay) string { return strconv.FormatInt(r.Released, 10) }},
-		{"DELIVERED", func(r replay) string { return strconv.FormatInt(r.Delivered, 10) }},
-		{"FAILED", func(r replay) string { return strconv.FormatInt(r.Failed, 10) }},
-		{"PER MINUTE", func(r replay) string { return strconv.FormatFloat(r.rate(), 'g', -1, 64) }},
-		{"CREATED", func(r replay) string { return optionalTime(r.CreatedAt) }},
-		{"REASON", func(r replay) string { return text(r.Why) }},
+	return listOf(ctx, p, c, "replays", request{path: []string{"replays"}}, c.paging, []column[client.Replay]{
+		{"ID", func(r client.Replay) string { return r.ID }},
+		{"STATE", func(r client.Replay) string { return string(r.State) }},
+		{"TOTAL", func(r client.Replay) string { return counted(r.Total) }},
+		{"RELEASED", func(r client.Replay) string { return strconv.FormatInt(r.Released, 10) }},
+		{"DELIVERED", func(r client.Replay) string { return strconv.FormatInt(r.Delivered, 10) }},
+		{"FAILED", func(r client.Replay) string { return strconv.FormatInt(r.Failed, 10) }},
+		{"PER MINUTE", func(r client.Replay) string { return strconv.Itoa(r.CurrentRate) }},
+		{"CREATED", func(r client.Replay) string { return optionalTime(r.CreatedAt) }},
+		{"REASON", func(r client.Replay) string { return text(r.StateReason) }},
 	})
 }
 
@@ -161,7 +139,7 @@ const (
 
 // await sends a command and shows the replay after the workflow has executed it. If that
 // takes too long, it prints a notice instead.
-func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) error {
+func (c *oneReplay) await(ctx context.Context, p Process, verb string, wanted client.ReplayState) error {
 	s, err := c.open(p)
 	if err != nil {
 		return err
@@ -176,21 +154,21 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) e
 	defer patience.Stop()
 	defer poll.Stop()
 	for {
-		r, err := client.Decode[replay](a)
+		r, err := decode[client.Replay](a)
 		if err != nil {
 			return err
 		}
-		if r.State == wanted || r.State == "completed" || r.State == "cancelled" {
+		if r.State == wanted || r.State == client.ReplayCompleted || r.State == client.ReplayCancelled {
 			return s.show(a)
 		}
 		select {
 		case <-poll.C:
 		case <-patience.C:
 			_, _ = fmt.Fprintf(s.Stderr, "%s is stored; the replay is still %s; this shows when it is carried out: %s\n",
-				verb, printable.Text(r.State), s.command(action{Act: explain.ShowReplay, ID: new(c.ID.String())}))
+				verb, printable.Text(string(r.State)), s.command(client.Action{Act: string(explain.ShowReplay), ID: new(c.ID.String())}))
 			return s.show(a)
 		case <-ctx.Done():
-			return client.ErrInterrupted
+			return errInterrupted
 		}
 		if a, err = s.do(ctx, request{method: http.MethodGet, path: path}); err != nil {
 			return err
@@ -215,7 +193,7 @@ type ReplaysPauseCommand struct {
 
 // Run pauses it.
 func (c *ReplaysPauseCommand) Run(ctx context.Context, p Process) error {
-	return c.await(ctx, p, "pause", "paused")
+	return c.await(ctx, p, "pause", client.ReplayPaused)
 }
 
 // ReplaysResumeCommand resumes a replay.
@@ -225,7 +203,7 @@ type ReplaysResumeCommand struct {
 
 // Run resumes it.
 func (c *ReplaysResumeCommand) Run(ctx context.Context, p Process) error {
-	return c.await(ctx, p, "resume", "running")
+	return c.await(ctx, p, "resume", client.ReplayRunning)
 }
 
 // ReplaysCancelCommand cancels a replay.
@@ -235,7 +213,7 @@ type ReplaysCancelCommand struct {
 
 // Run cancels it.
 func (c *ReplaysCancelCommand) Run(ctx context.Context, p Process) error {
-	return c.await(ctx, p, "cancel", "cancelled")
+	return c.await(ctx, p, "cancel", client.ReplayCancelled)
 }
 
 // ReplaysSetRateCommand changes the rate of a replay.

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -25,18 +25,6 @@ type SendCommand struct {
 	Endpoint       []webhook.EndpointID `help:"Send to this endpoint only, whatever types it subscribes to; may be repeated." placeholder:"ID"`
 	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one is not delivered."`
 	Timeout        time.Duration        `default:"2m" help:"How long to wait." placeholder:"DURATION"`
-}
-
-// accepted is the API's event in the responses to posting and reading it.
-type accepted struct {
-	ID         string  `json:"id"`
-	Type       string  `json:"type"`
-	Reason     *string `json:"reason"`
-	Deliveries []struct {
-		ID         string `json:"id"`
-		EndpointID string `json:"endpoint_id"`
-		State      string `json:"state"`
-	} `json:"deliveries"`
 }
 
 // Run posts the event.
@@ -61,7 +49,7 @@ func (c *SendCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return c.withConsequence(err)
 	}
-	event, err := client.Decode[accepted](posted)
+	event, err := decode[client.AcceptedEvent](posted)
 	if err != nil {
 		return err
 	}
@@ -96,7 +84,7 @@ func (c *SendCommand) withConsequence(err error) error {
 }
 
 // printStored prints what was stored.
-func (s *session) printStored(event accepted, posted client.Answer) error {
+func (s *session) printStored(event client.AcceptedEvent, posted client.Answer) error {
 	if posted.Header.Get("Idempotent-Replayed") != "" {
 		_, _ = fmt.Fprintln(s.Stderr, "this was sent before: below is the first answer, and nothing new is sent")
 	}
@@ -111,7 +99,7 @@ func (s *session) printStored(event accepted, posted client.Answer) error {
 		return err
 	}
 	for _, d := range event.Deliveries {
-		if err := s.line(fmt.Sprintf("%s  to %s  %s", printable.Text(d.ID), printable.Text(d.EndpointID), printable.Text(d.State))); err != nil {
+		if err := s.line(fmt.Sprintf("%s  to %s  %s", printable.Text(d.ID), printable.Text(d.EndpointID), printable.Text(string(d.State)))); err != nil {
 			return err
 		}
 	}

@@ -4,21 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 )
-
-// statsPoint is a line of the table of 'everpost stats'.
-type statsPoint struct {
-	At       *time.Time     `json:"at"` // nil for the totals
-	Attempts map[string]int `json:"attempts"`
-	First    int            `json:"first_attempts"`
-	Ended    map[string]int `json:"ended"`
-	Latency  struct {
-		P50 *int `json:"p50"`
-		P95 *int `json:"p95"`
-		P99 *int `json:"p99"`
-	} `json:"latency_ms"`
-}
 
 // statsTitles are those of the columns.
 func statsTitles() []string {
@@ -30,42 +17,33 @@ func statsTitles() []string {
 
 // statsTable returns the rows of the table: the titles, a row for each point, and one for the totals.
 func statsTable(a client.Answer) ([][]string, error) {
-	stats, err := client.Decode[struct {
-		Totals *statsPoint  `json:"totals"`
-		Data   []statsPoint `json:"data"`
-	}](a)
+	stats, err := decode[client.Stats](a)
 	if err != nil {
 		return nil, err
 	}
 	rows := [][]string{statsTitles()}
 	for i := range stats.Data {
-		rows = append(rows, stats.Data[i].cells())
+		rows = append(rows, cells(stats.Data[i].At.UTC().Format(time.DateTime), &stats.Data[i].StatsCounts))
 	}
-	if stats.Totals != nil {
-		rows = append(rows, stats.Totals.cells())
-	}
-	return rows, nil
+	return append(rows, cells("total", &stats.Totals)), nil
 }
 
-func (p *statsPoint) cells() []string {
-	at := "total"
-	if p.At != nil {
-		at = p.At.UTC().Format(time.DateTime)
-	}
+// cells are a row: of a time, or the total.
+func cells(at string, counts *client.StatsCounts) []string {
 	cells := []string{at}
 	for _, class := range []string{"delivered", "http_4xx", "http_5xx", "timeout", "connection", "dns", "tls", "other"} {
-		cells = append(cells, strconv.Itoa(p.Attempts[class]))
+		cells = append(cells, strconv.FormatInt(counts.Attempts[class], 10))
 	}
-	cells = append(cells, strconv.Itoa(p.First))
+	cells = append(cells, strconv.FormatInt(counts.FirstAttempts, 10))
 	for _, state := range []string{"delivered", "dead_lettered", "cancelled", "discarded"} {
-		cells = append(cells, strconv.Itoa(p.Ended[state]))
+		cells = append(cells, strconv.FormatInt(counts.Ended[state], 10))
 	}
-	for _, ms := range []*int{p.Latency.P50, p.Latency.P95, p.Latency.P99} {
+	for _, ms := range []*int64{counts.LatencyMS.P50, counts.LatencyMS.P95, counts.LatencyMS.P99} {
 		if ms == nil {
 			cells = append(cells, "-")
 			continue
 		}
-		cells = append(cells, strconv.Itoa(*ms)+" ms")
+		cells = append(cells, strconv.FormatInt(*ms, 10)+" ms")
 	}
 	return cells
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 )
 
 func TestStatsTable(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 )
 
@@ -20,14 +20,6 @@ type TenantsCommand struct {
 	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant."`
 }
 
-// tenant is a tenant in a list.
-type tenant struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Contact   *string    `json:"contact"`
-	CreatedAt *time.Time `json:"created_at"`
-}
-
 // TenantsListCommand lists tenants.
 type TenantsListCommand struct {
 	connection `embed:""`
@@ -36,11 +28,11 @@ type TenantsListCommand struct {
 
 // Run lists them.
 func (c *TenantsListCommand) Run(ctx context.Context, p Process) error {
-	return listOf(ctx, p, c, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[tenant]{
-		{"ID", func(t tenant) string { return t.ID }},
-		{"NAME", func(t tenant) string { return printable.OrDash(t.Name) }},
-		{"CONTACT", func(t tenant) string { return text(t.Contact) }},
-		{"CREATED", func(t tenant) string { return optionalTime(t.CreatedAt) }},
+	return listOf(ctx, p, c, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[client.Tenant]{
+		{"ID", func(t client.Tenant) string { return t.ID }},
+		{"NAME", func(t client.Tenant) string { return printable.OrDash(t.Name) }},
+		{"CONTACT", func(t client.Tenant) string { return text(t.Contact) }},
+		{"CREATED", func(t client.Tenant) string { return optionalTime(t.CreatedAt) }},
 	})
 }
 
@@ -169,8 +161,7 @@ type TenantsExportCommand struct {
 // Run exports it.
 func (c *TenantsExportCommand) Run(ctx context.Context, p Process) error {
 	return with(p, c, func(s *session) error {
-		r := request{method: http.MethodGet, path: []string{"export"}}
-		return s.understood(r, s.api.Export(ctx, s.of(r), p.Stdout))
+		return s.understood(ctx, request{}, s.api.Tenant(s.tenant).Export(ctx, p.Stdout))
 	})
 }
 

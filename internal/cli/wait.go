@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
-	"github.com/everpost/everpost/internal/webhook"
 )
 
 // How often --wait polls: soon after a change, then less and less often.
@@ -25,22 +24,22 @@ const (
 type waiter struct {
 	*session
 
-	event accepted
-	shown map[string]int      // attempts of a delivery that were printed
-	ended map[string]delivery // deliveries that have ended
-	last  map[string]delivery // deliveries by the last poll
-	fault error               // error of the last poll, nil if it succeeded
+	event client.AcceptedEvent
+	shown map[string]int             // attempts of a delivery that were printed
+	ended map[string]client.Delivery // deliveries that have ended
+	last  map[string]client.Delivery // deliveries by the last poll
+	fault error                      // error of the last poll, nil if it succeeded
 }
 
 // await waits until every delivery of the event has ended, and prints its attempts and its
 // end. The error names the deliveries that were not delivered or have not ended in time.
-func (s *session) await(ctx context.Context, event accepted, posted client.Answer, patience time.Duration) error {
+func (s *session) await(ctx context.Context, event client.AcceptedEvent, posted client.Answer, patience time.Duration) error {
 	if !s.json {
 		if err := s.printStored(event, posted); err != nil {
 			return err
 		}
 	}
-	w := &waiter{session: s, event: event, shown: map[string]int{}, ended: map[string]delivery{}, last: map[string]delivery{}}
+	w := &waiter{session: s, event: event, shown: map[string]int{}, ended: map[string]client.Delivery{}, last: map[string]client.Delivery{}}
 	verdict := w.follow(ctx, patience)
 	if s.json && ctx.Err() == nil {
 		if err := s.record(ctx, request{method: http.MethodGet, path: []string{"events", event.ID}}); err != nil {
@@ -91,7 +90,7 @@ func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 		return false, err
 	}
 	for _, raw := range slices.Backward(entries) { // oldest first
-		d, err := client.Decode[delivery](client.Answer{Body: raw})
+		d, err := decode[client.Delivery](client.Answer{Body: raw})
 		if err != nil {
 			return news, err
 		}
@@ -102,7 +101,7 @@ func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 				return news, err
 			}
 		}
-		if _, known := w.ended[d.ID]; !known && d.ended() {
+		if _, known := w.ended[d.ID]; !known && d.State.Ended() {
 			news, w.ended[d.ID] = true, d
 			w.printProgress(d.CompletedAt, fmt.Sprintf("%s  %s", d.ID, d.State))
 		}
@@ -111,19 +110,19 @@ func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 }
 
 // attempts prints the attempts of a delivery that were not printed yet.
-func (w *waiter) attempts(ctx context.Context, d delivery) error {
+func (w *waiter) attempts(ctx context.Context, d client.Delivery) error {
 	entries, _, err := w.collect(ctx, request{path: []string{"deliveries", d.ID, "attempts"}}, paging{Limit: max(d.Attempts-w.shown[d.ID], 1)})
 	if err != nil {
 		return err
 	}
 	for _, raw := range slices.Backward(entries) {
-		a, err := client.Decode[attempt](client.Answer{Body: raw})
+		a, err := decode[client.Attempt](client.Answer{Body: raw})
 		if err != nil {
 			return err
 		}
 		if a.Number > w.shown[d.ID] {
 			w.shown[d.ID] = a.Number
-			w.printProgress(a.StartedAt, fmt.Sprintf("%s  attempt %d  %s", d.ID, a.Number, a.summary()))
+			w.printProgress(a.StartedAt, fmt.Sprintf("%s  attempt %d  %s", d.ID, a.Number, summary(a)))
 		}
 	}
 	return nil
@@ -131,12 +130,12 @@ func (w *waiter) attempts(ctx context.Context, d delivery) error {
 
 // printProgress prints a line with the time of the event; with --json only the end is
 // printed.
-func (w *waiter) printProgress(at *time.Time, text string) {
+func (w *waiter) printProgress(at client.Time, text string) {
 	if w.json {
 		return
 	}
 	clock := "-"
-	if at != nil {
+	if !at.IsZero() {
 		clock = at.UTC().Format(clockTime)
 	}
 	_ = w.line(clock + "  " + printable.Text(text)) // only progress: the result is the exit code
@@ -146,8 +145,8 @@ func (w *waiter) printProgress(at *time.Time, text string) {
 func (w *waiter) result() error {
 	var not []string
 	for _, stub := range w.event.Deliveries {
-		if d := w.ended[stub.ID]; d.State != webhook.StateDelivered.String() {
-			not = append(not, fmt.Sprintf("%s is %s (%s)", d.ID, d.State, printable.OrDash(d.reason())))
+		if d := w.ended[stub.ID]; d.State != client.DeliveryDelivered {
+			not = append(not, fmt.Sprintf("%s is %s (%s)", d.ID, d.State, text(d.Reason)))
 		}
 	}
 	if len(not) == 0 {
@@ -163,10 +162,10 @@ func (w *waiter) timeoutError(patience time.Duration) error {
 		if _, done := w.ended[stub.ID]; done {
 			continue
 		}
-		text := stub.ID + " is " + stub.State
+		text := stub.ID + " is " + string(stub.State)
 		if d, seen := w.last[stub.ID]; seen {
 			text = fmt.Sprintf("%s is %s", d.ID, d.State)
-			if d.NextAttemptAt != nil {
+			if !d.NextAttemptAt.IsZero() {
 				text += ", next attempt at " + optionalTime(d.NextAttemptAt)
 			}
 		}

@@ -2,25 +2,23 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // call is one call of a tool: the API as the key of its caller sees it.
 type call struct {
 	api    *client.Client
+	of     client.TenantCalls // those about the tenant
 	tenant string
 	caller string // fingerprint of the key that the caller sent, "" over standard input
 }
@@ -51,6 +49,7 @@ func (s *Server) begin(ctx context.Context, req *mcp.CallToolRequest, tenant str
 		}
 		c.api, c.caller = s.api.WithKey(key), req.Extra.TokenInfo.UserID
 	}
+	c.of = c.api.Tenant(tenant)
 	select {
 	case s.slots <- struct{}{}:
 		return c, func() { <-s.slots }, nil
@@ -59,49 +58,12 @@ func (s *Server) begin(ctx context.Context, req *mcp.CallToolRequest, tenant str
 	}
 }
 
-// get reads an object of the tenant.
-func get[T any](ctx context.Context, c *call, query url.Values, path ...string) (T, error) {
-	return request[T](ctx, c, client.Request{Method: http.MethodGet, Query: query, Path: append([]string{"tenants", c.tenant}, path...)})
-}
-
-// post sends a command about an object of the tenant. A nil body is none.
-func post[T any](ctx context.Context, c *call, body map[string]any, path ...string) (T, error) {
-	r := client.Request{Method: http.MethodPost, Path: append([]string{"tenants", c.tenant}, path...)}
-	if len(body) > 0 {
-		var err error
-		if r.Body, err = json.Marshal(body); err != nil {
-			var none T
-			return none, fmt.Errorf("encode the request: %w", err)
-		}
-	}
-	return request[T](ctx, c, r)
-}
-
-func request[T any](ctx context.Context, c *call, r client.Request) (T, error) {
-	a, err := c.api.Do(ctx, r)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return client.Decode[T](a)
-}
-
-// list reads a page of at most n entries.
-func list[T any](ctx context.Context, c *call, query url.Values, cursor string, n int, path ...string) (client.Page[T], error) {
-	all := url.Values{"limit": {strconv.Itoa(n)}}
-	maps.Copy(all, query)
-	if cursor != "" {
-		all.Set("cursor", cursor)
-	}
-	return get[client.Page[T]](ctx, c, all, path...)
-}
-
 // listPage reads a page of at most n entries, and describes it: text has a line for each, which show returns with the entry as the
 // tool shows it.
 func listPage[T, V any](
-	ctx context.Context, c *call, query url.Values, cursor string, n int, path, none string, show func(T) (line string, v V),
+	ctx context.Context, l client.List[T], cursor string, n int, none string, show func(T) (line string, v V),
 ) (text string, shown []V, next string, err error) {
-	page, err := list[T](ctx, c, query, cursor, n, path)
+	page, err := l.Page(ctx, client.PageOptions{Limit: n, Cursor: cursor})
 	if err != nil {
 		return "", nil, "", err
 	}
@@ -126,14 +88,17 @@ func badArgument(field, message string) error { return &argumentError{field, mes
 func (c *call) toolError(ctx context.Context, err error) error {
 	var lines []string
 	remedy := ""
-	refused, isRefused := errors.AsType[*client.APIError](err)
+	refused, isRefused := errors.AsType[*client.Error](err)
 	switch {
 	case isRefused:
 		lines, remedy = c.refusal(refused)
-	case errors.Is(err, client.ErrInterrupted) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		lines, remedy = []string{"no answer within " + callTimeout.String()}, "Narrow the filters, or try again."
 	default:
 		lines = []string{err.Error()}
+		if silent, isSilent := errors.AsType[*client.NoResponseError](err); isSilent && silent.NotSent {
+			remedy = wrongAddress
+		}
 		if _, isArgument := errors.AsType[*argumentError](err); isArgument {
 			remedy = "Fix the argument and call the tool again."
 		}
@@ -147,10 +112,12 @@ func (c *call) toolError(ctx context.Context, err error) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
+const wrongAddress = "Check the address of the API that the MCP server was started with."
+
 // refusal says what the API answered, and what can be done about it.
-func (c *call) refusal(e *client.APIError) (lines []string, remedy string) {
+func (c *call) refusal(e *client.Error) (lines []string, remedy string) {
 	if e.Foreign {
-		return []string{e.Error()}, "Check the address of the API that the MCP server was started with."
+		return []string{e.Error()}, wrongAddress
 	}
 	lines = []string{fmt.Sprintf("%s (status %d)", e.Detail, e.Status)}
 	if len(e.Errors) > 0 {
@@ -175,8 +142,8 @@ func (c *call) refusal(e *client.APIError) (lines []string, remedy string) {
 		remedy = "Its state does not allow this now; explain shows the state."
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		remedy = "Try again later."
-		if e.RetryAfter != "" {
-			remedy = "Try again in " + e.RetryAfter + " s."
+		if e.RetryAfter > 0 {
+			remedy = "Try again in " + strconv.Itoa(int(e.RetryAfter.Seconds())) + " s."
 		}
 	case http.StatusInternalServerError:
 		remedy = "Look for the request " + e.RequestID + " in Everpost's log."
@@ -184,17 +151,17 @@ func (c *call) refusal(e *client.APIError) (lines []string, remedy string) {
 	return lines, remedy
 }
 
-// instant reads a time: RFC 3339, or a duration ago such as 90m. "" is none.
-func instant(field, text string, now time.Time) (string, error) {
+// instant reads a time: RFC 3339, or a duration ago such as 90m. "" is none, the zero time.
+func instant(field, text string, now time.Time) (time.Time, error) {
 	if text == "" {
-		return "", nil
+		return time.Time{}, nil
 	}
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at.UTC().Format(time.RFC3339Nano), nil
+		return at, nil
 	}
 	ago, err := time.ParseDuration(text)
 	if err != nil || ago < 0 {
-		return "", badArgument(field, "is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m")
+		return time.Time{}, badArgument(field, "is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m")
 	}
-	return now.Add(-ago).UTC().Format(time.RFC3339Nano), nil
+	return now.Add(-ago), nil
 }

@@ -3,10 +3,11 @@ package mcpserver
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 // maxGroups is how many groups of dead letters are shown.
@@ -20,18 +21,10 @@ type deadLetterFilters struct {
 	Status int    `json:"status,omitempty" jsonschema:"Only dead letters whose last answer had this HTTP status."`
 }
 
-func (f deadLetterFilters) values(now time.Time) (url.Values, error) {
-	v, err := f.filters.values(now)
-	if err != nil {
-		return nil, err
-	}
-	if f.Reason != "" {
-		v.Set("reason", f.Reason)
-	}
-	if f.Status != 0 {
-		v.Set("status", strconv.Itoa(f.Status))
-	}
-	return v, nil
+func (f deadLetterFilters) filter(now time.Time) (client.DeadLetterFilter, error) {
+	v, err := f.filters.filter(now)
+	v.Reason, v.Status = f.Reason, f.Status
+	return v, err
 }
 
 // listDeadLettersInput is the arguments of list_dead_letters.
@@ -80,31 +73,33 @@ func (s *Server) addDeadLetterTools() {
 }
 
 func listDeadLetters(ctx context.Context, c *call, in listDeadLettersInput) (string, deadLetterList, error) {
-	query, err := in.values(time.Now())
+	f, err := in.filter(time.Now())
 	if err != nil {
 		return "", deadLetterList{}, err
 	}
 	var counted *deadLetterCount
 	head := ""
 	if in.Cursor == "" {
-		count, err := countDeadLetters(ctx, c, query)
+		count, err := countDeadLetters(ctx, c, f)
 		if err != nil {
 			return "", deadLetterList{}, err
 		}
 		counted, head = &count, count.text()
 	}
 	return fit(in.entries(), func(n int) (string, deadLetterList, error) {
-		text, page, err := pageOfDeliveries(ctx, c, query, in.Cursor, n, "dead-letters")
+		text, page, err := pageOfDeliveries(ctx, c.of.DeadLetters.List(f), in.Cursor, n)
 		return head + text, deadLetterList{Counted: counted, DeadLetters: page.Deliveries, NextCursor: page.NextCursor}, err
 	})
 }
 
 // countDeadLetters counts the dead letters that match, up to the API's bound.
-func countDeadLetters(ctx context.Context, c *call, query url.Values) (deadLetterCount, error) {
-	count, err := get[deadLetterCount](ctx, c, query, "dead-letters", "groups")
-	count.Groups = count.Groups[:min(len(count.Groups), maxGroups)]
-	for i, g := range count.Groups {
-		count.Groups[i].Reason = clip(g.Reason, maxWord)
+func countDeadLetters(ctx context.Context, c *call, f client.DeadLetterFilter) (deadLetterCount, error) {
+	read, err := c.of.DeadLetters.Groups(ctx, f)
+	count := deadLetterCount{Count: read.Counted, More: read.More, Groups: []deadLetterGroup{}}
+	for _, g := range read.Groups[:min(len(read.Groups), maxGroups)] {
+		count.Groups = append(count.Groups, deadLetterGroup{
+			EndpointID: g.EndpointID, Reason: clip(g.Reason, maxWord), Status: g.Status, Count: g.Count, Example: g.ExampleID,
+		})
 	}
 	return count, err
 }

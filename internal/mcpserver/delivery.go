@@ -3,15 +3,15 @@ package mcpserver
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// delivery is the part of the API's delivery that tools show. It is also how they show it.
+// delivery is a delivery as tools show it.
 type delivery struct {
 	ID            string     `json:"id"`
 	EventID       string     `json:"event_id"`
@@ -42,26 +42,30 @@ type outcome struct {
 	Status *int   `json:"status"`
 }
 
-// bound cuts the texts of the delivery, which is then fit for a result.
-func (d delivery) bound() delivery {
-	d.EventType, d.Summary = clip(d.EventType, maxWord), clip(d.Summary, maxSentence)
+// showDelivery returns a delivery with bounded texts.
+func showDelivery(d client.Delivery) delivery {
+	shown := delivery{
+		ID: d.ID, EventID: d.EventID, EndpointID: d.EndpointID, EventType: clip(d.EventType, maxWord), State: string(d.State),
+		Summary: clip(d.Summary, maxSentence), Run: d.Run, Attempts: d.Attempts, NextAttemptAt: optional(d.NextAttemptAt),
+		GiveUpAt: optional(d.GiveUpAt), CreatedAt: optional(d.CreatedAt), CompletedAt: optional(d.CompletedAt),
+	}
 	if d.Reason != nil {
 		short := clip(*d.Reason, maxWord)
-		if d.reasonIsText() {
-			d.Reason, d.Untrusted = nil, &deliveryTexts{short}
+		if reasonIsText(d) {
+			shown.Untrusted = &deliveryTexts{short}
 		} else {
-			d.Reason = &short
+			shown.Reason = &short
 		}
 	}
 	if d.LastOutcome != nil {
-		d.LastOutcome = &outcome{Reason: clip(d.LastOutcome.Reason, maxWord), Status: d.LastOutcome.Status}
+		shown.LastOutcome = &outcome{Reason: clip(d.LastOutcome.Reason, maxWord), Status: d.LastOutcome.Status}
 	}
-	return d
+	return shown
 }
 
 // reasonIsText reports whether a person wrote the reason.
-func (d delivery) reasonIsText() bool {
-	if d.State != webhook.StateCancelled.String() && d.State != webhook.StateDiscarded.String() {
+func reasonIsText(d client.Delivery) bool {
+	if d.State != client.DeliveryCancelled && d.State != client.DeliveryDiscarded {
 		return false
 	}
 	switch *d.Reason {
@@ -84,28 +88,18 @@ type filters struct {
 	Until      string `json:"until,omitempty" jsonschema:"Only deliveries created before: a time (RFC 3339), or a duration ago such as 90m."`
 }
 
-// values returns the filters under their names in the API.
-func (f filters) values(now time.Time) (url.Values, error) {
-	v := url.Values{}
+// filter returns the filters as the API takes them.
+func (f filters) filter(now time.Time) (v client.DeadLetterFilter, err error) {
 	if f.EndpointID != "" {
 		if _, err := webhook.ParseEndpointID(f.EndpointID); err != nil {
-			return nil, badArgument("endpoint_id", "is not the id of an endpoint (ep_…)")
-		}
-		v.Set("endpoint_id", f.EndpointID)
-	}
-	if f.EventType != "" {
-		v.Set("event_type", f.EventType)
-	}
-	for field, text := range map[string]string{"since": f.Since, "until": f.Until} {
-		at, err := instant(field, text, now)
-		if err != nil {
-			return nil, err
-		}
-		if at != "" {
-			v.Set(field, at)
+			return v, badArgument("endpoint_id", "is not the id of an endpoint (ep_…)")
 		}
 	}
-	return v, nil
+	v.EndpointID, v.EventType = f.EndpointID, f.EventType
+	if v.Since, err = instant("since", f.Since, now); err == nil {
+		v.Until, err = instant("until", f.Until, now)
+	}
+	return v, err
 }
 
 // checkDeliveryID checks an argument.
@@ -144,26 +138,25 @@ func (s *Server) addDeliveryTools() {
 }
 
 func listDeliveries(ctx context.Context, c *call, in listDeliveriesInput) (string, deliveryList, error) {
-	query, err := in.values(time.Now())
+	f, err := in.filter(time.Now())
 	if err != nil {
 		return "", deliveryList{}, err
 	}
-	if len(in.State) > 0 {
-		query["state"] = in.State
+	states := make([]client.DeliveryState, len(in.State))
+	for i, name := range in.State {
+		states[i] = client.DeliveryState(name)
 	}
-	if in.EventID != "" {
-		query.Set("event_id", in.EventID)
-	}
-	return fit(in.entries(), func(n int) (string, deliveryList, error) {
-		return pageOfDeliveries(ctx, c, query, in.Cursor, n, "deliveries")
+	l := c.of.Deliveries.List(client.DeliveryFilter{
+		States: states, EndpointID: f.EndpointID, EventID: in.EventID, EventType: f.EventType, Since: f.Since, Until: f.Until,
 	})
+	return fit(in.entries(), func(n int) (string, deliveryList, error) { return pageOfDeliveries(ctx, l, in.Cursor, n) })
 }
 
 // pageOfDeliveries reads a page and describes it.
-func pageOfDeliveries(ctx context.Context, c *call, query url.Values, cursor string, n int, path string) (string, deliveryList, error) {
-	text, shown, next, err := listPage(ctx, c, query, cursor, n, path, "No deliveries match.", func(d delivery) (string, delivery) {
-		d = d.bound()
-		return d.line(), d
+func pageOfDeliveries(ctx context.Context, l client.List[client.Delivery], cursor string, n int) (string, deliveryList, error) {
+	text, shown, next, err := listPage(ctx, l, cursor, n, "No deliveries match.", func(d client.Delivery) (string, delivery) {
+		v := showDelivery(d)
+		return v.line(), v
 	})
 	return text, deliveryList{Deliveries: shown, NextCursor: next}, err
 }

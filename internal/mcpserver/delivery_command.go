@@ -3,6 +3,8 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+
+	"github.com/everpost/everpost/client"
 )
 
 // deliveryCommandInput is the arguments of a command to a delivery.
@@ -34,7 +36,8 @@ func (s *Server) addDeliveryCommands() {
 	}, func(ctx context.Context, c *call, in deliveryCommandInput) (intent, error) {
 		return planCommand(ctx, c, in, "Make the next attempt of %s now? Its receiver gets a request.")
 	}, func(ctx context.Context, c *call, in deliveryCommandInput) (string, accepted, error) {
-		return command(ctx, c, in.ID, "retry", "")
+		d, err := c.of.Deliveries.Retry(ctx, in.ID)
+		return commanded("retry", d, err)
 	})
 	add(s, tool{
 		name: "replay_delivery", title: "Replay a delivery", hints: hints{sends: true},
@@ -42,7 +45,8 @@ func (s *Server) addDeliveryCommands() {
 	}, func(ctx context.Context, c *call, in reasonedCommandInput) (intent, error) {
 		return planCommand(ctx, c, in.deliveryCommandInput, "Send %s again? Its receiver gets the event once more.")
 	}, func(ctx context.Context, c *call, in reasonedCommandInput) (string, accepted, error) {
-		return command(ctx, c, in.ID, "replay", in.Reason)
+		d, err := c.of.Deliveries.Replay(ctx, in.ID, in.Reason)
+		return commanded("replay", d, err)
 	})
 	add(s, tool{
 		name: "cancel_delivery", title: "Cancel a delivery", hints: hints{destructive: true, idempotent: true},
@@ -50,7 +54,8 @@ func (s *Server) addDeliveryCommands() {
 	}, func(ctx context.Context, c *call, in reasonedCommandInput) (intent, error) {
 		return planCommand(ctx, c, in.deliveryCommandInput, "Cancel %s? Nothing more is sent, unless it is replayed.")
 	}, func(ctx context.Context, c *call, in reasonedCommandInput) (string, accepted, error) {
-		return command(ctx, c, in.ID, "cancel", in.Reason)
+		d, err := c.of.Deliveries.Cancel(ctx, in.ID, in.Reason)
+		return commanded("cancel", d, err)
 	})
 }
 
@@ -59,27 +64,22 @@ func planCommand(ctx context.Context, c *call, in deliveryCommandInput, ask stri
 	if err := checkDeliveryID(in.ID); err != nil {
 		return intent{}, err
 	}
-	d, err := get[delivery](ctx, c, nil, "deliveries", in.ID)
+	read, err := c.of.Deliveries.Get(ctx, in.ID)
 	if err != nil {
 		return intent{}, err
 	}
-	d = d.bound()
+	d := showDelivery(read)
 	which := fmt.Sprintf("the delivery %s of tenant %s (%s to %s, %s after %s)", d.ID, c.tenant, quote(d.EventType, maxWord), d.EndpointID, d.State,
 		plural(d.Attempts, "attempt", "attempts"))
 	return intent{text: fmt.Sprintf(ask, which), what: "the event type of the delivery", expect: d.EventType}, nil
 }
 
-// command sends a command, which the delivery's workflow carries out.
-func command(ctx context.Context, c *call, id, verb, reason string) (string, accepted, error) {
-	body := map[string]any{}
-	if reason != "" {
-		body["reason"] = reason
-	}
-	d, err := post[delivery](ctx, c, body, "deliveries", id, verb)
+// commanded describes a delivery after a command, which its workflow carries out.
+func commanded(verb string, read client.Delivery, err error) (string, accepted, error) {
 	if err != nil {
 		return "", accepted{}, err
 	}
-	d = d.bound()
+	d := showDelivery(read)
 	text := fmt.Sprintf("The command %s for %s is stored and will be carried out; the delivery is %s now. explain shows how it goes on.\n", verb, d.ID, d.State)
 	return text, accepted{delivery: d, Command: verb}, nil
 }

@@ -6,32 +6,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // maxEventTypes is how many event types of an endpoint are shown.
 const maxEventTypes = 10
-
-// endpoint is the part of the API's endpoint that tools show.
-type endpoint struct {
-	ID           string   `json:"id"`
-	URL          string   `json:"url"`
-	EventTypes   []string `json:"event_types"`
-	State        string   `json:"state"`
-	StateReason  *string  `json:"state_reason"`
-	Description  string   `json:"description"`
-	Timeout      string   `json:"timeout"`
-	MaxInFlight  int      `json:"max_in_flight"`
-	RateLimit    float64  `json:"rate_limit_per_second"`
-	PolicySource string   `json:"retry_policy_source"`
-	RetryPolicy  any      `json:"retry_policy"`
-
-	Condition *condition `json:"condition"`
-
-	ProbeDeliveryID *string `json:"probe_delivery_id"` // of a circuit that was closed
-	ReplayID        *string `json:"replay_id"`         // of a resume
-}
 
 // condition is how an endpoint is, and why.
 type condition struct {
@@ -43,8 +24,8 @@ type condition struct {
 	More        bool       `json:"more" jsonschema:"More are open than were counted."`
 }
 
-// text describes the condition.
-func (c *condition) text() string {
+// conditionText describes a condition.
+func conditionText(c *client.ShortCondition) string {
 	if c == nil {
 		return ""
 	}
@@ -71,13 +52,13 @@ type endpointTexts struct {
 	Description string `json:"description,omitempty"`
 }
 
-func (e endpoint) view() endpointView {
+func showEndpoint(e client.Endpoint) endpointView {
 	v := endpointView{
-		ID: e.ID, State: e.State, StateReason: clip(value(e.StateReason), maxURL), EventTypes: []string{},
+		ID: e.ID, State: string(e.State), StateReason: clip(value(e.StateReason), maxURL), EventTypes: []string{},
 		Untrusted: endpointTexts{URL: clip(webhook.PlainURL(e.URL), maxURL), Description: clip(e.Description, maxURL)},
 	}
 	if c := e.Condition; c != nil {
-		v.Condition = &condition{clip(c.Code, maxWord), nil, c.Since, c.LastSuccess, c.Waiting, c.More}
+		v.Condition = &condition{clip(c.Code, maxWord), nil, optional(c.Since), optional(c.LastSuccess), c.Waiting, c.More}
 		if c.Cause != nil {
 			v.Condition.Cause = new(clip(*c.Cause, maxURL))
 		}
@@ -88,21 +69,21 @@ func (e endpoint) view() endpointView {
 	return v
 }
 
-// line describes the endpoint in a list.
-func (e endpoint) line() string {
-	v := e.view()
+// endpointLine describes an endpoint in a list.
+func endpointLine(e client.Endpoint) string {
+	v := showEndpoint(e)
 	text := fmt.Sprintf("%s  %s", v.ID, v.State)
 	if v.StateReason != "" {
 		text += " (" + quote(v.StateReason, maxURL) + ")"
 	}
-	text += e.Condition.text() + "  " + quote(webhook.PlainURL(e.URL), maxURL) + "  gets " + quoteAll(v.EventTypes)
+	text += conditionText(e.Condition) + "  " + quote(webhook.PlainURL(e.URL), maxURL) + "  gets " + quoteAll(v.EventTypes)
 	if more := len(e.EventTypes) - len(v.EventTypes); more > 0 {
 		text += fmt.Sprintf(" and %d more types", more)
 	}
 	return text
 }
 
-// health is the part of the API's endpoint health that tools show. It is also how they show it.
+// health is the health of an endpoint as tools show it.
 type health struct {
 	Summary       string     `json:"summary" jsonschema:"The condition of the endpoint, how many deliveries wait and why."`
 	Circuit       circuit    `json:"circuit"`
@@ -131,10 +112,14 @@ type circuit struct {
 	NextProbeAt *time.Time `json:"next_probe_at"`
 }
 
-// bound cuts the texts of the health.
-func (h health) bound() health {
-	h.Summary, h.Explanation = clip(h.Summary, maxSentence), h.Explanation.bound()
-	return h
+// showHealth returns a health with bounded texts.
+func showHealth(h client.EndpointHealth) health {
+	return health{
+		Summary: clip(h.Summary, maxSentence), Circuit: circuit{string(h.Circuit.State), optional(h.Circuit.Since), optional(h.Circuit.NextProbeAt)},
+		DeferredUntil: optional(h.DeferredUntil), Rate: h.RatePerSecond, LatencyMS: h.LatencyMS, SuccessRate: h.SuccessRate, RetryRatio: h.RetryRatio,
+		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak, InFlight: h.InFlight, Waiting: h.Waiting, Scheduled: h.Scheduled, Held: h.Held,
+		More: h.More, NextAttemptAt: optional(h.NextAttemptAt), OldestAt: optional(h.OldestWaiting), Explanation: showExplanation(&h.Explanation),
+	}
 }
 
 // text describes the health, whose texts are cut.
@@ -206,8 +191,8 @@ func (s *Server) addEndpointTools() {
 
 func listEndpoints(ctx context.Context, c *call, in listEndpointsInput) (string, endpointList, error) {
 	return fit(in.entries(), func(n int) (string, endpointList, error) {
-		text, shown, next, err := listPage(ctx, c, nil, in.Cursor, n, "endpoints", "There are no endpoints.",
-			func(e endpoint) (string, endpointView) { return e.line(), e.view() })
+		text, shown, next, err := listPage(ctx, c.of.Endpoints.List(), in.Cursor, n, "There are no endpoints.",
+			func(e client.Endpoint) (string, endpointView) { return endpointLine(e), showEndpoint(e) })
 		return text, endpointList{Endpoints: shown, NextCursor: next}, err
 	})
 }
@@ -216,20 +201,20 @@ func getEndpoint(ctx context.Context, c *call, in endpointID) (string, endpointD
 	if err := in.check(); err != nil {
 		return "", endpointDetails{}, err
 	}
-	e, err := get[endpoint](ctx, c, nil, "endpoints", in.ID)
+	e, err := c.of.Endpoints.Get(ctx, in.ID)
 	if err != nil {
 		return "", endpointDetails{}, err
 	}
-	h, err := get[health](ctx, c, nil, "endpoints", in.ID, "health")
+	read, err := c.of.Endpoints.Health(ctx, in.ID)
 	if err != nil {
 		return "", endpointDetails{}, err
 	}
-	h = h.bound()
+	h := showHealth(read)
 	out := endpointDetails{
-		endpointView: e.view(), Timeout: clip(e.Timeout, maxWord), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
+		endpointView: showEndpoint(e), Timeout: clip(e.Timeout, maxWord), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
 		PolicySource: clip(e.PolicySource, maxWord), RetryPolicy: e.RetryPolicy, Health: h,
 	}
-	text := e.line() + "\n" + h.text() + fmt.Sprintf("Limits: %d requests in flight, %s; timeout %s; the retry policy is that of the %s.\n",
+	text := endpointLine(e) + "\n" + h.text() + fmt.Sprintf("Limits: %d requests in flight, %s; timeout %s; the retry policy is that of the %s.\n",
 		e.MaxInFlight, explain.PerSecond(e.RateLimit), out.Timeout, out.PolicySource)
 	if out.Untrusted.Description != "" {
 		text += fence("Description of the endpoint", e.Description, maxURL)

@@ -3,6 +3,8 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+
+	"github.com/everpost/everpost/client"
 )
 
 // endpointCommandInput is the arguments of a command to an endpoint.
@@ -34,7 +36,8 @@ func (s *Server) addEndpointCommands() {
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
 		return planSwitch(ctx, c, in, "Pause %s? Its deliveries are held until it is resumed, at the longest until their give-up time.")
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
-		return switchEndpoint(ctx, c, in.ID, "pause", nil)
+		e, err := c.of.Endpoints.Pause(ctx, in.ID)
+		return switchedEndpoint("pause", e, err)
 	})
 	add(s, tool{
 		name: "resume_endpoint", title: "Resume an endpoint", hints: hints{idempotent: true, sends: true},
@@ -42,11 +45,12 @@ func (s *Server) addEndpointCommands() {
 	}, func(ctx context.Context, c *call, in resumeInput) (intent, error) {
 		return planSwitch(ctx, c, in.endpointCommandInput, "Resume %s? Its held deliveries are sent, at a rate.")
 	}, func(ctx context.Context, c *call, in resumeInput) (string, switched, error) {
-		body := map[string]any{}
-		if in.Rate != 0 {
-			body["rate_per_minute"] = in.Rate
+		e, err := c.of.Endpoints.Resume(ctx, in.ID, client.ResumeInput{RatePerMinute: in.Rate})
+		text, out, err := switchedEndpoint("resume", e.Endpoint, err)
+		if out.ReplayID = value(e.ReplayID); out.ReplayID != "" {
+			text += "The replay " + out.ReplayID + " releases the held deliveries.\n"
 		}
-		return switchEndpoint(ctx, c, in.ID, "resume", body)
+		return text, out, err
 	})
 	add(s, tool{
 		name: "close_circuit", title: "Close a circuit", hints: hints{sends: true},
@@ -55,7 +59,12 @@ func (s *Server) addEndpointCommands() {
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
 		return planSwitch(ctx, c, in, "Close the circuit of %s? One delivery is sent now; if it succeeds, the others follow.")
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
-		return switchEndpoint(ctx, c, in.ID, "close-circuit", nil)
+		e, err := c.of.Endpoints.CloseCircuit(ctx, in.ID)
+		text, out, err := switchedEndpoint("close-circuit", e.Endpoint, err)
+		if out.ProbeDeliveryID = value(e.ProbeDeliveryID); out.ProbeDeliveryID != "" {
+			text += "The probe is " + out.ProbeDeliveryID + ".\n"
+		}
+		return text, out, err
 	})
 }
 
@@ -64,33 +73,25 @@ func planSwitch(ctx context.Context, c *call, in endpointCommandInput, ask strin
 	if err := in.check(); err != nil {
 		return intent{}, err
 	}
-	e, err := get[endpoint](ctx, c, nil, "endpoints", in.ID)
+	e, err := c.of.Endpoints.Get(ctx, in.ID)
 	if err != nil {
 		return intent{}, err
 	}
-	h, err := get[health](ctx, c, nil, "endpoints", in.ID, "health")
+	h, err := c.of.Endpoints.Health(ctx, in.ID)
 	if err != nil {
 		return intent{}, err
 	}
 	host := clip(hostOf(e.URL), maxURL)
-	which := fmt.Sprintf("the endpoint %s of tenant %s (host %s, %s, %d waiting, %d held)", in.ID, c.tenant, quote(host, maxURL), clip(e.State, maxWord),
-		h.Waiting, h.Held)
+	which := fmt.Sprintf("the endpoint %s of tenant %s (host %s, %s, %d waiting, %d held)", in.ID, c.tenant, quote(host, maxURL),
+		clip(string(e.State), maxWord), h.Waiting, h.Held)
 	return intent{text: fmt.Sprintf(ask, which), what: "the host of the endpoint", expect: host}, nil
 }
 
-// switchEndpoint sends a command to an endpoint.
-func switchEndpoint(ctx context.Context, c *call, id, verb string, body map[string]any) (string, switched, error) {
-	e, err := post[endpoint](ctx, c, body, "endpoints", id, verb)
+// switchedEndpoint describes an endpoint after a command.
+func switchedEndpoint(verb string, e client.Endpoint, err error) (string, switched, error) {
 	if err != nil {
 		return "", switched{}, err
 	}
-	out := switched{endpointView: e.view(), ProbeDeliveryID: value(e.ProbeDeliveryID), ReplayID: value(e.ReplayID)}
-	text := fmt.Sprintf("Done: %s. The endpoint %s is %s.\n", verb, out.ID, out.State)
-	if out.ProbeDeliveryID != "" {
-		text += "The probe is " + out.ProbeDeliveryID + ".\n"
-	}
-	if out.ReplayID != "" {
-		text += "The replay " + out.ReplayID + " releases the held deliveries.\n"
-	}
-	return text, out, nil
+	out := switched{endpointView: showEndpoint(e)}
+	return fmt.Sprintf("Done: %s. The endpoint %s is %s.\n", verb, out.ID, out.State), out, nil
 }

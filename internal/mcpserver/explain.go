@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -45,35 +45,33 @@ func explainID(ctx context.Context, c *call, in anyID) (string, explained, error
 	out := explained{ID: in.ID, Kind: kind}
 	switch kind {
 	case "delivery":
-		return explainWith(ctx, c, out, "deliveries", in.ID)
+		d, err := c.of.Deliveries.Get(ctx, in.ID)
+		return explainWith(out, d.Summary, d.Explanation, nil, err)
 	case "event":
-		return explainWith(ctx, c, out, "events", in.ID)
+		e, err := c.of.Events.Get(ctx, in.ID)
+		return explainWith(out, e.Summary, e.Explanation, e.Deliveries, err)
 	case "endpoint":
-		return explainWith(ctx, c, out, "endpoints", in.ID, "health")
+		h, err := c.of.Endpoints.Health(ctx, in.ID)
+		return explainWith(out, h.Summary, &h.Explanation, nil, err)
 	case "replay":
 		return explainReplay(ctx, c, out)
 	}
 	return "", explained{}, badArgument("id", "is not the id of a delivery (dlv_…), an event (evt_…), an endpoint (ep_…) or a replay (rpl_…)")
 }
 
-// explainWith shows the API's own explanation, of the object at path.
-func explainWith(ctx context.Context, c *call, out explained, path ...string) (string, explained, error) {
-	read, err := get[struct {
-		Summary     string                `json:"summary"`
-		Explanation *explanation          `json:"explanation"`
-		Deliveries  []client.DeliveryStub `json:"deliveries"`
-	}](ctx, c, nil, path...)
+// explainWith shows the API's own explanation of an object. Deliveries are those of an event.
+func explainWith(out explained, summary string, e *client.Explanation, deliveries []client.DeliveryStub, err error) (string, explained, error) {
 	if err != nil {
 		return "", explained{}, err
 	}
-	out.Summary, out.Explanation = clip(read.Summary, maxSentence), read.Explanation.bound()
+	out.Summary, out.Explanation = clip(summary, maxSentence), showExplanation(e)
 	return fit(maxEventDeliveries, func(n int) (string, explained, error) {
-		out.Deliveries, out.More = nil, len(read.Deliveries) > n
+		out.Deliveries, out.More = nil, len(deliveries) > n
 		var lines []string
 		if out.Summary != "" {
 			lines = append(lines, out.Summary)
 		}
-		for _, d := range read.Deliveries[:min(len(read.Deliveries), n)] {
+		for _, d := range deliveries[:min(len(deliveries), n)] {
 			d.Summary = clip(d.Summary, maxSentence)
 			out.Deliveries = append(out.Deliveries, d)
 			lines = append(lines, d.ID+" to "+d.EndpointID+": "+d.Summary)
@@ -89,11 +87,11 @@ func explainWith(ctx context.Context, c *call, out explained, path ...string) (s
 }
 
 func explainReplay(ctx context.Context, c *call, out explained) (string, explained, error) {
-	r, err := get[replay](ctx, c, nil, "replays", out.ID)
+	read, err := c.of.Replays.Get(ctx, out.ID)
 	if err != nil {
 		return "", explained{}, err
 	}
-	r = r.bound()
+	r := showReplay(read)
 	out.Replay = &r
 	return r.line() + "\n", out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
 )
 
@@ -29,24 +30,6 @@ type times struct {
 	ConnectMS int64 `json:"connect_ms" jsonschema:"Connecting; 0 over a kept connection."`
 	TLSMS     int64 `json:"tls_ms"     jsonschema:"The TLS handshake."`
 	WaitMS    int64 `json:"wait_ms"    jsonschema:"From the request's first byte to the end of the answer."`
-}
-
-// attempt is an attempt as the API shows it.
-type attempt struct {
-	Number      int        `json:"number"`
-	Run         int        `json:"run"`
-	StartedAt   *time.Time `json:"started_at"`
-	LatencyMS   int64      `json:"latency_ms"`
-	Times       *times     `json:"times"`
-	WaitedFor   *string    `json:"waited_for"`
-	LateMS      *int64     `json:"late_ms"`
-	Status      *int       `json:"status"`
-	Reason      string     `json:"reason"`
-	Error       *string    `json:"error"`
-	DelayMS     *int64     `json:"delay_ms"`
-	DelaySource *string    `json:"delay_source"`
-	Body        string     `json:"response_body"`
-	Truncated   bool       `json:"response_truncated"`
 }
 
 // attemptView is an attempt as a tool shows it.
@@ -122,8 +105,8 @@ func toolFor(act string) string {
 	return ""
 }
 
-// bound cuts the texts of the explanation.
-func (e *explanation) bound() *explanation {
+// showExplanation returns an explanation with bounded texts; nil for nil.
+func showExplanation(e *client.Explanation) *explanation {
 	if e == nil {
 		return nil
 	}
@@ -135,7 +118,8 @@ func (e *explanation) bound() *explanation {
 		return &short
 	}
 	bound := &explanation{
-		Code: clip(e.Code, maxWord), Cause: shorten(e.Cause), Next: shorten(e.Next), Remedy: shorten(e.Remedy), Operator: shorten(e.Operator), Until: e.Until,
+		Code: clip(e.Code, maxWord), Cause: shorten(e.Cause), Next: shorten(e.Next), Remedy: shorten(e.Remedy), Operator: shorten(e.Operator),
+		Until: optional(e.Until),
 	}
 	for _, a := range e.Actions[:min(len(e.Actions), maxActions)] {
 		bound.Actions = append(bound.Actions, action{Act: clip(a.Act, maxWord), ID: shorten(a.ID), Body: a.Body, Tool: toolFor(a.Act)})
@@ -176,52 +160,51 @@ func getDelivery(ctx context.Context, c *call, in getDeliveryInput) (string, del
 	if in.Attempts < 1 || in.Attempts > maxAttempts {
 		return "", deliveryDetails{}, badArgument("attempts", fmt.Sprintf("must be between 1 and %d", maxAttempts))
 	}
-	read, err := get[struct {
-		delivery
-
-		Explanation *explanation `json:"explanation"`
-	}](ctx, c, nil, "deliveries", in.ID)
+	read, err := c.of.Deliveries.Get(ctx, in.ID)
 	if err != nil {
 		return "", deliveryDetails{}, err
 	}
-	page, err := list[attempt](ctx, c, nil, "", in.Attempts, "deliveries", in.ID, "attempts")
+	page, err := c.of.Deliveries.Attempts(in.ID).Page(ctx, client.PageOptions{Limit: in.Attempts})
 	if err != nil {
 		return "", deliveryDetails{}, err
 	}
-	out := deliveryDetails{delivery: read.bound(), Explanation: read.Explanation.bound(), MoreAttempts: page.NextCursor != ""}
+	out := deliveryDetails{delivery: showDelivery(read), Explanation: showExplanation(read.Explanation), MoreAttempts: page.NextCursor != ""}
 	return fit(maxExcerpt, func(excerpt int) (string, deliveryDetails, error) {
 		out.Latest = make([]attemptView, len(page.Data))
 		for i, a := range page.Data {
-			out.Latest[i] = a.view(excerpt)
+			out.Latest[i] = showAttempt(a, excerpt)
 		}
 		return out.text(page.Data, excerpt), out, nil
 	})
 }
 
-// view is the attempt with at most so many bytes of each text of the receiver.
-func (a attempt) view(excerpt int) attemptView {
+// showAttempt returns an attempt with at most so many bytes of each text of the receiver.
+func showAttempt(a client.Attempt, excerpt int) attemptView {
 	v := attemptView{
-		Number: a.Number, Run: a.Run, StartedAt: a.StartedAt, LatencyMS: a.LatencyMS, Times: a.Times,
+		Number: a.Number, StartedAt: optional(a.StartedAt), LatencyMS: a.LatencyMS, Times: (*times)(a.Times),
 		WaitedFor: a.WaitedFor, LateMS: a.LateMS, Status: a.Status, Reason: clip(a.Reason, maxWord),
 		DelayMS: a.DelayMS, DelaySource: a.DelaySource,
 	}
-	if a.Body != "" || a.Error != nil {
-		short := cut(a.Body, excerpt)
+	if a.Run != nil {
+		v.Run = *a.Run
+	}
+	if a.ResponseBody != "" || a.Error != nil {
+		short := cut(a.ResponseBody, excerpt)
 		v.Untrusted = &attemptTexts{
-			Error: clip(value(a.Error), min(excerpt+len("…"), maxURL)), ResponseBody: short, BodyTruncated: a.Truncated || short != a.Body,
+			Error: clip(value(a.Error), min(excerpt+len("…"), maxURL)), ResponseBody: short, BodyTruncated: a.ResponseTruncated || short != a.ResponseBody,
 		}
 	}
 	return v
 }
 
 // text describes the delivery and its attempts.
-func (d deliveryDetails) text(attempts []attempt, excerpt int) string {
+func (d deliveryDetails) text(attempts []client.Attempt, excerpt int) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "%s, %s to %s: %s\n%s\n%s", d.ID, quote(d.EventType, maxWord), d.EndpointID, d.State, d.Summary, d.Explanation.text())
 	_, _ = fmt.Fprintf(&b, "Event %s; created %s; next attempt %s; given up at the latest %s; %s in run %d\n", d.EventID,
 		optionalStamp(d.CreatedAt), optionalStamp(d.NextAttemptAt), optionalStamp(d.GiveUpAt), plural(d.Attempts, "attempt", "attempts"), d.Run)
 	for _, a := range attempts {
-		b.WriteString(a.text(excerpt))
+		b.WriteString(attemptText(a, excerpt))
 	}
 	if d.MoreAttempts {
 		b.WriteString("There were more attempts before.\n")
@@ -229,10 +212,10 @@ func (d deliveryDetails) text(attempts []attempt, excerpt int) string {
 	return b.String()
 }
 
-// text describes the attempt, and quotes what the receiver said.
-func (a attempt) text(excerpt int) string {
+// attemptText describes an attempt, and quotes what the receiver said.
+func attemptText(a client.Attempt, excerpt int) string {
 	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "Attempt %d at %s: %s, %d ms", a.Number, optionalStamp(a.StartedAt), clip(a.Reason, maxWord), a.LatencyMS)
+	_, _ = fmt.Fprintf(&b, "Attempt %d at %s: %s, %d ms", a.Number, stamp(a.StartedAt.Time), clip(a.Reason, maxWord), a.LatencyMS)
 	if t := a.Times; t != nil {
 		_, _ = fmt.Fprintf(&b, " (names %d, connecting %d, TLS %d, waiting %d)", t.NamesMS, t.ConnectMS, t.TLSMS, t.WaitMS)
 	}
@@ -249,8 +232,8 @@ func (a attempt) text(excerpt int) string {
 		b.WriteString(", error " + quote(*a.Error, min(excerpt, maxURL)))
 	}
 	b.WriteString("\n")
-	if a.Body != "" {
-		b.WriteString(fence(fmt.Sprintf("What the receiver answered to attempt %d", a.Number), a.Body, excerpt))
+	if a.ResponseBody != "" {
+		b.WriteString(fence(fmt.Sprintf("What the receiver answered to attempt %d", a.Number), a.ResponseBody, excerpt))
 	}
 	return b.String()
 }

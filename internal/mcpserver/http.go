@@ -19,7 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/net/netutil"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/hosts"
 )
 
@@ -167,7 +167,7 @@ func (s *Server) checkKeys(next http.Handler) http.Handler {
 		}
 		err := s.checkKey(r.Context())
 		<-checks
-		refused, isRefused := errors.AsType[*client.APIError](err)
+		refused, isRefused := errors.AsType[*client.Error](err)
 		switch {
 		case err == nil:
 			next.ServeHTTP(w, r)
@@ -260,6 +260,6 @@ func (s *Server) checkKey(ctx context.Context) error {
 	if token := auth.TokenInfoFromContext(ctx); token != nil {
 		key, _ = token.Extra[keyOfToken].(string)
 	}
-	_, err := s.api.WithKey(key).Do(ctx, client.Request{Method: http.MethodGet, Path: []string{"retry-policies"}})
+	_, err := s.api.WithKey(key).RetryPolicies(ctx)
 	return err
 }

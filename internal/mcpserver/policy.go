@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 )
 
 // policyInput is the arguments of retry_policy_preview.
@@ -47,16 +47,20 @@ func previewPolicy(ctx context.Context, c *call, in policyInput) (string, policy
 	if err != nil {
 		return "", policyPreview{}, badArgument("retry_policy", "is not JSON")
 	}
-	read, err := request[policyPreview](ctx, c, client.Request{
-		Method: http.MethodPost, Path: []string{"retry-policies", "preview"}, Body: body,
-	})
+	// As it is, so that the API refuses a field that it does not know.
+	answer, err := c.api.Do(ctx, client.Request{Method: http.MethodPost, Path: []string{"retry-policies", "preview"}, Body: body})
+	if err != nil {
+		return "", policyPreview{}, err
+	}
+	read, err := client.Decode[client.Preview](answer)
 	if err != nil {
 		return "", policyPreview{}, err
 	}
 	return fit(maxPolicyAttempts, func(n int) (string, policyPreview, error) {
-		out := policyPreview{Policy: read.Policy, Attempts: read.Attempts[:min(len(read.Attempts), n)], More: len(read.Attempts) > n}
+		out := policyPreview{Policy: read.RetryPolicy, Attempts: []policyAttempt{}, More: len(read.Attempts) > n}
 		lines := []string{plural(len(read.Attempts), "attempt", "attempts") + ", counted from the first:"}
-		for _, a := range out.Attempts {
+		for _, a := range read.Attempts[:min(len(read.Attempts), n)] {
+			out.Attempts = append(out.Attempts, policyAttempt{a.Number, a.Earliest, a.Nominal, a.Latest})
 			lines = append(lines, fmt.Sprintf("%d after %s (between %s and %s)", a.Number, a.Nominal, a.Earliest, a.Latest))
 		}
 		if out.More {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
-// replay is the part of the API's replay that tools show. It is also how they show it.
+// replay is a replay as tools show it.
 type replay struct {
 	ID          string     `json:"id"`
 	State       string     `json:"state" jsonschema:"running, paused, completed or cancelled"`
@@ -18,19 +20,23 @@ type replay struct {
 	Skipped     int64      `json:"skipped"`
 	Delivered   int64      `json:"delivered" jsonschema:"Released deliveries that the first attempt delivered."`
 	Failed      int64      `json:"failed" jsonschema:"Released deliveries whose first attempt failed; they are still retried."`
-	Rate        int64      `json:"rate_per_minute"`
-	CurrentRate int64      `json:"current_rate_per_minute"`
+	Rate        int        `json:"rate_per_minute"`
+	CurrentRate int        `json:"current_rate_per_minute"`
 	CreatedAt   *time.Time `json:"created_at"`
 	CompletedAt *time.Time `json:"completed_at"`
 }
 
-// bound cuts the texts of the replay.
-func (r replay) bound() replay {
-	if r.StateReason != nil {
-		short := clip(*r.StateReason, maxURL)
-		r.StateReason = &short
+// showReplay returns a replay with bounded texts.
+func showReplay(r client.Replay) replay {
+	shown := replay{
+		ID: r.ID, State: string(r.State), Source: string(r.Source), EndpointID: r.EndpointID, Total: r.Total, Released: r.Released, Skipped: r.Skipped,
+		Delivered: r.Delivered, Failed: r.Failed, Rate: r.Rate, CurrentRate: r.CurrentRate, CreatedAt: optional(r.CreatedAt),
+		CompletedAt: optional(r.CompletedAt),
 	}
-	return r
+	if r.StateReason != nil {
+		shown.StateReason = new(clip(*r.StateReason, maxURL))
+	}
+	return shown
 }
 
 // line describes the replay, whose texts are cut.
@@ -71,9 +77,9 @@ func (s *Server) addReplayTools() {
 
 func listReplays(ctx context.Context, c *call, in listReplaysInput) (string, replayList, error) {
 	return fit(in.entries(), func(n int) (string, replayList, error) {
-		text, shown, next, err := listPage(ctx, c, nil, in.Cursor, n, "replays", "There are no replays.", func(r replay) (string, replay) {
-			r = r.bound()
-			return r.line(), r
+		text, shown, next, err := listPage(ctx, c.of.Replays.List(), in.Cursor, n, "There are no replays.", func(r client.Replay) (string, replay) {
+			v := showReplay(r)
+			return v.line(), v
 		})
 		return text, replayList{Replays: shown, NextCursor: next}, err
 	})

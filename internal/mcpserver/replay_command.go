@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
 // replayInput is the arguments of replay_dead_letters.
@@ -29,14 +31,14 @@ func (s *Server) addReplayCommand() {
 
 // planReplay counts what would be sent.
 func planReplay(ctx context.Context, c *call, in replayInput) (intent, error) {
-	query, err := in.values(time.Now())
+	f, err := in.filter(time.Now())
 	if err != nil {
 		return intent{}, err
 	}
-	if len(query) == 0 && !in.All {
+	if f == (client.DeadLetterFilter{}) && !in.All {
 		return intent{}, badArgument("all", "is required without a filter (endpoint_id, event_type, reason, status, since, until)")
 	}
-	count, err := countDeadLetters(ctx, c, query)
+	count, err := countDeadLetters(ctx, c, f)
 	switch {
 	case err != nil:
 		return intent{}, err
@@ -71,21 +73,17 @@ func (in replayInput) perMinute() int {
 }
 
 func startReplay(ctx context.Context, c *call, in replayInput) (string, replay, error) {
-	query, err := in.values(time.Now())
+	f, err := in.filter(time.Now())
 	if err != nil {
 		return "", replay{}, err
 	}
-	body := map[string]any{"source": "dead_letters", "rate_per_minute": in.perMinute()}
-	for name := range query {
-		body[name] = query.Get(name)
-	}
-	if in.Status != 0 {
-		body["status"] = in.Status
-	}
-	r, err := post[replay](ctx, c, body, "replays")
+	read, err := c.of.Replays.Create(ctx, client.ReplayInput{
+		Source: client.ReplayDeadLetters, EndpointID: f.EndpointID, EventType: f.EventType, Reason: f.Reason, Status: f.Status, Since: f.Since, Until: f.Until,
+		RatePerMinute: in.perMinute(),
+	})
 	if err != nil {
 		return "", replay{}, err
 	}
-	r = r.bound()
+	r := showReplay(read)
 	return "Started: " + r.line() + ".\n", r, nil
 }

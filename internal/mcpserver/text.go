@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/printable"
 )
 
@@ -83,6 +84,14 @@ func optionalStamp(at *time.Time) string {
 		return "-"
 	}
 	return stamp(*at)
+}
+
+// optional returns nil for a time that is null.
+func optional(t client.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t.Time
 }
 
 // value returns what a pointer points at, "" for nil.

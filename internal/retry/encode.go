@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// policyJSON is the JSON form of a policy in the HTTP API and in the database. Settings that
+// Fields is the JSON form of a policy in the HTTP API and in the database. Settings that
 // the strategy or the jitter does not use are omitted.
-type policyJSON struct {
+type Fields struct {
 	Preset            string   `json:"preset,omitempty"`
 	Strategy          string   `json:"strategy"`
 	Base              string   `json:"base,omitempty"`
@@ -26,12 +26,22 @@ type policyJSON struct {
 	PermanentStatuses []int    `json:"permanent_statuses,omitzero"`
 }
 
-// MarshalJSON returns the policy as an object that ParsePolicy parses to an equal policy. The
-// zero Policy is encoded as Default. It fails only for a factor or ratio that JSON cannot
-// express, which Validate refuses.
+// MarshalJSON encodes Fields. It fails only for a factor or ratio that JSON cannot express,
+// which Validate refuses.
 func (p Policy) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(p.Fields())
+	if err != nil {
+		return nil, fmt.Errorf("encode policy: %w", err)
+	}
+
+	return text, nil
+}
+
+// Fields returns the policy in the form that ParsePolicy parses to an equal policy; the zero
+// Policy as Default.
+func (p Policy) Fields() Fields {
 	p = p.orDefault()
-	shape := policyJSON{
+	shape := Fields{
 		Preset:          p.Preset,
 		Strategy:        p.Strategy.String(),
 		Jitter:          p.Jitter.String(),
@@ -63,12 +73,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	shape.RetryStatuses = shownStatuses(p.RetryStatuses, preset.RetryStatuses)
 	shape.PermanentStatuses = shownStatuses(p.PermanentStatuses, preset.PermanentStatuses)
 
-	text, err := json.Marshal(shape)
-	if err != nil {
-		return nil, fmt.Errorf("encode policy: %w", err)
-	}
-
-	return text, nil
+	return shape
 }
 
 // formatDurations never returns nil, because an empty list has a meaning of its own.

@@ -55,7 +55,7 @@ func TestBatch(t *testing.T) {
 	}
 	for _, e := range slices.Concat(first.Events[:1], first.Events[2:]) {
 		d := b.waitState(e.Deliveries[0].ID, "delivered")
-		b.requireAtOnce(d.CreatedAt, d.CompletedAt.Sub(d.CreatedAt), "by its own start, not by the relay")
+		b.requireAtOnce(d.CreatedAt.Time, d.CompletedAt.Sub(d.CreatedAt.Time), "by its own start, not by the relay")
 	}
 
 	got = b.ask(http.StatusAccepted, http.MethodPost, "/events/batch", body, &again, key...)

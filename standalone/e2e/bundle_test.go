@@ -233,7 +233,7 @@ func (b *bundle) attempts(id string) []attempt {
 	b.t.Helper()
 	var all page[attempt]
 	b.ask(http.StatusOK, http.MethodGet, "/deliveries/"+id+"/attempts", nil, &all)
-	require.Nil(b.t, all.NextCursor)
+	require.Empty(b.t, all.NextCursor)
 	slices.Reverse(all.Data) // lists are newest first
 	return all.Data
 }
@@ -273,10 +273,10 @@ func (b *bundle) listDeliveries(query url.Values) []delivery {
 		var p page[delivery]
 		b.ask(http.StatusOK, http.MethodGet, "/deliveries?"+query.Encode(), nil, &p)
 		all = append(all, p.Data...)
-		if p.NextCursor == nil {
+		if p.NextCursor == "" {
 			return all
 		}
-		query.Set("cursor", *p.NextCursor)
+		query.Set("cursor", p.NextCursor)
 	}
 }
 

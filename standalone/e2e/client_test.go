@@ -8,11 +8,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
+
+	"github.com/everpost/everpost/client"
 )
 
-// apiClient is the HTTP API, as an outsider sees it: the shapes below are written from
-// the contract, not taken from the product.
+// apiClient is the HTTP API, as an outsider sees it.
 type apiClient struct {
 	base string // http://127.0.0.1:8080
 	key  string
@@ -72,73 +72,26 @@ func (d *apiClient) call(ctx context.Context, method, path string, body any, hea
 // fieldsOf is a JSON object.
 type fieldsOf map[string]any
 
-type endpoint struct {
-	ID     string `json:"id"`
-	URL    string `json:"url"`
-	State  string `json:"state"`
-	Secret string `json:"secret"`
-}
+// What the API answers.
+type (
+	endpoint    = client.Endpoint
+	attempt     = client.Attempt
+	problem     = client.Problem
+	page[T any] = client.Page[T]
+)
 
+// event is an event whose deliveries a test follows.
 type event struct {
-	ID         string     `json:"id"`
-	ExternalID *string    `json:"external_id"`
-	Type       string     `json:"type"`
-	DeliverAt  *time.Time `json:"deliver_at"`
-	Matched    int        `json:"matched"`
-	Reason     *string    `json:"reason"`
+	client.AcceptedEvent
+
 	Deliveries []delivery `json:"deliveries"`
 }
 
+// delivery is a delivery with the texts that tests compare and pass on, "" for null.
 type delivery struct {
-	ID            string     `json:"id"`
-	EventID       string     `json:"event_id"`
-	EndpointID    string     `json:"endpoint_id"`
-	EventType     string     `json:"event_type"`
-	State         string     `json:"state"`
-	Reason        *string    `json:"reason"`
-	Run           int        `json:"run"`
-	Attempts      int        `json:"attempts"`
-	LastOutcome   *outcome   `json:"last_outcome"`
-	LastError     *string    `json:"last_error"`
-	NextAttemptAt *time.Time `json:"next_attempt_at"`
-	GiveUpAt      *time.Time `json:"give_up_at"`
-	CreatedAt     time.Time  `json:"created_at"`
-	CompletedAt   *time.Time `json:"completed_at"`
-	WorkflowID    string     `json:"workflow_id"`
-	WorkflowURL   string     `json:"workflow_url"`
-}
+	client.Delivery
 
-type outcome struct {
-	Decision string `json:"decision"`
-	Reason   string `json:"reason"`
-	Status   int    `json:"status"`
-}
-
-type attempt struct {
-	Number          int               `json:"number"`
-	Run             int               `json:"run"`
-	StartedAt       time.Time         `json:"started_at"`
-	LatencyMS       int64             `json:"latency_ms"`
-	Status          int               `json:"status"`
-	Decision        string            `json:"decision"`
-	Reason          string            `json:"reason"`
-	Error           *string           `json:"error"`
-	RetryAfterMS    *int64            `json:"retry_after_ms"`
-	DelayMS         *int64            `json:"delay_ms"`
-	DelaySource     *string           `json:"delay_source"`
-	RequestHeaders  map[string]string `json:"request_headers"`
-	ResponseHeaders map[string]string `json:"response_headers"`
-	ResponseBody    string            `json:"response_body"`
-}
-
-type problem struct {
-	Type   string `json:"type"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	State  string `json:"state"`
-}
-
-type page[T any] struct {
-	Data       []T     `json:"data"`
-	NextCursor *string `json:"next_cursor"`
+	State       string `json:"state"`
+	WorkflowID  string `json:"workflow_id"`
+	WorkflowURL string `json:"workflow_url"`
 }

@@ -91,8 +91,8 @@ func TestHostsWhoseClocksAreWrong(t *testing.T) {
 	}
 	for n, d := range sent {
 		d = hosts[(n+1)%2].waitState(d.ID, "delivered")
-		require.WithinDuration(t, time.Now(), d.CreatedAt, time.Minute)
-		require.WithinDuration(t, time.Now(), *d.CompletedAt, time.Minute)
+		require.WithinDuration(t, time.Now(), d.CreatedAt.Time, time.Minute)
+		require.WithinDuration(t, time.Now(), d.CompletedAt.Time, time.Minute)
 		requests := r.of(d.EventID)
 		require.Len(t, requests, d.Attempts)
 		for n := range requests[1:] {

@@ -66,7 +66,7 @@ func (b *bundle) waitScheduled(id string) delivery {
 	b.t.Helper()
 	var d delivery
 	eventually(contextFor(b.t, patience), b.t, func() string {
-		if d = b.delivery(id); d.NextAttemptAt != nil && d.WorkflowID != "" {
+		if d = b.delivery(id); !d.NextAttemptAt.IsZero() && d.WorkflowID != "" {
 			return ""
 		}
 		return "the delivery waits for no time; it is " + d.State
@@ -118,7 +118,7 @@ func TestPermanentThenReplayed(t *testing.T) {
 	require.Nil(t, d.Reason)
 	attempts := b.attempts(d.ID)
 	require.Len(t, attempts, 2)
-	require.Equal(t, []int{1, 1, 2, 2}, []int{attempts[0].Number, attempts[0].Run, attempts[1].Number, attempts[1].Run})
+	require.Equal(t, []int{1, 1, 2, 2}, []int{attempts[0].Number, *attempts[0].Run, attempts[1].Number, *attempts[1].Run})
 	requests := r.of(d.EventID)
 	require.Len(t, requests, 2, "both carry the event's id")
 	require.Equal(t, requests[0].Body, requests[1].Body)
@@ -146,7 +146,7 @@ func TestCancel(t *testing.T) {
 	b.command(http.StatusAccepted, d.ID, "cancel", fieldsOf{"reason": "ordered by mistake"})
 	b.command(http.StatusAccepted, d.ID, "cancel", nil) // repeating it is fine, whether or not it has been carried out
 	d = b.waitState(d.ID, "cancelled")
-	require.NotNil(t, d.CompletedAt)
+	require.False(t, d.CompletedAt.IsZero())
 	require.Equal(t, 1, r.Count())
 
 	b.command(http.StatusAccepted, d.ID, "replay", nil) // a cancelled one can be sent again

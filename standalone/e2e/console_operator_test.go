@@ -161,5 +161,5 @@ func forgeForm(t *testing.T, browser *browsers) {
 	require.Contains(t, w.text(), "was not sent from a page of this console")
 	var now endpoint
 	b.ask(http.StatusOK, http.MethodGet, "/endpoints/"+ep.ID, nil, &now)
-	require.Equal(t, "active", now.State)
+	require.EqualValues(t, "active", now.State)
 }

@@ -55,7 +55,7 @@ func (b *bundle) waitLong(ep endpoint, reason string) (found delivery) {
 	b.t.Helper()
 	eventually(contextFor(b.t, patience), b.t, func() string {
 		for _, d := range b.listDeliveries(url.Values{"endpoint_id": {ep.ID}, "state": {"pending"}}) {
-			if found = d; text(d.Reason) == reason && d.NextAttemptAt != nil && time.Until(*d.NextAttemptAt) > 30*time.Second {
+			if found = d; text(d.Reason) == reason && !d.NextAttemptAt.IsZero() && time.Until(d.NextAttemptAt.Time) > 30*time.Second {
 				return ""
 			}
 		}

@@ -81,7 +81,7 @@ func TestEndpointsOfAHostShareItsPermits(t *testing.T) {
 	all[few] = append(few.postMany("a.few", 5), few.postMany("a.fewer", 5)...)
 	_, beside := few.postOne("a.well", `{}`)
 	beside = few.waitState(beside.ID, "delivered")
-	require.Less(t, beside.CompletedAt.Sub(beside.CreatedAt), atOnceIs, "another host")
+	require.Less(t, beside.CompletedAt.Sub(beside.CreatedAt.Time), atOnceIs, "another host")
 	for _, d := range few.waitAllWait(waiting.ID, 0) {
 		require.Equal(t, "host_in_flight", text(d.Reason))
 		require.Zero(t, d.Attempts)

@@ -22,7 +22,7 @@ func TestPauseHoldsAndResumeReleases(t *testing.T) {
 	for _, id := range ids {
 		d := b.waitState(id, "held")
 		require.Zero(t, d.Attempts)
-		require.Nil(t, d.NextAttemptAt)
+		require.True(t, d.NextAttemptAt.IsZero())
 	}
 	require.Zero(t, r.Count(), "nothing is sent to a paused endpoint")
 	got := b.command(http.StatusConflict, ids[0], "retry", nil)

@@ -27,7 +27,7 @@ func TestDelayedEventIsRescheduled(t *testing.T) {
 	b.command(http.StatusAccepted, d.ID, "reschedule", fieldsOf{"at": at(later)})
 	eventually(contextFor(t, patience), t, func() string {
 		d = b.delivery(d.ID)
-		if d.NextAttemptAt == nil || !d.NextAttemptAt.Equal(later) {
+		if d.NextAttemptAt.IsZero() || !d.NextAttemptAt.Equal(later) {
 			return "the next attempt has not moved"
 		}
 		return ""
@@ -57,7 +57,7 @@ func TestRetryIsRescheduled(t *testing.T) {
 	d = b.waitState(d.ID, "delivered")
 	require.Equal(t, 2, d.Attempts)
 	attempts := b.attempts(d.ID)
-	require.WithinRange(t, attempts[1].StartedAt, soon.Add(-50*time.Millisecond), soon.Add(patience))
+	require.WithinRange(t, attempts[1].StartedAt.Time, soon.Add(-50*time.Millisecond), soon.Add(patience))
 }
 
 func TestDelayedEventIsCancelled(t *testing.T) {

@@ -251,7 +251,7 @@ func (d *disaster) requireAllDelivered(lost func(*copied) int) {
 		require.Len(d.t, attempts, want, c.name)
 		require.Equal(d.t, want, now.Attempts, c.name)
 		require.Len(d.t, d.receiverOf(c.name).of(now.EventID), want+lost(&c), c.name)
-		require.Equal(d.t, "delivered", attempts[len(attempts)-1].Decision, c.name)
+		require.EqualValues(d.t, "delivered", attempts[len(attempts)-1].Decision, c.name)
 	}
 }
 

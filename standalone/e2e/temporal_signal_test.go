@@ -64,7 +64,7 @@ func (u *webUI) requireHandled(d delivery, name, input string, at time.Time) {
 		require.Equal(u.t, d.Attempts+1, u.waitState(d.ID, "delivered").Attempts)
 	case "reschedule":
 		eventually(contextFor(u.t, patience), u.t, func() string {
-			if d = u.delivery(d.ID); d.NextAttemptAt == nil || !d.NextAttemptAt.Equal(at) {
+			if d = u.delivery(d.ID); d.NextAttemptAt.IsZero() || !d.NextAttemptAt.Equal(at) {
 				return "it was not rescheduled"
 			}
 			return ""

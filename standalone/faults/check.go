@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -134,7 +135,7 @@ func (c *checker) arrivals() {
 }
 
 // matched checks that an event went to every endpoint that subscribes to its type, whatever happened when it was posted.
-func (c *checker) matched(number int, e event) {
+func (c *checker) matched(number int, e client.AcceptedEvent) {
 	got := map[int]bool{}
 	for _, d := range e.Deliveries {
 		got[c.l.endpointOf[d.EndpointID]] = true

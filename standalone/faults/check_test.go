@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -29,11 +30,7 @@ func goodStory() *story {
 		l.endpointOf[l.ids[i]] = i
 	}
 	for n, to := range []int{steady, flaky} {
-		e := event{ID: eventType(to)}
-		e.Deliveries = append(e.Deliveries, struct {
-			ID         string `json:"id"`
-			EndpointID string `json:"endpoint_id"`
-		}{e.ID + "-d", l.ids[to]})
+		e := client.AcceptedEvent{Event: client.Event{ID: eventType(to)}, Deliveries: []client.DeliveryStub{{ID: eventType(to) + "-d", EndpointID: l.ids[to]}}}
 		l.acknowledge(n, eventType(to), "{}", false, e)
 	}
 	arrived := func(to, number, ms, status int) {

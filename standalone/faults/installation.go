@@ -19,7 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	temporal "go.temporal.io/sdk/client"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/processtest"
 )
@@ -246,7 +246,11 @@ func (in *installation) connect() error {
 				return err
 			}
 			in.links["client>"+p.name] = l
-			in.apis = append(in.apis, client.New("http://"+l.address(), key, "faults"))
+			api, err := client.New(client.Config{URL: "http://" + l.address(), Key: key, UserAgent: "faults"})
+			if err != nil {
+				return fmt.Errorf("make a client of the API: %w", err)
+			}
+			in.apis = append(in.apis, api)
 		}
 		if at := p.address["temporal"]; at != "" && engine == "" {
 			engine = at

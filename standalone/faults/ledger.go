@@ -10,14 +10,15 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
 // ledger is what the load knows of a run from outside: what was acknowledged, what was asked for, and what arrived.
 type ledger struct {
 	mu         sync.Mutex
-	promised   map[string]*promise // by the delivery's id
-	events     map[int]event       // acknowledged, by their number
+	promised   map[string]*promise          // by the delivery's id
+	events     map[int]client.AcceptedEvent // acknowledged, by their number
 	arrivals   []arrival
 	problems   []string          // answers that a caller must never see
 	replayed   [endpoints]int    // bulk replays that were asked for
@@ -60,12 +61,13 @@ type arrival struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		promised: map[string]*promise{}, events: map[int]event{}, payloads: map[string]string{}, types: map[string]string{}, endpointOf: map[string]int{},
+		promised: map[string]*promise{}, events: map[int]client.AcceptedEvent{}, payloads: map[string]string{}, types: map[string]string{},
+		endpointOf: map[string]int{},
 	}
 }
 
 // acknowledge adds an event and its deliveries.
-func (l *ledger) acknowledge(number int, kind, payload string, delayed bool, e event) {
+func (l *ledger) acknowledge(number int, kind, payload string, delayed bool, e client.AcceptedEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if earlier, known := l.events[number]; known && earlier.ID != e.ID {

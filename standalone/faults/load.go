@@ -11,21 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 )
 
 const (
 	callTimeout = 5 * time.Second
 	repostAfter = 50 * time.Millisecond // of an event that was not acknowledged
 )
-
-type event struct {
-	ID         string `json:"id"`
-	Deliveries []struct {
-		ID         string `json:"id"`
-		EndpointID string `json:"endpoint_id"`
-	} `json:"deliveries"`
-}
 
 // load runs a plan against an installation.
 type load struct {
@@ -53,7 +45,7 @@ func (l *load) call(ctx context.Context, turn int, method string, body any, targ
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := l.apis[turn%len(l.apis)].Do(ctx, request)
-	if refused := (*client.APIError)(nil); errors.As(err, &refused) {
+	if refused := (*client.Error)(nil); errors.As(err, &refused) {
 		return refused.Status, err
 	}
 	if err != nil {
@@ -71,10 +63,7 @@ func (l *load) prepare(ctx context.Context) error {
 		return fmt.Errorf("make tenant %s: %w", l.tenant, err)
 	}
 	for i := range endpoints {
-		var made struct {
-			ID     string `json:"id"`
-			Secret string `json:"secret"`
-		}
+		var made client.Endpoint
 		if _, err := l.call(ctx, i, http.MethodPost, l.endpoint(i), &made, "endpoints"); err != nil {
 			return fmt.Errorf("make endpoint %d: %w", i, err)
 		}
@@ -178,14 +167,14 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 	}
 	for ; ctx.Err() == nil; turn++ {
 		var (
-			one    event
-			batch  struct{ Events []event }
+			one    client.AcceptedEvent
+			batch  client.AcceptedBatch
 			status int
 			err    error
 		)
 		if s.events == 1 {
 			status, err = l.call(ctx, turn, http.MethodPost, bodies[0], &one, "events")
-			batch.Events = []event{one}
+			batch.Events = []client.AcceptedEvent{one}
 		} else {
 			status, err = l.call(ctx, turn, http.MethodPost, fields{"events": bodies}, &batch, "events", "batch")
 		}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/everpost/everpost/internal/client"
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 

@@ -1,4 +1,4 @@
-package client
+package cli
 
 import (
 	"errors"
@@ -17,18 +17,17 @@ import (
 // Files that standalone writes into its data directory.
 const (
 	operatorKeyFile = "operator.key"
-	// AddressFile has the address of the API, while standalone runs.
-	AddressFile = "api.address"
+	addressFile     = "api.address" // of the API, while standalone runs
 
 	maxKeyFile = 4 << 10
 )
 
-// OperatorKey reads the key that standalone wrote for its operator. The key is "" when there is
+// operatorKey reads the key that standalone wrote for its operator. The key is "" when there is
 // none. file is where it was looked for, "" when base is not an address of this machine.
 //
 // The key is only for the installation of the data directory: an error says that base is another
 // address of this machine, where somebody else may listen.
-func OperatorKey(base, dataDir string) (key, file string, err error) {
+func operatorKey(base, dataDir string) (key, file string, err error) {
 	u, err := url.Parse(base)
 	if err != nil || !onThisMachine(u.Hostname()) {
 		return "", "", nil //nolint:nilerr // what is no address is none of this machine
@@ -37,7 +36,7 @@ func OperatorKey(base, dataDir string) (key, file string, err error) {
 	if key, err = readLine(file); err != nil || key == "" {
 		return "", file, err
 	}
-	address, err := readLine(filepath.Join(dataDir, AddressFile))
+	address, err := readLine(filepath.Join(dataDir, addressFile))
 	switch {
 	case err != nil:
 		return "", "", err

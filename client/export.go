@@ -5,10 +5,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 )
 
-// ErrIncomplete is the error for an export that broke off.
+// ErrIncomplete is the error of an export that broke off.
 var ErrIncomplete = errors.New("the export is not complete: its last line, of the kind end, is missing")
+
+// ExportLine is one line of an export. Kind says what Data is: "tenant", "endpoint", "key", "event" (an ExportedEvent), "delivery",
+// "attempt" (an ExportedAttempt), "replay", "audit", or "end": the number of lines of each kind. ExportLine[json.RawMessage] reads any.
+type ExportLine[T any] struct {
+	Kind string `json:"kind"`
+	Data T      `json:"data"`
+}
 
 // endLine is how the last line of an export begins, and longestEnd more than its length.
 const (
@@ -16,11 +24,12 @@ const (
 	longestEnd = 4 << 10
 )
 
-// Export copies an export to w, however long it takes. Errors are those of Do, ErrIncomplete and w's.
-func (c *Client) Export(ctx context.Context, r Request, w io.Writer) error {
-	patient := *c.http
+// Export writes everything that is stored of the tenant to w, an ExportLine in each line, however long it takes. ErrIncomplete: it broke off.
+// Other errors are those of w and of any call.
+func (t TenantCalls) Export(ctx context.Context, w io.Writer) error {
+	patient := *t.c.http
 	patient.Timeout = 0
-	response, err := c.send(ctx, &patient, r)
+	response, err := t.c.send(ctx, &patient, Request{Method: http.MethodGet, Path: t.at("export").path})
 	if err != nil {
 		return err
 	}
@@ -31,7 +40,7 @@ func (c *Client) Export(ctx context.Context, r Request, w io.Writer) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), err == nil && !last.isEnd():
 		return ErrIncomplete
 	case ctx.Err() != nil:
-		return c.unreachable(ctx, err)
+		return t.c.noResponse(ctx.Err())
 	}
 	return err //nolint:wrapcheck // of w, or it says what happened to the connection
 }
