@@ -124,7 +124,7 @@ func Register(r Registry, a *activities.Activities) {
 func Inputs() []any {
 	return []any{
 		workflows.DeliveryInput{}, workflows.FanoutInput{}, workflows.DeadLetterInput{}, workflows.ReplayInput{}, workflows.TenantDeletionInput{},
-		activities.AttemptInput{}, []activities.AttemptInput{}, []activities.DeliveryState{}, webhook.Step{}, activities.Reopening{},
+		activities.AttemptInput{}, []activities.AttemptInput{}, []activities.DeliveryState{}, webhook.Ref{}, webhook.Step{}, activities.Reopening{},
 		activities.Batch{}, webhook.ReplayID{}, webhook.ReplayStep{}, webhook.RefusedSignals{},
 	}
 }

@@ -31,10 +31,16 @@ func (s *Starter) isScheduled(start *webhook.Start) bool {
 	return !start.NotBefore.IsZero() && start.NotBefore.After(s.now())
 }
 
+// starting has the points before and after a start, at which the fault harness kills a process.
+func starting() (end func()) {
+	failpoint.Hit("start-before")
+	return func() { failpoint.Hit("start-after") }
+}
+
 // start starts deliveries: in as few workflows as possible, and in their own those that may not share
 // one. Deliveries that are likely to take long share workflows among themselves.
 func (s *Starter) start(batch []webhook.Start) {
-	failpoint.Hit("start-before")
+	defer starting()()
 	s.gatherings.started(time.Now())
 	var shared, slow, own []webhook.Start
 	for _, start := range batch {
@@ -50,7 +56,6 @@ func (s *Starter) start(batch []webhook.Start) {
 	single := s.startGroups(shared)
 	single = append(single, s.startGroups(slow)...)
 	s.startEach(append(single, own...))
-	failpoint.Hit("start-after")
 }
 
 // startEach starts deliveries in their own workflows.
@@ -115,7 +120,7 @@ func (s *Starter) startGroups(all []webhook.Start) (single []webhook.Start) {
 // startAssigned starts deliveries in the workflows that the outbox names. All of a workflow are among them, unless some were started
 // before: then the start is refused, and what the workflow does not have gets one of its own.
 func (s *Starter) startAssigned(all []webhook.Start) {
-	failpoint.Hit("start-before")
+	defer starting()()
 	var (
 		mu       sync.Mutex
 		own      []webhook.Start
@@ -138,7 +143,6 @@ func (s *Starter) startAssigned(all []webhook.Start) {
 		own = append(own, group...)
 	})
 	s.startEach(own)
-	failpoint.Hit("start-after")
 }
 
 // startTogether starts a shared workflow, and returns the deliveries that a workflow of the id, which there is already, does not have.
