@@ -91,7 +91,7 @@ func TestWorkflowsStartedByHand(t *testing.T) {
 	require.Empty(t, mine.Requests())
 	require.Len(t, theirs.Requests(), 1)
 	require.Empty(t, intruder.listDeliveries(url.Values{}))
-	require.Equal(t, before, victim.listDeliveries(url.Values{}))
+	require.Equal(t, withoutWords(before), withoutWords(victim.listDeliveries(url.Values{})))
 }
 
 // With encrypted histories nothing runs that is started by hand, also for a delivery that exists; a signal by hand is accepted.
@@ -112,7 +112,7 @@ func TestEncryptedHistoriesTakeNoPlainInput(t *testing.T) {
 	} {
 		require.ErrorContains(t, startedByHand(t, engine, workflow, input), "Encoded failure", workflow)
 	}
-	require.Equal(t, d, b.delivery(d.ID))
+	require.Equal(t, wordless(d), wordless(b.delivery(d.ID)))
 	require.Len(t, r.Requests(), 1)
 
 	require.NoError(t, engine.SignalWorkflow(contextFor(t, patience), d.WorkflowID, "", workflows.SignalCancel, "by hand"))

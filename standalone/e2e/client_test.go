@@ -95,3 +95,18 @@ type delivery struct {
 	WorkflowID  string `json:"workflow_id"`
 	WorkflowURL string `json:"workflow_url"`
 }
+
+// wordless is a delivery without what is said of it in words, which name the time that has passed.
+func wordless(d delivery) delivery {
+	d.Summary, d.Explanation = "", nil
+	return d
+}
+
+// withoutWords is wordless for several.
+func withoutWords(all []delivery) []delivery {
+	kept := make([]delivery, len(all))
+	for i := range all {
+		kept[i] = wordless(all[i])
+	}
+	return kept
+}
