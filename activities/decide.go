@@ -135,7 +135,7 @@ func decideToSend(in *AttemptInput, f *facts, now time.Time) outcome {
 	return outcome{}
 }
 
-// decideFault decides what becomes of a delivery whose attempt has met an internal fault. Past its give-up time the delivery
+// decideFault decides what follows an internal fault in an attempt. Past its give-up time the delivery
 // becomes a dead letter. If the fault affects all of the endpoint's deliveries, the delivery is held until a check of the endpoint
 // succeeds: each costs a row, and one check serves all. Otherwise the workflow repeats the attempt.
 func decideFault(in *AttemptInput, fault error, now time.Time) outcome {
@@ -159,7 +159,7 @@ func (in *AttemptInput) stepAgain(unrecorded *webhook.Step) webhook.Step {
 	return step
 }
 
-// found is the answer of an attempt that the store knows already, or whose delivery has ended.
+// found is the answer to an attempt whose outcome is stored already, or whose delivery has ended.
 func (in *AttemptInput) found(status *webhook.DeliveryStatus) outcome {
 	if !status.After(in.Progress) && status.State.Open() {
 		return outcome{}

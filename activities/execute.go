@@ -227,7 +227,7 @@ func (a *Activities) leave(att *attempt) {
 	}
 }
 
-// afterFault decides what becomes of a delivery whose attempt has met an internal fault. The workflow of an eager one finds it out for itself.
+// afterFault decides what follows an internal fault in an attempt. After an eager attempt, the attempt of its workflow decides.
 func (a *Activities) afterFault(att *attempt, fault error) outcome {
 	if att.eager != nil {
 		return outcome{fault: fault}
