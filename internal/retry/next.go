@@ -68,8 +68,8 @@ type Verdict struct {
 //   - A backoff beyond the give-up time ends the delivery now, unless the attempt can start one
 //     second before the give-up time with at least half of its backoff kept.
 //   - A Retry-After beyond the give-up time leaves one last attempt, shortly before the give-up
-//     time (lead). If the attempt that was answered has started that late itself, it was the last
-//     one, and the delivery ends now.
+//     time (lead). If the answer comes that late itself, its attempt was the last one, and the
+//     delivery ends now, whatever the backoff.
 //
 // An Outcome without a decision counts as Retry. A MaxAttempts of 0 or below, which no valid
 // policy has, means no limit.
@@ -139,6 +139,9 @@ func (p Policy) wait(progress Progress) Verdict {
 // fitBeforeGiveUp fits an attempt into the time that remains until the give-up time. It returns the
 // delay and its source, or the reason to give up.
 func (p Policy) fitBeforeGiveUp(backoff, requested, remaining time.Duration, random float64) (time.Duration, DelaySource, Reason) {
+	if requested > max(remaining, 0) && remaining <= p.longestLead() {
+		return 0, "", ReasonRetryAfterPastGiveUp
+	}
 	if backoff > remaining {
 		if remaining < shortestLead { // also where the subtraction would overflow
 			return 0, "", ReasonGiveUpTime
@@ -157,8 +160,6 @@ func (p Policy) fitBeforeGiveUp(backoff, requested, remaining time.Duration, ran
 		return backoff, SourceBackoff, ""
 	case requested <= remaining:
 		return requested, SourceRetryAfter, ""
-	case remaining <= p.longestLead():
-		return 0, "", ReasonRetryAfterPastGiveUp
 	default:
 		lead := draw(shortestLead, p.longestLead(), random)
 		return max(backoff, remaining-lead), SourceDeadline, ""
