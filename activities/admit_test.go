@@ -108,7 +108,7 @@ func TestDeferral(t *testing.T) {
 	require.InDelta(t, 100, time.Until(got.DueAt).Seconds(), 2)
 	require.Equal(t, got.Progress, b.delivery(t, in).Progress)
 	require.Equal(t, 1, g.Totals().Reserved)
-	_, there := p.tokens.Fresh().Take(in.Ref)
+	_, there := p.fresh.Take(in.Ref)
 	require.False(t, there)
 
 	// Its end gives the reservation back.

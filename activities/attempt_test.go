@@ -29,7 +29,7 @@ func TestFreshTokenSendsWithoutAClaim(t *testing.T) {
 	require.Equal(t, 1, got.Attempts)
 	require.Equal(t, "200", got.LastOutcome.String())
 	require.Zero(t, p.record.count(), "the store was not used")
-	_, again := p.tokens.Fresh().Take(in.Ref)
+	_, again := p.fresh.Take(in.Ref)
 	require.False(t, again, "a token is taken once")
 
 	// Without the token and the memo, the store knows it.

@@ -436,7 +436,7 @@ func TestNotEager(t *testing.T) {
 		b := setup(t)
 		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
-		_, ok := p.tokens.Fresh().Take(in.Ref)
+		_, ok := p.fresh.Take(in.Ref)
 		require.True(t, ok)
 		cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
 		_, _, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
@@ -451,7 +451,7 @@ func TestNotEager(t *testing.T) {
 
 // inputOf is the first attempt of an event with one delivery, with a token at the process.
 func inputOf(p *process, one webhook.Accepted) activities.AttemptInput {
-	p.tokens.Accepted(one)
+	p.intake.Accepted(one)
 	start := one.Deliveries[0]
 	return activities.AttemptInput{FirstTask: true, Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}}
 }

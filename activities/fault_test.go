@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// known are the faults that a starter knows.
+// known are the faults that the recovery knows.
 type known struct {
 	mu sync.Mutex
 	of map[webhook.EndpointID]string

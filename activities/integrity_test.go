@@ -90,7 +90,7 @@ func TestPayloadIntegrityOfAToken(t *testing.T) {
 			b := setup(t)
 			p := b.process(t, nil)
 			accepted, in := b.event(t)
-			p.tokens.Accepted(accepted)
+			p.intake.Accepted(accepted)
 			accepted.Payload[1] ^= 1 // the token's are the same bytes
 			if c.spoil != "" {
 				b.execute(t, c.spoil, in.EventID)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/engine"
+	"github.com/everpost/everpost/internal/intake"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/stores"
@@ -24,7 +26,6 @@ import (
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
-	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -151,7 +152,8 @@ type process struct {
 
 	config activities.Config
 	record *asked
-	tokens *starter.Starter
+	intake *intake.Intake // never started: it only leaves the tokens
+	fresh  *intake.Fresh
 	log    *buffer
 }
 
@@ -165,9 +167,11 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	t.Helper()
 	db := openStore(t, address)
 	p := &process{record: &asked{DB: db, Deliveries: db.Deliveries}, log: &buffer{}}
-	p.tokens = starter.New(starter.Config{LocalWorker: true}) // never started: it only leaves the tokens
+	starts := engine.New(engine.Config{LocalWorker: true})
+	p.fresh = intake.NewFresh()
+	p.intake = intake.New(intake.Config{Engine: starts, Fresh: p.fresh})
 	config := activities.Config{
-		Store: p.record, History: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
+		Store: p.record, History: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.fresh, Starter: starts.HandOvers, Sender: realSender(t),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Claimant: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {
@@ -233,7 +237,7 @@ func (b *bundle) to(t *testing.T, in activities.AttemptInput, endpoint webhook.E
 func (b *bundle) fresh(t *testing.T, p *process) activities.AttemptInput {
 	t.Helper()
 	accepted, in := b.event(t)
-	p.tokens.Accepted(accepted)
+	p.intake.Accepted(accepted)
 	return in
 }
 

@@ -171,7 +171,7 @@ func (r *rotation) one(ctx context.Context) error {
 		return err
 	}
 	start := accepted.Deliveries[0]
-	r.process.tokens.Accepted(accepted)
+	r.process.intake.Accepted(accepted)
 	result, err := r.process.Attempt(ctx, activities.AttemptInput{
 		FirstTask: true, Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
 	})

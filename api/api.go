@@ -209,7 +209,7 @@ func (s *Server) BodyBytes() int { return s.bodies.held() }
 
 // HTTPServer returns the server for the API, with every timeout and limit set. A client has
 // 30 s to send its body. A response takes up to 1 s of
-// waiting for the starter's queue plus the handler's own work; an endpoint test sets a
+// waiting for the intake's queue plus the handler's own work; an endpoint test sets a
 // longer limit of its own, and a response is written for as long as the client keeps to the pace (answer.go).
 func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{

@@ -67,7 +67,7 @@ func (s *Server) postEvent(c call) error {
 	return c.json(http.StatusAccepted, showAccepted(all[0]))
 }
 
-// accept reserves room in the starter's queue before it stores events, so that stored events
+// accept reserves room in the intake's queue before it stores events, so that stored events
 // start soon. It responds only after the commit. A response header marks a repeated request, for
 // which nothing new was stored.
 func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {

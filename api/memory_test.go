@@ -52,7 +52,7 @@ type memory struct {
 	audit []webhook.AuditEntry
 	links []webhook.ConsoleLink
 
-	calls      []string // calls of the starter and the event store, in order
+	calls      []string // calls of the intake and the event store, in order
 	actors     []webhook.Actor
 	signals    []webhook.PendingCommand
 	woken      []webhook.Replay

@@ -12,23 +12,22 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/engine"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/events"
 	"github.com/everpost/everpost/internal/postgres/tenants"
-	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// startSender makes the client that sends requests to receivers, for a worker and for tests of endpoints.
-func (a *App) startSender() {
+// makeSender makes the client that sends requests to receivers, for a worker and for tests of endpoints.
+func (a *App) makeSender() {
 	a.sender = egress.New(egress.Config{
 		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(),
 		ProxyNames: a.options.Config.EgressProxyNames, NoProxy: egress.NewHostList(a.options.Config.NoProxy...),
 		Exempt: a.options.Exempt, Logger: a.log,
 	})
-	a.push(phaseSender, func(context.Context) { a.sender.Close() })
 }
 
 // urls lets the API check URLs with the egress guard.
@@ -153,19 +152,19 @@ type exports struct {
 type tenantDeletions struct {
 	*tenants.Tenants
 
-	starter *starter.Starter
+	workflows *engine.TenantDeletions
 }
 
 func (d tenantDeletions) BeginDeletion(ctx context.Context, by webhook.Actor, id string) (webhook.TenantDeletion, error) {
 	deletion, err := d.Tenants.BeginDeletion(ctx, by, id)
 	if err == nil {
-		d.starter.WakeTenantDeletion(ctx, id)
+		d.workflows.WakeTenantDeletion(ctx, id)
 	}
 	return deletion, err
 }
 
 func (d tenantDeletions) DeleteWorkflows(ctx context.Context, tenantID string) (int64, error) {
-	return d.starter.DeleteWorkflows(ctx, tenantID)
+	return d.workflows.DeleteWorkflows(ctx, tenantID)
 }
 
 func putInTrace(trace webhook.Trace, accepted *webhook.Accepted) {

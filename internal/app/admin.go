@@ -83,9 +83,9 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	if h.KeyService = a.keyServiceState(); h.KeyService != "" && h.KeyService != "ok" {
 		h.Status = "degraded"
 	}
-	if !a.starter.Healthy() || h.Worker != "" && h.Worker != "ok" {
+	if !a.engine.Health.Up() || h.Worker != "" && h.Worker != "ok" {
 		h.Status = "degraded"
-		if !a.starter.Healthy() {
+		if !a.engine.Health.Up() {
 			h.Temporal = "does not answer"
 		}
 		if !a.options.API {
@@ -107,8 +107,8 @@ func answer(w http.ResponseWriter, status int, h health) {
 // registerGauges adds the metrics that are read at each scrape.
 func (a *App) registerGauges() {
 	a.metrics.Gauge("everpost_starts_waiting", "Deliveries that wait in this process for the start of their workflow.",
-		func() float64 { return float64(a.starter.Waiting()) })
-	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.starter.Healthy()) })
+		func() float64 { return float64(a.waitingStarts()) })
+	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.engine.Health.Up()) })
 	if a.overAll {
 		for _, group := range storeGauges(a.life, countingStores{a.store.Outbox, a.store.Held, a.store.Deliveries, a.store.Replays}) {
 			a.metrics.Register(group)
@@ -123,6 +123,16 @@ func (a *App) registerGauges() {
 	a.metrics.Gauge("everpost_clock_offset_seconds", "How far this process's clock is ahead of PostgreSQL's, which counts.",
 		func() float64 { return a.store.ClockOffset().Seconds() })
 	a.metrics.Gauge("everpost_postgres_connections_used", "Connections to PostgreSQL in use.", func() float64 { return float64(a.store.ConnectionsUsed()) })
+}
+
+// waitingStarts is 0 until there is an intake: the admin listener is open before.
+func (a *App) waitingStarts() int {
+	select {
+	case <-a.started:
+		return a.intake.Waiting()
+	default:
+		return 0
+	}
 }
 
 // runningAttempts is 0 until there are activities: the admin listener is open before.

@@ -13,7 +13,7 @@ func (a *App) startAPI() {
 	tests := activities.NewTests(a.sender)
 	tests.Now = a.store.Now
 	server := api.New(api.Config{
-		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, TenantDeletions: tenantDeletions{a.store.Tenants, a.starter},
+		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, TenantDeletions: tenantDeletions{a.store.Tenants, a.engine.TenantDeletions},
 		Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
 		Events: observedEvents{a.store.Events, a.metrics}, Erasures: a.store.Events,
@@ -21,13 +21,13 @@ func (a *App) startAPI() {
 		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests,
 		Replays: a.store.Replays, Statistics: a.store.Statistics,
 		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
-		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
+		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starts(),
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
 		MaxPayload:     int(a.options.Config.MaxPayload),
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
-		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities},
+		Situations: situations{a.health, a.store}, Engine: underWay{a.engine.Health, a.activities},
 		Retention: a.options.Config.Retention, DeadLettersKept: a.options.Config.DeadLetterRetention,
 		ConsoleLinks: a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL,
 	})

@@ -1,4 +1,4 @@
-// Package app puts the parts of one process together: the store, the API, the starter,
+// Package app puts the parts of one process together: the store, the API, the intake, the engine, the recovery,
 // the worker, the endpoint monitor and the admin listener. It is the only package that
 // imports them all.
 package app
@@ -27,12 +27,14 @@ import (
 	"github.com/everpost/everpost/internal/codec"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/engine"
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/fleet"
+	"github.com/everpost/everpost/internal/intake"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/stores"
-	"github.com/everpost/everpost/internal/starter"
+	"github.com/everpost/everpost/internal/recovery"
 	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/tracing"
@@ -52,7 +54,7 @@ type Options struct {
 
 	// Temporal says how to reach Temporal.
 	Temporal client.Options
-	// MaxEventIDs is how many events a shared workflow can be found by; see starter.Config.
+	// MaxEventIDs is how many events a shared workflow can be found by; see engine.Config.
 	MaxEventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
@@ -111,7 +113,10 @@ type App struct {
 	client     client.Client
 	sender     *egress.Client
 	activities *activities.Activities
-	starter    *starter.Starter
+	engine     *engine.Engine
+	intake     *intake.Intake
+	fresh      *intake.Fresh           // nil without a worker
+	held       *recovery.HeldEndpoints // nil without a worker
 	working    atomic.Bool             // the worker polls its task queues
 	keys       *vault.Vault            // nil without a key
 	codec      *codec.Codec            // nil without a key
@@ -190,6 +195,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
 	if o.Worker {
 		a.admission = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
+		a.held, a.fresh = recovery.NewHeldEndpoints(o.Logger), intake.NewFresh()
 	}
 	a.store, err = stores.Open(ctx, stores.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns(o.Config.DBConnections), Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
@@ -250,30 +256,31 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.makeFleet(ctx); err != nil {
 		return err
 	}
-	a.makeStarter()
-	if err := a.startFleet(ctx); err != nil {
-		return err
+	if a.fleet != nil {
+		a.push(phaseLanes, a.fleet.Stop)
 	}
-	a.store.Listen(a.life) //nolint:contextcheck // outlives the context of Start, here and below
-	a.maintain()           //nolint:contextcheck // see above
+	a.makeEngine()
+	a.maintain() //nolint:contextcheck // outlives the context of Start, here and below
 	if err := a.listen(); err != nil {
 		return err
 	}
 	if err := a.makeGuard(ctx); err != nil {
 		return err
 	}
-	if a.options.Worker {
-		a.startStatistics()
+	a.makeRooms()
+	a.store.Listen(a.life) //nolint:contextcheck // see above
+	if a.monitor != nil {
 		a.push(phaseMonitor, func(ctx context.Context) { a.monitor.Stop(ctx) })
-		a.makeActivities()
 		a.monitor.Start(a.life) //nolint:contextcheck // see above
-		a.startWorker()
-		a.starter.Start(a.activities)
-	} else {
-		a.startSender()
-		a.starter.Start(nil)
 	}
-	a.push(phaseStarter, func(context.Context) { a.starter.Stop() }) //nolint:contextcheck // has a deadline of its own, within this one
+	a.push(phaseSender, func(context.Context) { a.sender.Close() })
+	if err := a.startFleet(ctx); err != nil {
+		return err
+	}
+	if a.options.Worker {
+		a.startWorker()
+	}
+	a.startRooms() //nolint:contextcheck // has a deadline of its own, within that of Stop
 	if a.options.API {
 		a.startAPI() //nolint:contextcheck // see above
 	}
@@ -299,52 +306,6 @@ func (a *App) takeRoles(ctx context.Context) error {
 		return fmt.Errorf(needs, postgres.RoleWorker)
 	}
 	return nil
-}
-
-// makeStarter makes the starter, the monitor and the view of health.
-func (a *App) makeStarter() {
-	a.starter = starter.New(a.starterConfig())
-	var own monitor.Admission // nil without a worker
-	if a.admission != nil {
-		own = endpointStates{a.admission, a.store.Now}
-		a.monitor = monitor.New(monitor.Config{
-			Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
-			Starter: a.starter, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
-			Process: a.options.Process, ShareEvery: a.options.shareHealthEvery,
-		})
-	}
-	var owners monitor.Owners
-	if a.fleet != nil {
-		owners = a.fleet
-	}
-	a.health = monitor.NewView(a.store.EndpointHealth, own, owners, a.options.Process)
-}
-
-// starterConfig is the starter's configuration. In a process that may not read the deliveries of
-// all tenants, the starter does not relay, reconcile or release.
-func (a *App) starterConfig() starter.Config {
-	o := a.options
-	c := starter.Config{
-		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log,
-		StartLoops: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
-		MaxPerWorkflow: o.Config.MaxPerWorkflow, MaxEventIDs: o.MaxEventIDs, KeepDeadLetters: o.Config.DeadLetterRetention,
-		Tracer: a.tracer, Now: a.store.Now, Converter: a.converter,
-	}
-	if a.overAll {
-		c.Outbox, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
-		c.HeldStore, c.Deletions = a.store.Held, a.store.Tenants
-	}
-	if a.fleet != nil {
-		c.Forwarder = countedForwards{a.fleet, a.metrics}
-	}
-	switch {
-	case !o.Worker:
-	case a.fleet != nil:
-		c.Admission, c.TellHeld = a.fleet, a.fleet.TellHeld
-	default:
-		c.Admission = a.admission
-	}
-	return c
 }
 
 // maintain makes partitions and removes days past their retention, in the background.

@@ -145,8 +145,8 @@ func TestStarterUsesDatabaseClock(t *testing.T) {
 	a, err := New(t.Context(), o)
 	require.NoError(t, err)
 	defer a.Stop()
-	require.WithinDuration(t, a.store.Now(), a.starterConfig().Now(), time.Minute)
-	require.WithinDuration(t, o.Clock(), a.starterConfig().Now(), time.Minute)
+	require.WithinDuration(t, a.store.Now(), a.engineConfig().Now(), time.Minute)
+	require.WithinDuration(t, o.Clock(), a.engineConfig().Now(), time.Minute)
 }
 
 func TestDatabaseUnreachable(t *testing.T) {
@@ -177,7 +177,7 @@ func TestAPIWithoutTemporal(t *testing.T) {
 	status, answer := call(t, "POST", api+"/v1/tenants/acme/endpoints", `{"url":"https://example.com/hook","event_types":["*"]}`)
 	require.Equal(t, http.StatusCreated, status, answer)
 
-	require.Eventually(t, func() bool { return !a.starter.Healthy() }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !a.engine.Health.Up() }, 30*time.Second, 5*time.Millisecond)
 	for range 3 {
 		status, answer = call(t, "POST", api+"/v1/tenants/acme/events", `{"type":"order.paid","payload":{}}`)
 		require.Equal(t, http.StatusAccepted, status, answer)
@@ -297,7 +297,7 @@ func TestWorkerWithoutTemporal(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	require.Empty(t, a.APIAddr())
-	require.Eventually(t, func() bool { return !a.starter.Healthy() }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !a.engine.Health.Up() }, 30*time.Second, 5*time.Millisecond)
 	status, answer := call(t, "GET", "http://"+a.AdminAddr()+"/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Equal(t, map[string]any{

@@ -30,7 +30,7 @@ func (a *App) encryptHistories(o *client.Options) {
 	a.codec = codec.New(a.keys, a.options.Config.EncryptHistories)
 	// A data key may come from a key management service, which takes longer than other code of a workflow may.
 	values := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), a.codec)
-	a.converter = values // the starter reads histories from before encryption was switched on, too
+	a.converter = values // the engine reads histories from before encryption was switched on, too
 	if a.options.Config.EncryptHistories {
 		values = codec.SealedInputs(values, worker.Inputs()...)
 	}

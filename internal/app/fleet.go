@@ -50,10 +50,10 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 		Health: func(id webhook.EndpointID) webhook.Observation {
 			return observedBy(a.store.Now, a.admission.Health(id))
 		},
-		OnHeld:  func(id webhook.EndpointID) { a.starter.NoteHeld(id) },
-		OnTaken: func() { a.starter.LanesTaken() },
+		OnHeld:  a.held.NoteHeld,
+		OnTaken: a.held.LanesTaken,
 		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { //nolint:contextcheck // it outlives the message
-			return a.starter.Forwarded(event)
+			return a.intake.Forwarded(event)
 		},
 		Logger: a.log,
 	})
@@ -124,7 +124,6 @@ func (a *App) startFleet(ctx context.Context) error {
 	if err := a.fleet.Start(ctx); err != nil {
 		return fmt.Errorf("processes that share the limits of endpoints have to reach each other: %w", err)
 	}
-	a.push(phaseLanes, a.fleet.Stop)
 	return nil
 }
 

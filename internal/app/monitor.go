@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -21,25 +20,24 @@ func (a *App) startStatistics() {
 }
 
 // observer reports attempts to the metrics, the monitor and the statistics. It implements
-// activities.Observer.
+// activities.Observer. The monitor is made after the activities, and before the first attempt.
 type observer struct {
 	*telemetry.Metrics
 
-	monitor    *monitor.Monitor
-	statistics *statistics.Recorder
+	app *App
 }
 
 func (o observer) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
 	o.Metrics.Attempted(ref, a, p)
-	o.monitor.Attempted(ref, a, p)
+	o.app.monitor.Attempted(ref, a, p)
 }
 
 func (o observer) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool) {
 	if ended && a == nil {
 		o.Ended(p)
-		o.monitor.Ended(ref, p)
+		o.app.monitor.Ended(ref, p)
 	}
-	o.statistics.Counted(ref, a, p.State, ended)
+	o.app.statistics.Counted(ref, a, p.State, ended)
 }
 
 // circuitChanged is called when the circuit of an endpoint opens, is probed or closes.
@@ -57,7 +55,7 @@ func (a *App) circuitChanged(c webhook.CircuitChange) {
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.admission != nil {
 		a.monitor.EndpointChanged(id)
-		a.starter.EndpointChanged(id)
+		a.held.EndpointChanged(id)
 	}
 }
 

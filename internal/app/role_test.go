@@ -24,7 +24,8 @@ func TestTheAPIRunsOnALoginOfItsOwn(t *testing.T) {
 	status, _ = call(t, http.MethodGet, base+"/v1/audit", "")
 	require.Equal(t, http.StatusOK, status)
 	require.False(t, a.overAll)
-	require.Nil(t, a.starterConfig().Outbox, "it does not relay")
+	require.Nil(t, a.intakeConfig().Outbox)
+	require.Empty(t, a.recoveryLoops(), "it does not relay")
 	a.maintain() // returns at once
 }
 

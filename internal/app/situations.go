@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/engine"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres/stores"
-	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -43,14 +43,14 @@ func (s situations) PausedReleases(ctx context.Context, tenantID string) ([]webh
 	return s.store.Deliveries.PausedReleases(ctx, tenantID)
 }
 
-// engine is the state of Temporal, and of the requests under way in this process.
-type engine struct {
-	*starter.Starter
+// underWay is the state of Temporal, and of the requests under way in this process.
+type underWay struct {
+	*engine.Health
 
 	activities *activities.Activities // nil without a worker
 }
 
-func (e engine) SentAt(d *webhook.Delivery) time.Time {
+func (e underWay) SentAt(d *webhook.Delivery) time.Time {
 	if e.activities == nil {
 		return time.Time{}
 	}

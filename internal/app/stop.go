@@ -19,7 +19,7 @@ const (
 // everything that writes to it.
 const (
 	phaseAPI         = "the API server"
-	phaseStarter     = "the starter"
+	phaseStarts      = "the starts of workflows"
 	phaseWorker      = "the worker"
 	phaseLeave       = "the leases of lanes"
 	phaseRequests    = "the requests under way"
@@ -48,7 +48,7 @@ func (a *App) push(name string, stop func(context.Context)) {
 	a.phases = append(a.phases, phase{name, stop})
 }
 
-// Stop stops everything within StopTime: the API, then the starter, the worker, the requests
+// Stop stops everything within StopTime: the API, then the starts of workflows, the worker, the requests
 // under way, the store, and at last the connection to Temporal. Meanwhile /readyz answers 503.
 // The next start finds what was not finished.
 func (a *App) Stop() {

@@ -136,7 +136,7 @@ func TestR11OrderOfStopping(t *testing.T) {
 	order, left := log.parts(t)
 	require.Empty(t, left)
 	require.Equal(t, []string{
-		phaseAPI, phaseStarter, phaseWorker, phaseRequests, phaseSender, phaseMonitor, phaseStatistics, phaseGuard, phaseListener, phaseAdmin,
+		phaseAPI, phaseStarts, phaseWorker, phaseRequests, phaseSender, phaseMonitor, phaseStatistics, phaseGuard, phaseListener, phaseAdmin,
 		phaseMaintenance, phaseBackground, phaseStore, phaseClient,
 	}, order)
 }

@@ -21,19 +21,14 @@ const (
 
 // makeActivities makes the activities, before the first event is accepted.
 func (a *App) makeActivities() {
-	a.startSender()
-	c := activities.Config{
-		Store: a.store.Deliveries, History: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
-		Admission: a.admission, OnBacklog: a.starter.NoteHeld, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
-		Tenants: tenantDeletions{a.store.Tenants, a.starter},
-		Audit:   a.store.Audit, Observer: observer{a.metrics, a.monitor, a.statistics}, Tracer: a.tracer,
+	a.activities = activities.New(activities.Config{
+		Store: a.store.Deliveries, History: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.fresh, Sender: a.sender,
+		Admission: a.admits(), OnBacklog: a.held.NoteHeld, Starter: a.engine.HandOvers, Faults: a.held, Replays: a.store.Replays,
+		Tenants: tenantDeletions{a.store.Tenants, a.engine.TenantDeletions},
+		Audit:   a.store.Audit, Observer: observer{a.metrics, a}, Tracer: a.tracer,
 		Logger: a.log, Claimant: a.options.Process, MaxPayload: int(a.options.Config.MaxPayload), LeastRetryDelay: a.options.Config.TenantLeastRetryDelay,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
-	}
-	if a.fleet != nil {
-		c.Admission = a.fleet
-	}
-	a.activities = activities.New(c)
+	})
 }
 
 // newSDKWorker starts Temporal's worker once, with an interceptor for traces if there are any.

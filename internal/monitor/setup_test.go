@@ -16,11 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/engine"
+	"github.com/everpost/everpost/internal/intake"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
-	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
@@ -100,9 +101,15 @@ type process struct {
 	*Monitor
 
 	store      *stores.DB
-	starter    *starter.Starter
+	intake     *intake.Intake
 	controller *admission.Controller
 	metrics    *telemetry.Metrics
+}
+
+// starts takes over what a Monitor has stored.
+type starts struct {
+	*intake.Intake
+	*engine.Replays
 }
 
 // process makes one whose Monitor is not started.
@@ -112,12 +119,13 @@ func (b *bundle) process(t *testing.T) *process {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	m := &process{store: b.store(t), metrics: telemetry.NewMetrics("test")}
-	m.starter = starter.New(starter.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
-	t.Cleanup(m.starter.Stop)
+	e := engine.New(engine.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(e.Lifetime.Stop)
+	m.intake = intake.New(intake.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)})
 	m.controller = admission.New(admission.Config{OnCircuitChange: func(c webhook.CircuitChange) { m.CircuitChanged(c) }})
 	m.Monitor = New(Config{
 		Admission: endpointStates{m.controller}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
-		Starter: m.starter,
+		Starter: starts{m.intake, e.Replays},
 		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now,
 		Process: t.Name(),
 	})

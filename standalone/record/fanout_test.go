@@ -23,7 +23,7 @@ type lot struct {
 
 // share makes an endpoint that waits base before each retry, and lets one workflow make
 // the first attempts of as many deliveries as there are scripts. They are stored without
-// a starter, which would group them as it happens.
+// an intake, which would group them as it happens.
 func (i *installation) share(t *testing.T, base string, scripts ...[]receivertest.Step) lot {
 	t.Helper()
 	return i.shareTo(t, text(t, i.newEndpoint(t, base, "72h")["id"]), scripts...)

@@ -154,7 +154,7 @@ func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]s
 }
 
 // Notify stores operational events for the endpoints that subscribe to them, many in a transaction,
-// and returns what was stored, for the starter. One with a key that is known is
+// and returns what was stored, for the intake. One with a key that is known is
 // not stored again. No quota of a tenant refuses them: they may be about a quota that is
 // used up. What cannot be stored for one tenant is stored for the others; after an
 // error that is returned too.

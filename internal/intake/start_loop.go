@@ -1,0 +1,108 @@
+package intake
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/engine"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// run makes one start after another, each of all that is queued, up to maxPerWorkflow. At a
+// low rate that is a single delivery; at a high rate many share a workflow.
+func (s *starts) run() {
+	for !s.lifetime.Stopped() { // select would choose any case that is ready
+		select {
+		case <-s.lifetime.Stopping().Done():
+		case <-s.queue.waiting.Ready:
+			s.startBatch(s.nextBatch())
+		case <-s.gatherings.ready:
+			s.startGathered(false)
+		case <-s.health.Recovered():
+			s.startGathered(false)
+		}
+	}
+	s.startBeforeStop()
+}
+
+// startBeforeStop starts the workflows of deliveries whose eager requests were sent. Everything else
+// is left to another process.
+func (s *starts) startBeforeStop() {
+	var sent, left []webhook.Start
+	for start, ok := s.queue.waiting.Next(); ok; start, ok = s.queue.waiting.Next() {
+		if start.OwnWorkflow {
+			sent = append(sent, start)
+		} else {
+			left = append(left, start)
+		}
+	}
+	s.start(sent)
+	s.startGathered(true)
+	s.leave(left...)
+}
+
+// startBatch starts a batch and releases its permits.
+func (s *starts) startBatch(batch []webhook.Start) {
+	if len(batch) == 0 { // another start loop has taken it
+		return
+	}
+	s.start(batch)
+	for i := range batch {
+		s.queue.release(&batch[i])
+	}
+}
+
+// nextBatch takes the deliveries of the next start from the queue, one of each tenant in turn, up to
+// maxPerWorkflow. It takes no more deliveries that need their own workflow than are started at a
+// time, because such starts cost the most: so a batch takes a short time, whatever a tenant has posted.
+// It sets aside those that are not to be started now.
+func (s *starts) nextBatch() (batch []webhook.Start) {
+	now, own := time.Now(), 0
+	for len(batch) < s.engine.MaxPerWorkflow() && own < engine.ConcurrentStarts {
+		start, ok := s.queue.take()
+		if !ok {
+			return batch
+		}
+		if s.leftToRelay(&start, now) {
+			s.queue.release(&start)
+			continue
+		}
+		if s.setAside(start) {
+			continue
+		}
+		if s.engine.NeedsOwn(&start) {
+			own++
+		}
+		batch = append(batch, start)
+	}
+	s.queue.waiting.Wake() // another start loop, or this one again
+	return batch
+}
+
+// startGathered starts the workflows of the due gatherings, or of all of them when the process stops.
+// A start that fails is repeated with the same id, when Temporal is available: the deliveries have no
+// outbox rows any more.
+func (s *starts) startGathered(beforeStop bool) {
+	if !s.health.Up() && !beforeStop {
+		return // until it has recovered
+	}
+	for _, one := range s.gatherings.take(beforeStop, time.Now()) {
+		started := false
+		s.calls.Try(func(ctx context.Context) error {
+			err := s.startGathering(ctx, one)
+			started = err == nil
+			return err
+		})
+		if !started && !beforeStop {
+			s.gatherings.retry(one, time.Now())
+		}
+	}
+}
+
+func (s *starts) startGathering(ctx context.Context, one *gathering) error {
+	if workflows.IsFanout(one.id) {
+		return s.engine.Shared(ctx, one.id, one.members)
+	}
+	return s.engine.Own(ctx, one.members[0])
+}
