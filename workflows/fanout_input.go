@@ -15,12 +15,6 @@ import (
 // IsFanout reports the id of a shared workflow.
 func IsFanout(id string) bool { return strings.HasPrefix(id, webhook.SharedWorkflowPrefix) }
 
-// GatheringID is the id of a shared workflow that is chosen before its deliveries are known: the first
-// one's event, and a text that no other has.
-func GatheringID(first webhook.EventID, unique string) string {
-	return webhook.SharedWorkflowPrefix + first.String() + "/" + unique
-}
-
 // successorPart is in the id of a shared workflow that continues deliveries of another one.
 const successorPart = "/again/"
 

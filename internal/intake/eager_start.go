@@ -26,10 +26,10 @@ func (e *eagerStart) WorkflowForDelivered() (workflowID string, starts bool) {
 	return e.in.id, true
 }
 
-// StartDelivered makes the delivery a member of its gathering, which starts when all are members.
+// StartDelivered makes the delivery a member of its gathering. If that has begun to start without it, it gets its own workflow.
 func (e *eagerStart) StartDelivered() {
-	if e.in != nil {
-		e.starts.gatherings.recorded(e.in, e.start)
+	if e.in != nil && !e.starts.gatherings.recorded(e.in, e.start) && !e.starts.lifetime.Stopped() {
+		e.StartOwn(true)
 	}
 }
 

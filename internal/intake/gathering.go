@@ -2,18 +2,20 @@ package intake
 
 import (
 	"crypto/rand"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 const (
-	// gatherTime is how long deliveries are gathered for one workflow, and how long after a start the
+	// gatherTick is how long deliveries are gathered for one workflow, and how long after a start the
 	// next delivery is not alone.
-	gatherTime = 500 * time.Millisecond
+	gatherTick = 500 * time.Millisecond
+	// gatherPatience is how long after its tick a gathering waits for members that are still being recorded.
+	gatherPatience = time.Second
 	// startAgainAfter is how long after a failed start a gathering is started again. The pause doubles
 	// up to longestStartPause, because Temporal may refuse the start permanently.
 	startAgainAfter   = time.Second
@@ -22,130 +24,149 @@ const (
 	maxGathered = 4
 )
 
-// gathering is a shared workflow that is still to be started, for deliveries that eager requests have
-// delivered. Their workflow only serves display, so that its start can wait: one workflow is started for
-// all that were delivered within gatherTime, up to maxPerWorkflow. A delivery that is alone gets its own
-// at once. What a process loses when it dies is in the store.
+// gathering is a workflow that is still to be started, for deliveries that eager requests have delivered. Their workflow
+// only serves display, so that its start can wait: one workflow is started for all whose recording began within a tick, up
+// to maxPerWorkflow. A delivery that is alone gets its own at once. What a process loses when it dies is in the store.
+//
+// Its members are fixed when its start begins. One that returns later gets its own workflow.
 type gathering struct {
-	id       string
-	members  []webhook.Start // whose attempts are recorded
-	joined   int             // members, and deliveries whose attempts are being recorded
-	complete bool            // no more can join
-	taken    bool            // its start has begun
-	pause    time.Duration   // after the last failed start
-	again    time.Time       // the end of that pause
+	id      string
+	shared  bool            // with others of its tick; otherwise id is that of the only delivery's own workflow
+	members []webhook.Start // whose attempts are recorded
+	joined  int             // members, and deliveries whose attempts are being recorded
+	full    bool            // no more can join
+	begun   bool            // its start has begun
+	ends    time.Time       // when its tick is over
+	pause   time.Duration   // after the last failed start
+	again   time.Time       // the end of that pause
 }
 
-// gatherings are the gatherings of a process.
+// due is when the gathering is to be started, if nothing else happens before.
+func (g *gathering) due() time.Time {
+	switch {
+	case g.begun:
+		return g.again
+	case len(g.members) < g.joined:
+		return g.ends.Add(gatherPatience)
+	case g.full:
+		return time.Time{}
+	default:
+		return g.ends
+	}
+}
+
+// gatherings are the gatherings of a process. The id of a shared one is fanout/<boot>/<tick>/<part>: boot is random, tick counts the
+// time since the process began, and part the gatherings of a tick. next and take look at all of them: hasRoom bounds them by
+// maxGathered × maxPerWorkflow, some 400.
 type gatherings struct {
 	maxPerWorkflow int
-	ready          chan struct{} // receives a value when a gathering is to be started
+	boot           string
+	since          time.Time
+	changed        chan struct{} // receives a value when the next due time may be earlier
 
-	mu        sync.Mutex
-	open      *gathering
-	recording []*gathering // complete, but not all members are recorded
-	due       []*gathering // to be started
-	waiting   int          // deliveries in all of them
-	latest    time.Time    // of the last start, or of the last delivery that joined
+	mu      sync.Mutex
+	all     []*gathering
+	current *gathering // the last part; nil at first
+	tick    int64      // of the last part
+	parts   int        // of that tick
+	waiting int        // deliveries in all of them
+	latest  time.Time  // of the last start, or of the last delivery that joined
 }
 
 func newGatherings(maxPerWorkflow int) *gatherings {
-	return &gatherings{maxPerWorkflow: maxPerWorkflow, ready: make(chan struct{}, 1)}
+	return &gatherings{maxPerWorkflow: maxPerWorkflow, boot: rand.Text(), since: time.Now(), changed: make(chan struct{}, 1)}
 }
 
-// join adds a delivery, whose attempt is about to be recorded, to the open gathering. If the delivery
+// join adds a delivery, whose attempt is about to be recorded, to the open gathering of the tick. If the delivery
 // is alone, it gets a gathering of its own, which has the id of its own workflow.
 func (g *gatherings) join(start *webhook.Start, now time.Time) *gathering {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	alone := now.Sub(g.latest) >= gatherTime
+	alone := now.Sub(g.latest) >= gatherTick
 	g.latest = now
 	g.waiting++
-	if g.open == nil && (alone || g.maxPerWorkflow == 1) {
-		own := &gathering{id: start.WorkflowID(), joined: 1}
-		g.complete(own)
-		return own
+	if alone || g.maxPerWorkflow == 1 {
+		return g.open(&gathering{id: start.WorkflowID(), joined: 1, full: true, ends: now})
 	}
-	if g.open == nil {
-		opened := &gathering{id: workflows.GatheringID(start.EventID, rand.Text())}
-		g.open = opened
-		time.AfterFunc(gatherTime, func() { g.closeAfterTime(opened) })
+	if g.current == nil || g.current.full || g.current.begun || !now.Before(g.current.ends) {
+		g.current = g.open(g.part(now))
 	}
-	joined := g.open
+	joined := g.current
 	joined.joined++
-	if joined.joined == g.maxPerWorkflow {
-		g.complete(joined)
-	}
+	joined.full = joined.joined == g.maxPerWorkflow
 	return joined
 }
 
+// part returns a gathering for the next part of a tick. The caller holds the lock.
+func (g *gatherings) part(now time.Time) *gathering {
+	if tick := int64(now.Sub(g.since) / gatherTick); tick != g.tick {
+		g.tick, g.parts = tick, 0
+	}
+	g.parts++
+	return &gathering{
+		id:     fmt.Sprintf("%s%s/%d/%d", webhook.SharedWorkflowPrefix, g.boot, g.tick, g.parts),
+		shared: true, ends: g.since.Add(time.Duration(g.tick+1) * gatherTick),
+	}
+}
+
+// open adds a gathering. The caller holds the lock.
+func (g *gatherings) open(one *gathering) *gathering {
+	g.all = append(g.all, one)
+	g.wake()
+	return one
+}
+
 // recorded makes a delivery that has joined a member: its attempt is recorded, or is left to the
-// workflow to be recorded.
-func (g *gatherings) recorded(in *gathering, start webhook.Start) {
+// workflow to be recorded. False: the start has begun without it.
+func (g *gatherings) recorded(in *gathering, start webhook.Start) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if in.taken {
-		return // Stop has started it without this delivery
+	if in.begun {
+		return false
 	}
 	in.members = append(in.members, start)
-	g.startIfRecorded(in)
-}
-
-func (g *gatherings) closeAfterTime(one *gathering) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !one.complete {
-		g.complete(one)
+	if len(in.members) == in.joined {
+		g.wake()
 	}
-}
-
-// complete closes a gathering. The caller holds the lock.
-func (g *gatherings) complete(one *gathering) {
-	one.complete = true
-	if g.open == one {
-		g.open = nil
-	}
-	g.recording = append(g.recording, one)
-	g.startIfRecorded(one)
-}
-
-// startIfRecorded makes a gathering due if it is complete and all its members are recorded. The caller
-// holds the lock.
-func (g *gatherings) startIfRecorded(one *gathering) {
-	if !one.complete || len(one.members) < one.joined {
-		return
-	}
-	g.recording = slices.DeleteFunc(g.recording, func(other *gathering) bool { return other == one })
-	g.due = append(g.due, one)
-	g.wake()
+	return true
 }
 
 func (g *gatherings) wake() {
 	select {
-	case g.ready <- struct{}{}:
+	case g.changed <- struct{}{}:
 	default: // a value is pending
 	}
 }
 
-// take takes the due gatherings whose pause has ended; with all set, every due one, and also those that are
-// not complete, with the members that are recorded.
-func (g *gatherings) take(all bool, now time.Time) []*gathering {
+// next is how long after now the next gathering is due. False: there is none.
+func (g *gatherings) next(now time.Time) (time.Duration, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if all && g.open != nil {
-		g.complete(g.open)
+	if len(g.all) == 0 {
+		return 0, false
 	}
-	pauses := func(one *gathering) bool { return !all && one.again.After(now) }
-	due := slices.DeleteFunc(slices.Clone(g.due), pauses)
-	g.due = slices.DeleteFunc(g.due, func(one *gathering) bool { return !pauses(one) })
-	if all {
-		due = append(due, slices.DeleteFunc(g.recording, func(one *gathering) bool { return len(one.members) == 0 })...)
-		g.recording = nil
-	}
-	for _, one := range due {
-		one.taken = true
-		g.waiting -= one.joined
-	}
+	first := slices.MinFunc(g.all, func(a, b *gathering) int { return a.due().Compare(b.due()) })
+	return max(first.due().Sub(now), 0), true
+}
+
+// take takes the due gatherings, or with all set every one. It drops those without a member: what they wait for gets its own workflow.
+func (g *gatherings) take(all bool, now time.Time) (due []*gathering) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = slices.DeleteFunc(g.all, func(one *gathering) bool {
+		if !all && one.due().After(now) {
+			return false
+		}
+		if !one.begun {
+			one.begun = true
+			g.waiting -= one.joined - len(one.members) // a late one is not in it
+		}
+		g.waiting -= len(one.members)
+		if len(one.members) > 0 {
+			due = append(due, one)
+		}
+		return true
+	})
 	return due
 }
 
@@ -155,9 +176,8 @@ func (g *gatherings) retry(one *gathering, now time.Time) {
 	defer g.mu.Unlock()
 	one.pause = min(max(2*one.pause, startAgainAfter), longestStartPause)
 	one.again = now.Add(one.pause)
-	g.due = append(g.due, one)
-	g.waiting += one.joined
-	time.AfterFunc(one.pause, g.wake)
+	g.waiting += len(one.members)
+	g.open(one)
 }
 
 // hasRoom reports that starts keep up with what is gathered.
@@ -170,7 +190,7 @@ func (g *gatherings) len() int {
 	return g.waiting
 }
 
-// started notes a start: a delivery that joins within gatherTime is not alone.
+// started notes a start: a delivery that joins within gatherTick is not alone.
 func (g *gatherings) started(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

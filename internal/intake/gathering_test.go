@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"path"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,13 +64,11 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 		id := joins(t, starts[1])
 		require.True(t, workflows.IsFanout(id))
 		starts[1].StartDelivered()
-		enginetest.Pass(gatherTime / 2)
+		enginetest.Pass(gatherTick / 2)
 		require.Equal(t, id, joins(t, starts[2]))
 		require.Equal(t, id, joins(t, starts[3]))
 		starts[2].StartDelivered()
-		enginetest.Pass(gatherTime/2 - 1)
-		require.Len(t, enginetest.Begun(t, f), 1)
-		enginetest.Pass(time.Second)
+		enginetest.Pass(gatherTick/2 + gatherPatience - 1)
 		require.Len(t, enginetest.Begun(t, f), 1, "one is still being recorded")
 		starts[3].StartDelivered()
 		synctest.Wait()
@@ -78,6 +77,41 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 		require.Zero(t, d.starts.gatherings.len())
 		require.Zero(t, d.queue.permits.Tenants())
 		require.Empty(t, record.ended, "their rows went with the attempts")
+	})
+}
+
+// A tick that is over starts without a member whose recording takes more than a second longer. The late one gets its own workflow, and the
+// next tick has another id.
+func TestLateMemberHasItsOwnWorkflow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, f, _, send := eager(t, parts{})
+		d.lifetime.Go(d.starts.run)
+		defer d.stop()
+		d.starts.gatherings.started(time.Now())
+		all := enginetest.Accepted(4)
+		starts := send(all)
+		id := joins(t, starts[0])
+		require.Equal(t, id, joins(t, starts[1]))
+		starts[0].StartDelivered()
+		enginetest.Pass(gatherTick)
+		d.starts.gatherings.started(time.Now())
+		next := joins(t, starts[2])
+		require.NotEqual(t, id, next)
+		require.Equal(t, path.Dir(path.Dir(id)), path.Dir(path.Dir(next)), "the same process")
+		enginetest.Pass(gatherPatience)
+		require.Equal(t, enginetest.RefsOf(all.Deliveries[:1]), enginetest.Begun(t, f))
+		require.Equal(t, id, f.Started()[0].GetWorkflowId())
+
+		starts[1].StartDelivered()
+		synctest.Wait()
+		require.Equal(t, enginetest.RefsOf(all.Deliveries[:2]), enginetest.Begun(t, f))
+		require.Equal(t, all.Deliveries[1].WorkflowID(), f.Started()[1].GetWorkflowId())
+		enginetest.Pass(gatherTick)
+		require.Zero(t, d.starts.gatherings.len(), "no member of the next one has returned")
+		starts[2].StartDelivered()
+		synctest.Wait()
+		require.Equal(t, all.Deliveries[2].WorkflowID(), f.Started()[2].GetWorkflowId())
 	})
 }
 
@@ -98,7 +132,7 @@ func TestFullGathering(t *testing.T) {
 		require.Len(t, ids, 2)
 		synctest.Wait()
 		require.Len(t, enginetest.Begun(t, f), 3)
-		enginetest.Pass(gatherTime)
+		enginetest.Pass(gatherTick)
 		require.Len(t, enginetest.Begun(t, f), 4)
 		shared, own := enginetest.Groups(t, f)
 		require.Len(t, shared, 2)
@@ -137,7 +171,7 @@ func TestUndeliveredHaveOwnWorkflows(t *testing.T) {
 		_, own := enginetest.Groups(t, f)
 		require.Len(t, own, 3)
 		require.Zero(t, d.queue.permits.Tenants())
-		enginetest.Pass(2 * gatherTime)
+		enginetest.Pass(2 * gatherTick)
 		require.Len(t, enginetest.Begun(t, f), 3, "there is nothing to gather")
 	})
 }
@@ -160,7 +194,7 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 					start.StartDelivered()
 				}
 				f.Failing(serviceerror.NewInvalidArgument("not now"))
-				enginetest.Pass(gatherTime + startAgainAfter/2)
+				enginetest.Pass(gatherTick + startAgainAfter/2)
 				require.Equal(t, 2, d.starts.gatherings.len())
 				d.health.MarkDown(errDown)
 				enginetest.Pass(time.Minute)

@@ -6,24 +6,38 @@ import (
 
 	"github.com/everpost/everpost/internal/engine"
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 // run makes one start after another, each of all that is queued, up to maxPerWorkflow. At a
 // low rate that is a single delivery; at a high rate many share a workflow.
 func (s *starts) run() {
+	due := time.NewTimer(idle)
+	defer due.Stop()
 	for !s.lifetime.Stopped() { // select would choose any case that is ready
+		due.Reset(s.untilGathered())
 		select {
 		case <-s.lifetime.Stopping().Done():
 		case <-s.queue.waiting.Ready:
 			s.startBatch(s.nextBatch())
-		case <-s.gatherings.ready:
+		case <-s.gatherings.changed: // the timer is set again
+		case <-due.C:
 			s.startGathered(false)
 		case <-s.health.Recovered():
 			s.startGathered(false)
 		}
 	}
 	s.startBeforeStop()
+}
+
+// idle is how long the start loop waits if nothing wakes it.
+const idle = time.Hour
+
+// untilGathered is how long nothing is to be done about gatherings. While Temporal is not available, that is until it has recovered.
+func (s *starts) untilGathered() time.Duration {
+	if next, ok := s.gatherings.next(time.Now()); ok && s.health.Up() {
+		return next
+	}
+	return idle
 }
 
 // startBeforeStop starts the workflows of deliveries whose eager requests were sent. Everything else
@@ -101,7 +115,7 @@ func (s *starts) startGathered(beforeStop bool) {
 }
 
 func (s *starts) startGathering(ctx context.Context, one *gathering) error {
-	if workflows.IsFanout(one.id) {
+	if one.shared {
 		return s.engine.Shared(ctx, one.id, one.members)
 	}
 	return s.engine.Own(ctx, one.members[0])
