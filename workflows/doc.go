@@ -1,5 +1,6 @@
 // Package workflows has the Temporal workflows: DeliveryWorkflow carries one delivery, FanoutWorkflow, the shared workflow,
-// several, DeadLetterWorkflow keeps one that was given up, and ReplayWorkflow sends a set of them again.
+// several, DeadLetterWorkflow keeps one that was given up, and ReplayWorkflow sends a set of them again. TenantDeletionWorkflow deletes what a
+// tenant has, and ProbeWorkflow shows that Temporal can be written to.
 //
 // The own workflow of a delivery has one id for each run, delivery/<event id>/<endpoint id>, and from the second on with its
 // number. DeliveryWorkflow continues as DeadLetterWorkflow under the same id, so that there is no

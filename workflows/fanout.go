@@ -203,7 +203,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 			ends[m] = ownWorkflow
 		}
 	}
-	f.leave(due, finished, ends)
+	f.removeFinished(due, finished, ends)
 }
 
 // sync updates a member with the result of its attempt. It reports whether it stays a member.
@@ -226,7 +226,7 @@ func (f *fanout) sync(ctx workflow.Context, m *Member, result *activities.Member
 	m.apply(&result.AttemptResult)
 	switch {
 	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !result.ClaimedUntil.IsZero():
-		m.leave() // its own workflow handles the command, or acknowledges it, or waits for the other process
+		m.markLeaving() // its own workflow handles the command, or acknowledges it, or waits for the other process
 	case result.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
 		m.Leaving, m.Unconfirmed = true, result.WorkflowID != m.ownID()
 	}
@@ -347,14 +347,14 @@ func (m *Member) nextStep() time.Time {
 	return m.DeliveryState.nextStep()
 }
 
-// leave has the delivery's own workflow continue it. That workflow also waits for a request under way.
-func (m *Member) leave() {
+// markLeaving has the delivery's own workflow continue it. That workflow also waits for a request under way.
+func (m *Member) markLeaving() {
 	m.Leaving, m.Unconfirmed, m.Running = true, true, m.Running || !m.CheckAt.IsZero()
 }
 
-// leave removes the members that have nothing left to be done. They were delivered, unless something else
+// removeFinished removes the members that have nothing left to be done. They were delivered, unless something else
 // became of them.
-func (f *fanout) leave(due []*Member, finished map[*Member]bool, ends map[*Member]string) {
+func (f *fanout) removeFinished(due []*Member, finished map[*Member]bool, ends map[*Member]string) {
 	for _, m := range due {
 		if !finished[m] {
 			continue

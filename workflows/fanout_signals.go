@@ -22,7 +22,7 @@ func (f *fanout) receiveSignals(ctx workflow.Context) {
 	receiveUnknown(ctx, f.signals.names(), func(name string) { f.refused.add(ctx, name, explain.UnknownSignal(f.signals.names())) })
 	if ctx.Err() != nil {
 		for _, m := range f.members {
-			m.leave()
+			m.markLeaving()
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (f *fanout) handle(ctx workflow.Context, command webhook.Command, signal Co
 			m.DueAt, m.CheckAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
 		default:
 			m.addCommand(command, signal)
-			m.leave()
+			m.markLeaving()
 		}
 	}
 }

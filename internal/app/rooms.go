@@ -39,7 +39,7 @@ func (a *App) makeRooms() {
 		own = endpointStates{a.admission, a.store.Now}
 		a.monitor = monitor.New(monitor.Config{
 			Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
-			Starter: a.starts(), Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
+			Starter: a.takeOver(), Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
 			Process: a.options.Process, ShareEvery: a.options.shareHealthEvery,
 		})
 	}
@@ -50,10 +50,10 @@ func (a *App) makeRooms() {
 	a.health = monitor.NewView(a.store.EndpointHealth, own, owners, a.options.Process)
 }
 
-// starts takes over what the API and the monitor have stored.
-func (a *App) starts() starts { return starts{a.intake, a.engine.Commands, a.engine.Replays} }
+// takeOver is what takes over from the API and the monitor when they have stored something.
+func (a *App) takeOver() takeOver { return takeOver{a.intake, a.engine.Commands, a.engine.Replays} }
 
-type starts struct {
+type takeOver struct {
 	*intake.Intake
 	*engine.Commands
 	*engine.Replays

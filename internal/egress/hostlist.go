@@ -26,7 +26,7 @@ type hostRule struct {
 //   - 10.1.2.3, [fd00::1] or 10.0.0.0/8: hosts of URLs that are literal addresses
 //   - *: every host
 //
-// each with :port or without. CheckHostEntry reports what is wrong with an entry; here it is left out.
+// each with :port or without. An entry that is none of these is left out; the configuration refuses it before.
 func NewHostList(entries ...string) HostList {
 	var list HostList
 	for _, entry := range entries {

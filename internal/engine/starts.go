@@ -47,8 +47,8 @@ func newStarts(c *Config, revivals *Revivals, calls *Calls) *Starts {
 // MaxPerWorkflow is how many deliveries may share a workflow.
 func (s *Starts) MaxPerWorkflow() int { return s.maxPerWorkflow }
 
-// NeedsOwn reports that a delivery may not share a workflow: its deliver_at is in the future, or
-// its eager request was sent.
+// NeedsOwn reports that a delivery may not share a workflow: its deliver_at is in the future, its eager request was sent,
+// or no workflow is shared (EVERPOST_MAX_DELIVERIES_PER_WORKFLOW is 1).
 func (s *Starts) NeedsOwn(start *webhook.Start) bool {
 	return s.maxPerWorkflow == 1 || start.OwnWorkflow || start.Recorded || s.IsScheduled(start)
 }

@@ -55,7 +55,7 @@ const (
 type Core struct {
 	pool       *pgxpool.Pool // for tenants and operators
 	WorkPool   *pgxpool.Pool // for a worker
-	IntakePool *pgxpool.Pool // of the group commit of events
+	EventsPool *pgxpool.Pool // of the group commit of events
 	StepPool   *pgxpool.Pool // of the group commits of steps and claims
 	login      *pgxpool.Pool // with the login's own rights; opens no connection by itself
 	probe      *pgxpool.Pool // of Ready: one connection that nothing else uses
@@ -115,7 +115,7 @@ func (s *Core) openPools(ctx context.Context, c Config) error {
 	}{
 		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
 		{&s.WorkPool, takeRole(work, RoleWorker)},
-		{&s.IntakePool, takeRole(writerConfig(config, 1), RoleIngest)},
+		{&s.EventsPool, takeRole(writerConfig(config, 1), RoleIngest)},
 		{&s.StepPool, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
 		{&s.login, config.Copy()},
 		{&s.probe, probeConfig(config)},
@@ -143,7 +143,7 @@ func (s *Core) ClosePools() {
 }
 
 func (s *Core) pools() []*pgxpool.Pool {
-	return []*pgxpool.Pool{s.IntakePool, s.StepPool, s.WorkPool, s.pool, s.login, s.probe}
+	return []*pgxpool.Pool{s.EventsPool, s.StepPool, s.WorkPool, s.pool, s.login, s.probe}
 }
 
 // resetPools makes every later call begin with a connection that is opened after this moment, also if an

@@ -73,7 +73,7 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	keyed.ExternalID = "order-2"
 	for _, e := range []webhook.NewEvent{event, keyed} {
-		require.Equal(t, 2, trips(t, b.IntakePool, func() {
+		require.Equal(t, 2, trips(t, b.EventsPool, func() {
 			_, err := b.Accept(t.Context(), e)
 			require.NoError(t, err)
 		}))
@@ -84,7 +84,7 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 		require.True(t, a.Repeated)
 	}
 	again()
-	require.Equal(t, 4, trips(t, b.IntakePool, again), "take keys, read whose they are, read those events, commit")
+	require.Equal(t, 4, trips(t, b.EventsPool, again), "take keys, read whose they are, read those events, commit")
 	require.Equal(t, 1, trips(t, b.StepPool, claim(1)))
 	require.Equal(t, 1, trips(t, b.StepPool, record(2)))
 	require.Equal(t, 1, trips(t, b.TenantPool(), read))

@@ -43,7 +43,7 @@ func NewCache(s Reader) *Cache {
 	return c
 }
 
-// Changed implements changeHandler.
+// Changed implements postgres.ChangeHandler.
 func (c *Cache) Changed(of postgres.Change) {
 	switch of.Kind {
 	case postgres.ChangeEndpoint:

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	intakeWeight = 100 // of the requests in one flush, by their events
+	postingWeight = 100 // of the requests in one flush, by their events
 
 	matchRounds = 5 // repetitions of a match against endpoints that changed meanwhile
 
@@ -42,7 +42,7 @@ type Events struct {
 	operatorTenant string // "" for none
 	sends          bool
 
-	ingest   *groupcommit.Writer[*intake]
+	ingest   *groupcommit.Writer[*posting]
 	inFlight keysUnderWay
 }
 
@@ -63,22 +63,22 @@ func New(s *postgres.Core, c Config) *Events {
 		core: s, endpoints: c.Endpoints, cache: c.Cache, quotas: c.Quotas, tenants: c.Tenants, deliveries: c.Deliveries,
 		operatorTenant: c.OperatorTenant, sends: c.Sends, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
 	}
-	events.ingest = postgres.NewWriter("accept event", intakeWeight, events.flushIntake, s.ObserverOf("events"))
+	events.ingest = postgres.NewWriter("accept event", postingWeight, events.flushPostings, s.ObserverOf("events"))
 	return events
 }
 
 // Close writes what was handed in, and ends the group commit.
 func (s *Events) Close() { s.ingest.Stop() }
 
-// intake is one request on its way into the store, an event or a batch of them, with
+// posting is one request on its way into the store, an event or a batch of them, with
 // what its flush found out. It is stored as a whole or not at all.
-type intake struct {
+type posting struct {
 	TenantID string
 	Arrivals []arrival
 	batch    bool // earlier events may stand beside new ones, and errors say which event
 	exempt   bool // from the tenant's quotas: the event is Everpost's own
 	Body     [sha256.Size]byte
-	keys     []intakeKey
+	keys     []postingKey
 
 	begun   time.Time // of storing it, by this process's clock
 	created time.Time // by the database's
@@ -113,7 +113,7 @@ func (a *arrival) isKnown() bool { return a.earlier != nil }
 // the same key is under way), CodeQuota and CodeRateLimited (a quota of the tenant is
 // used up, the latter for now), CodeUnavailable.
 func (s *Events) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
-	in := &intake{TenantID: e.TenantID, Body: e.BodySHA256}
+	in := &posting{TenantID: e.TenantID, Body: e.BodySHA256}
 	in.add(e, e.IdempotencyKey)
 	all, err := s.take(ctx, in)
 	if err != nil {
@@ -131,11 +131,11 @@ func (s *Events) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook
 	if len(b.Events) == 0 {
 		return nil, webhook.Invalid("events", "must hold at least one event")
 	}
-	return s.take(ctx, intakeOf(b))
+	return s.take(ctx, postingOf(b))
 }
 
-func intakeOf(b webhook.NewBatch) *intake {
-	in := &intake{TenantID: b.TenantID, batch: true, Body: b.BodySHA256, Arrivals: make([]arrival, 0, len(b.Events))}
+func postingOf(b webhook.NewBatch) *posting {
+	in := &posting{TenantID: b.TenantID, batch: true, Body: b.BodySHA256, Arrivals: make([]arrival, 0, len(b.Events))}
 	key := b.IdempotencyKey
 	for _, e := range b.Events {
 		in.add(e, key)
@@ -145,19 +145,19 @@ func intakeOf(b webhook.NewBatch) *intake {
 }
 
 // add takes an event into the request, and the request's own key unless it is "".
-func (in *intake) add(e webhook.NewEvent, key string) {
+func (in *posting) add(e webhook.NewEvent, key string) {
 	if key != "" {
-		in.keys = append(in.keys, intakeKey{Kind: keyIdempotency, Key: key})
+		in.keys = append(in.keys, postingKey{Kind: keyIdempotency, Key: key})
 	}
 	if e.ExternalID != "" {
-		in.keys = append(in.keys, intakeKey{Kind: keyExternalID, Key: e.ExternalID, at: len(in.Arrivals)})
+		in.keys = append(in.keys, postingKey{Kind: keyExternalID, Key: e.ExternalID, at: len(in.Arrivals)})
 	}
 	in.Arrivals = append(in.Arrivals, arrival{event: e, sum: sha256.Sum256(e.Payload)})
 }
 
 // take hands the request in until it is settled, and returns its answer, an entry
 // for each event.
-func (s *Events) take(ctx context.Context, in *intake) ([]webhook.Accepted, error) {
+func (s *Events) take(ctx context.Context, in *posting) ([]webhook.Accepted, error) {
 	if taken := s.inFlight.enter(in.TenantID, in.keys); taken != nil {
 		return nil, in.underWay(taken)
 	}
@@ -201,7 +201,7 @@ func (s *Events) newEventID(shift time.Duration) webhook.EventID {
 }
 
 // match gives the events their ids and finds the endpoints they go to.
-func (s *Events) match(ctx context.Context, in *intake) error {
+func (s *Events) match(ctx context.Context, in *posting) error {
 	of, err := s.cache.OfTenant(ctx, in.TenantID)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (s *Events) match(ctx context.Context, in *intake) error {
 }
 
 // matchType looks for one delivery more than the tenant's limit: such an event is refused.
-func (in *intake) matchType(a *arrival, of endpoints.View) {
+func (in *posting) matchType(a *arrival, of endpoints.View) {
 	most := math.MaxInt
 	switch {
 	case in.exempt:
@@ -259,7 +259,7 @@ func (in *intake) matchType(a *arrival, of endpoints.View) {
 
 // matchNamed leaves what is wrong to the flush: the endpoints may be older than the
 // one that is missing here, and an event that is known already is not matched again.
-func (in *intake) matchNamed(a *arrival, of endpoints.View) {
+func (in *posting) matchNamed(a *arrival, of endpoints.View) {
 	for _, id := range a.event.EndpointIDs {
 		e := of.Endpoint(id)
 		if e == nil {
@@ -270,7 +270,7 @@ func (in *intake) matchNamed(a *arrival, of endpoints.View) {
 	}
 }
 
-func (in *intake) start(a *arrival, e *webhook.Endpoint) {
+func (in *posting) start(a *arrival, e *webhook.Endpoint) {
 	from := in.created
 	if a.event.DeliverAt.After(from) {
 		from = a.event.DeliverAt
@@ -287,7 +287,7 @@ func (in *intake) start(a *arrival, e *webhook.Endpoint) {
 }
 
 // answer is what the request is answered with once it is settled.
-func (in *intake) answer() []webhook.Accepted {
+func (in *posting) answer() []webhook.Accepted {
 	all := make([]webhook.Accepted, len(in.Arrivals))
 	for i := range in.Arrivals {
 		a := &in.Arrivals[i]
@@ -320,7 +320,7 @@ func acceptedBefore(e webhook.Event) webhook.Accepted {
 }
 
 // field is the path of an event's field in the request.
-func (in *intake) field(at int, name string) string {
+func (in *posting) field(at int, name string) string {
 	if !in.batch {
 		return name
 	}

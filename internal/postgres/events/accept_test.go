@@ -151,19 +151,19 @@ func TestAcceptBatchThatIsBarredHarmsNoOther(t *testing.T) {
 	b.Bar(t)
 	bad := batchOf("", "x", "y")
 	bad.Events[1].Payload = []byte("barred")
-	var items []*events.Intake
+	var items []*events.Posting
 	for _, in := range []webhook.NewBatch{batchOf("", "a", "b"), bad, batchOf("", "c")} {
 		items = append(items, matchedBatch(t, b, in))
 	}
-	for i, err := range storetest.HandInTogether(t, "accept event", b.FlushIntake, items) {
+	for i, err := range storetest.HandInTogether(t, "accept event", b.FlushPostings, items) {
 		require.Equal(t, i == 1, err != nil, i)
 	}
 	require.Equal(t, []int{3, 3, 3}, []int{b.Count(t, "events"), b.Count(t, "outbox"), b.Count(t, "idempotency_keys")})
 }
 
-func matchedBatch(t *testing.T, b *storetest.Bundle, nb webhook.NewBatch) *events.Intake {
+func matchedBatch(t *testing.T, b *storetest.Bundle, nb webhook.NewBatch) *events.Posting {
 	t.Helper()
-	in := events.IntakeOf(nb)
+	in := events.PostingOf(nb)
 	require.NoError(t, b.Match(t.Context(), in))
 	return in
 }
@@ -235,15 +235,15 @@ func TestAcceptBatchWithAnIdempotencyKey(t *testing.T) {
 func TestAcceptBatchWhoseKeysAreUnderWay(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	for held, field := range map[events.IntakeKey]string{
+	for held, field := range map[events.PostingKey]string{
 		{Kind: events.KeyExternalID, Key: "y"}: "events[2].external_id", {Kind: events.KeyIdempotency, Key: "k"}: "Idempotency-Key",
 	} {
-		require.Nil(t, b.InFlight().Enter("acme", []events.IntakeKey{held}))
+		require.Nil(t, b.InFlight().Enter("acme", []events.PostingKey{held}))
 		_, err := b.AcceptBatch(t.Context(), batchOf("k", "x", "", "y"))
 		require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err))
 		require.Equal(t, []string{field}, fieldsOf(t, err))
-		require.Nil(t, b.InFlight().Enter("acme", []events.IntakeKey{{Kind: events.KeyExternalID, Key: "x"}}), "of a refused batch no key is under way")
-		b.InFlight().Leave("acme", []events.IntakeKey{held, {Kind: events.KeyExternalID, Key: "x"}})
+		require.Nil(t, b.InFlight().Enter("acme", []events.PostingKey{{Kind: events.KeyExternalID, Key: "x"}}), "of a refused batch no key is under way")
+		b.InFlight().Leave("acme", []events.PostingKey{held, {Kind: events.KeyExternalID, Key: "x"}})
 	}
 	_, err := b.AcceptBatch(t.Context(), batchOf("k", "x", "", "y"))
 	require.NoError(t, err)

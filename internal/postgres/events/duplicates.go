@@ -13,7 +13,7 @@ import (
 
 // settleKnown reads the rows of keys that earlier requests have taken, and decides on the requests with
 // these keys.
-func settleKnown(ctx context.Context, db postgres.Querier, items []*intake, keys []heldKey) error {
+func settleKnown(ctx context.Context, db postgres.Querier, items []*posting, keys []heldKey) error {
 	if err := readKeys(ctx, db, keys); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func readKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error {
 	}
 	var (
 		tenantID string
-		k        intakeKey
+		k        postingKey
 		sum      []byte
 		ids      [][16]byte
 		kept     bool
@@ -104,7 +104,7 @@ func earlierEvents(ctx context.Context, db postgres.Querier, keys []heldKey) (ma
 
 // settle decides on a request with keys of earlier requests. The Idempotency-Key comes first, because it
 // is about the whole request.
-func (in *intake) settle(events map[webhook.EventID]*webhook.Event) {
+func (in *posting) settle(events map[webhook.EventID]*webhook.Event) {
 	var wrong []webhook.FieldError
 	for i := range in.keys {
 		k := &in.keys[i]
@@ -139,7 +139,7 @@ func (in *intake) settle(events map[webhook.EventID]*webhook.Event) {
 }
 
 // repeat gives the request the answer of the earlier one with its Idempotency-Key.
-func (in *intake) repeat(row *keyRow, events map[webhook.EventID]*webhook.Event, left int) {
+func (in *posting) repeat(row *keyRow, events map[webhook.EventID]*webhook.Event, left int) {
 	switch {
 	case !bytes.Equal(row.sum, in.Body[:]) || len(row.events) != len(in.Arrivals):
 		in.refused = mismatch(webhook.FieldError{Field: fieldIdempotencyKey, Message: usedBefore})
@@ -169,7 +169,7 @@ func mismatch(wrong ...webhook.FieldError) *webhook.Error {
 }
 
 // underWay returns the error for a request whose key a request under way has, too.
-func (in *intake) underWay(k *intakeKey) error {
+func (in *posting) underWay(k *postingKey) error {
 	field := fieldIdempotencyKey
 	if k.Kind == keyExternalID {
 		field = in.field(k.at, fieldExternalID)

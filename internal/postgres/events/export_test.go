@@ -8,32 +8,32 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func (s *Events) FlushIntake(ctx context.Context, items []*intake) error {
-	return s.flushIntake(ctx, items)
+func (s *Events) FlushPostings(ctx context.Context, items []*posting) error {
+	return s.flushPostings(ctx, items)
 }
-func (s *Events) Match(ctx context.Context, in *intake) error { return s.match(ctx, in) }
+func (s *Events) Match(ctx context.Context, in *posting) error { return s.match(ctx, in) }
 
 type Arrival = arrival
 
 const DeliveriesPerEvent = deliveriesPerEvent
 
-type Intake = intake
+type Posting = posting
 
-func (s *intake) Add(e webhook.NewEvent, key string) { s.add(e, key) }
+func (s *posting) Add(e webhook.NewEvent, key string) { s.add(e, key) }
 
-type IntakeKey = intakeKey
+type PostingKey = postingKey
 
-var IntakeOf = intakeOf
+var PostingOf = postingOf
 
 const KeyExternalID = keyExternalID
 const KeyIdempotency = keyIdempotency
 
 var KeysOf = keysOf
 
-func (s *keysUnderWay) Enter(tenantID string, keys []intakeKey) *intakeKey {
+func (s *keysUnderWay) Enter(tenantID string, keys []postingKey) *postingKey {
 	return s.enter(tenantID, keys)
 }
-func (s *keysUnderWay) Leave(tenantID string, keys []intakeKey) { s.leave(tenantID, keys) }
+func (s *keysUnderWay) Leave(tenantID string, keys []postingKey) { s.leave(tenantID, keys) }
 
 var ListEvents = listEvents
 

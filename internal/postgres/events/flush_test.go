@@ -37,8 +37,8 @@ func TestOverlappingBatchesNeitherDeadlockNorDoubleStore(t *testing.T) {
 	for process := range processes {
 		s := storetest.OpenStore(t, b.Address)
 		s.WaitForLocks(t)
-		s.WriteBy(func(ctx context.Context, items []*events.Intake) error {
-			err := s.FlushIntake(ctx, items)
+		s.WriteBy(func(ctx context.Context, items []*events.Posting) error {
+			err := s.FlushPostings(ctx, items)
 			if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "40P01" {
 				conflicts.Add(1)
 			}
@@ -84,21 +84,21 @@ func TestOverlappingBatchesNeitherDeadlockNorDoubleStore(t *testing.T) {
 func TestFlushesAreBoundedByEvents(t *testing.T) {
 	t.Parallel()
 	starts := make([]webhook.Start, 50*events.DeliveriesPerEvent)
-	for want, in := range map[int]*events.Intake{
+	for want, in := range map[int]*events.Posting{
 		1: {Arrivals: make([]events.Arrival, 1)}, 100: {Arrivals: make([]events.Arrival, 100)}, 50: {Arrivals: []events.Arrival{{Starts: starts}}},
 	} {
 		require.Equal(t, want, in.Weight())
 	}
 	flushes := make(chan int, 10)
 	goOn := make(chan struct{})
-	c := postgres.NewWriter("test", 200, func(_ context.Context, items []*events.Intake) error {
+	c := postgres.NewWriter("test", 200, func(_ context.Context, items []*events.Posting) error {
 		flushes <- len(items)
 		<-goOn
 		return nil
 	}, nil)
 	var all sync.WaitGroup
 	hand := func() {
-		_ = c.Do(context.WithoutCancel(t.Context()), &events.Intake{Arrivals: make([]events.Arrival, 80)})
+		_ = c.Do(context.WithoutCancel(t.Context()), &events.Posting{Arrivals: make([]events.Arrival, 80)})
 	}
 	all.Go(hand)
 	require.Equal(t, 1, <-flushes)

@@ -7,9 +7,9 @@ import (
 )
 
 // WriteBy replaces the function that writes a flush.
-func (s *Events) WriteBy(flush func(context.Context, []*intake) error) {
+func (s *Events) WriteBy(flush func(context.Context, []*posting) error) {
 	s.ingest.Stop()
-	s.ingest = postgres.NewWriter("accept event", intakeWeight, flush, nil)
+	s.ingest = postgres.NewWriter("accept event", postingWeight, flush, nil)
 }
 
 // InFlight is the keys of requests under way.

@@ -20,8 +20,8 @@ const (
 	keyIdempotency int16 = 2
 )
 
-// intakeKey is a key of a request, with the results of its flush.
-type intakeKey struct {
+// postingKey is a key of a request, with the results of its flush.
+type postingKey struct {
 	Kind int16
 	Key  string
 	at   int // the event that it names; 0 for an Idempotency-Key, which names the request
@@ -31,7 +31,7 @@ type intakeKey struct {
 }
 
 // name is the key as one string that sorts; a tenant's id holds no NUL.
-func (k *intakeKey) name(tenantID string) string {
+func (k *postingKey) name(tenantID string) string {
 	return tenantID + "\x00" + string(rune(k.Kind)) + k.Key
 }
 
@@ -44,10 +44,10 @@ type keyRow struct {
 
 // heldKey is a key that a flush inserts for a request.
 type heldKey struct {
-	*intakeKey
+	*postingKey
 
 	name string
-	in   *intake
+	in   *posting
 }
 
 // event is the id by which the row of the key belongs to this request.
@@ -56,9 +56,9 @@ func (h heldKey) event() webhook.EventID { return h.in.Arrivals[h.at].id }
 // keysOf returns the keys of the requests that can be stored, in the order in which all flushes insert
 // them, so that flushes do not deadlock. Of two requests with a common key the later one is handed in
 // again; keysUnderWay prevents that within a process.
-func keysOf(items []*intake) []heldKey {
+func keysOf(items []*posting) []heldKey {
 	var all []heldKey
-	holder := map[string]*intake{}
+	holder := map[string]*posting{}
 	for _, in := range items {
 		if !in.stores() {
 			continue
@@ -186,7 +186,7 @@ func settleKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error 
 }
 
 // eventList has the ids of the events in the answer for the request's Idempotency-Key; nil for one event.
-func (in *intake) eventList() *string {
+func (in *posting) eventList() *string {
 	if !in.batch {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (in *intake) eventList() *string {
 }
 
 // mixed reports whether the answer contains earlier events.
-func (in *intake) mixed() bool {
+func (in *posting) mixed() bool {
 	for i := range in.Arrivals {
 		if in.Arrivals[i].isKnown() {
 			return true
@@ -205,7 +205,7 @@ func (in *intake) mixed() bool {
 }
 
 // answerIDs returns the ids of the events in the answer.
-func (in *intake) answerIDs() []webhook.EventID {
+func (in *posting) answerIDs() []webhook.EventID {
 	ids := make([]webhook.EventID, len(in.Arrivals))
 	for i := range in.Arrivals {
 		if ids[i] = in.Arrivals[i].id; in.Arrivals[i].earlier != nil {
@@ -222,7 +222,7 @@ type keysUnderWay struct {
 }
 
 // enter adds all keys of a request, or adds none and returns one that is under way.
-func (u *keysUnderWay) enter(tenantID string, keys []intakeKey) (taken *intakeKey) {
+func (u *keysUnderWay) enter(tenantID string, keys []postingKey) (taken *postingKey) {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (u *keysUnderWay) enter(tenantID string, keys []intakeKey) (taken *intakeKe
 	return nil
 }
 
-func (u *keysUnderWay) leave(tenantID string, keys []intakeKey) {
+func (u *keysUnderWay) leave(tenantID string, keys []postingKey) {
 	if len(keys) == 0 {
 		return
 	}

@@ -14,9 +14,9 @@ import (
 )
 
 // matched is an item as Accept hands it in.
-func matched(t *testing.T, b *storetest.Bundle, e webhook.NewEvent) *events.Intake {
+func matched(t *testing.T, b *storetest.Bundle, e webhook.NewEvent) *events.Posting {
 	t.Helper()
-	in := &events.Intake{TenantID: e.TenantID, Body: e.BodySHA256}
+	in := &events.Posting{TenantID: e.TenantID, Body: e.BodySHA256}
 	in.Add(e, e.IdempotencyKey)
 	require.NoError(t, b.Match(t.Context(), in))
 	return in
@@ -54,7 +54,7 @@ func TestRepetitionsInOneFlushAreOneEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := storetest.Setup(t)
-			var items []*events.Intake
+			var items []*events.Posting
 			for i, e := range c.events {
 				in := matched(t, b, e)
 				if i == c.stale {
@@ -62,7 +62,7 @@ func TestRepetitionsInOneFlushAreOneEvent(t *testing.T) {
 				}
 				items = append(items, in)
 			}
-			require.NoError(t, b.FlushIntake(t.Context(), items))
+			require.NoError(t, b.FlushPostings(t.Context(), items))
 			require.Equal(t, c.stored, b.Count(t, "events"))
 			require.Equal(t, c.stored, b.CountKeyedEvents(t), "every key belongs to an event, every event has its key")
 			for i, in := range items {
@@ -78,10 +78,10 @@ func TestKeysStayUnderWayAfterTheirClientLeft(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	flushing, goOn := make(chan struct{}), make(chan struct{})
-	b.WriteBy(func(ctx context.Context, items []*events.Intake) error {
+	b.WriteBy(func(ctx context.Context, items []*events.Posting) error {
 		close(flushing)
 		<-goOn
-		return b.FlushIntake(ctx, items)
+		return b.FlushPostings(ctx, items)
 	})
 	e := storetest.NewEvent("order.paid")
 	e.ExternalID = "x"
@@ -98,7 +98,7 @@ func TestKeysStayUnderWayAfterTheirClientLeft(t *testing.T) {
 	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err), "its first request is under way")
 	close(goOn)
 	require.Eventually(t, func() bool {
-		key := []events.IntakeKey{{Kind: events.KeyExternalID, Key: "x"}}
+		key := []events.PostingKey{{Kind: events.KeyExternalID, Key: "x"}}
 		if b.InFlight().Enter("acme", key) != nil {
 			return false
 		}
@@ -144,7 +144,7 @@ func TestAKeyThatVanishesIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	in := matched(t, b, keyed("x", "", "b"))
-	keys := events.KeysOf([]*events.Intake{in})
+	keys := events.KeysOf([]*events.Posting{in})
 	tx, err := b.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, events.ReadKeys(t.Context(), tx, keys))

@@ -9,7 +9,7 @@ import (
 )
 
 // setLimits looks up what a request of events must keep to.
-func (s *Events) setLimits(ctx context.Context, in *intake) error {
+func (s *Events) setLimits(ctx context.Context, in *posting) error {
 	if in.exempt {
 		in.limits, in.pending = webhook.Limits{}, nil
 		return nil
@@ -26,7 +26,7 @@ func (s *Events) setLimits(ctx context.Context, in *intake) error {
 }
 
 // renewPending gives requests that have waited for their flush the present counts.
-func (s *Events) renewPending(items []*intake) {
+func (s *Events) renewPending(items []*posting) {
 	for _, in := range items {
 		if in.pending == nil {
 			continue
@@ -39,7 +39,7 @@ func (s *Events) renewPending(items []*intake) {
 
 // countStored adds what a flush has committed to the present counts, whether or not
 // their callers still wait for the answers.
-func (s *Events) countStored(items []*intake) {
+func (s *Events) countStored(items []*posting) {
 	for _, in := range items {
 		if !in.stores() {
 			continue
@@ -53,7 +53,7 @@ func (s *Events) countStored(items []*intake) {
 
 // makes is how many deliveries a request's new events have, the most of one event and
 // all together.
-func (in *intake) makes() (most, all int) {
+func (in *posting) makes() (most, all int) {
 	for i := range in.Arrivals {
 		if a := &in.Arrivals[i]; !a.isKnown() {
 			most, all = max(most, len(a.Starts)), all+len(a.Starts)
@@ -64,7 +64,7 @@ func (in *intake) makes() (most, all int) {
 
 // over is why a request that is over a quota of its tenant is refused; nil of any other. It is
 // called when it is known which of the events are new: the answer to an earlier one does not count.
-func (in *intake) over() *webhook.Error {
+func (in *posting) over() *webhook.Error {
 	most, all := in.makes()
 	quota, pending := in.limits.PendingDeliveries, 0
 	if in.pending != nil {
@@ -86,7 +86,7 @@ func (in *intake) over() *webhook.Error {
 }
 
 // tooMany is the error of a request with an event that would have more deliveries than it may.
-func (in *intake) tooMany(most int) *webhook.Error {
+func (in *posting) tooMany(most int) *webhook.Error {
 	err := &webhook.Error{
 		Code: webhook.CodeTooManyDeliveries, Message: "the event goes to more than " + strconv.Itoa(most) + " endpoints, the tenant's limit for one event",
 	}

@@ -78,7 +78,7 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 	if err != nil {
 		return err
 	}
-	in := &intake{TenantID: tenantID, created: n.At}
+	in := &posting{TenantID: tenantID, created: n.At}
 	in.add(webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, "")
 	a := &in.Arrivals[0]
 	a.id = s.newEventID(s.core.IDShift())
@@ -168,7 +168,7 @@ func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) 
 		refused []error
 	)
 	for _, b := range batches {
-		in := intakeOf(b)
+		in := postingOf(b)
 		in.exempt = true
 		all, err := s.take(ctx, in)
 		if err != nil {

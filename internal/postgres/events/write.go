@@ -14,15 +14,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// flushIntake writes events, outbox rows and keys of many requests in one transaction.
-func (s *Events) flushIntake(ctx context.Context, items []*intake) error {
-	conn, err := s.core.IntakePool.Acquire(ctx)
+// flushPostings writes events, outbox rows and keys of many requests in one transaction.
+func (s *Events) flushPostings(ctx context.Context, items []*posting) error {
+	conn, err := s.core.EventsPool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
 	s.renewPending(items)
-	if err := writeIntake(ctx, conn, items); err != nil {
+	if err := writePostings(ctx, conn, items); err != nil {
 		if conn.Conn().PgConn().TxStatus() != 'I' {
 			rollback, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
@@ -34,10 +34,10 @@ func (s *Events) flushIntake(ctx context.Context, items []*intake) error {
 	return nil
 }
 
-// writeIntake decides on each request by itself, and writes those that are to be stored. It takes two round trips if none of their
+// writePostings decides on each request by itself, and writes those that are to be stored. It takes two round trips if none of their
 // keys is known: the first begins, reads the versions of the endpoints and takes the keys; the last writes and commits.
-func writeIntake(ctx context.Context, db postgres.Querier, items []*intake) error {
-	if err := checkIntake(ctx, db, items); err != nil {
+func writePostings(ctx context.Context, db postgres.Querier, items []*posting) error {
+	if err := checkPostings(ctx, db, items); err != nil {
 		return err
 	}
 	batch := &pgx.Batch{}
@@ -53,9 +53,9 @@ func writeIntake(ctx context.Context, db postgres.Querier, items []*intake) erro
 	return nil
 }
 
-// checkIntake begins the transaction, compares the versions of the endpoints, takes the keys, and decides
+// checkPostings begins the transaction, compares the versions of the endpoints, takes the keys, and decides
 // which requests are stored.
-func checkIntake(ctx context.Context, db postgres.Querier, items []*intake) error {
+func checkPostings(ctx context.Context, db postgres.Querier, items []*posting) error {
 	var tenants []string
 	for _, in := range items {
 		in.reset()
@@ -97,7 +97,7 @@ func checkIntake(ctx context.Context, db postgres.Querier, items []*intake) erro
 }
 
 // reset removes the results of an earlier flush.
-func (in *intake) reset() {
+func (in *posting) reset() {
 	in.Stale, in.Again, in.answered, in.refused = false, false, false, nil
 	for i := range in.Arrivals {
 		in.Arrivals[i].earlier = nil
@@ -108,12 +108,12 @@ func (in *intake) reset() {
 }
 
 // stores reports whether the request is to be stored, by what is known so far.
-func (in *intake) stores() bool {
+func (in *posting) stores() bool {
 	return in.refused == nil && !in.Stale && !in.Again && !in.answered
 }
 
 // unknown returns the error for events that name an endpoint that does not exist; nil if there are none.
-func (in *intake) unknown() *webhook.Error {
+func (in *posting) unknown() *webhook.Error {
 	var wrong []webhook.FieldError
 	for i := range in.Arrivals {
 		if a := &in.Arrivals[i]; a.earlier == nil && !a.unknown.IsZero() {
@@ -128,10 +128,10 @@ func (in *intake) unknown() *webhook.Error {
 	return &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: wrong}
 }
 
-func (in *intake) Tenant() string { return in.TenantID }
+func (in *posting) Tenant() string { return in.TenantID }
 
 // Weight is what a request counts in a flush: one per event, or more if it has very many deliveries.
-func (in *intake) Weight() int {
+func (in *posting) Weight() int {
 	deliveries := 0
 	for i := range in.Arrivals {
 		deliveries += len(in.Arrivals[i].Starts)
@@ -155,7 +155,7 @@ func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64
 }
 
 // newRows returns the rows of the events to store, and their outbox rows.
-func newRows(items []*intake) (ev eventBatch, ob deliveries.OutboxBatch) {
+func newRows(items []*posting) (ev eventBatch, ob deliveries.OutboxBatch) {
 	for _, in := range items {
 		if !in.stores() {
 			continue
@@ -178,7 +178,7 @@ func newRows(items []*intake) (ev eventBatch, ob deliveries.OutboxBatch) {
 type eventRow struct {
 	*arrival
 
-	in *intake
+	in *posting
 }
 
 // eventRows has the payloads last, so that the buffer is not enlarged for anything after them.

@@ -209,7 +209,7 @@ func (c *keyCache) forgetTenant(tenantID string) {
 	c.Keys.ForgetIf(func(k *webhook.Key) bool { return k.TenantID == tenantID })
 }
 
-// Changed implements changeHandler.
+// Changed implements postgres.ChangeHandler.
 func (c *keyCache) Changed(of postgres.Change) {
 	switch of.Kind {
 	case postgres.ChangeKey:

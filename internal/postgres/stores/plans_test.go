@@ -37,7 +37,7 @@ func TestGroupCommitsReadNoWholeTable(t *testing.T) {
 	_, err = b.RecordStep(t.Context(), webhook.Step{Ref: start.Ref, Progress: delivered, Attempt: &webhook.Attempt{Run: 1, Number: 1}})
 	require.NoError(t, err)
 	seen := map[string]bool{}
-	for _, pool := range []*pgxpool.Pool{b.IntakePool, b.StepPool} {
+	for _, pool := range []*pgxpool.Pool{b.EventsPool, b.StepPool} {
 		for _, conn := range pool.AcquireAllIdle(t.Context()) {
 			t.Cleanup(conn.Release)
 			for _, p := range preparedOn(t, conn) {

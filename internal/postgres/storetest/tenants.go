@@ -106,12 +106,12 @@ func (b *Bundle) SetLimits(t *testing.T, tenant string, limits webhook.Limits) {
 // is one. Otherwise they give up sooner, and a slow machine looks the same.
 func (s *Stores) WaitForLocks(t *testing.T) {
 	t.Helper()
-	config := s.IntakePool.Config()
+	config := s.EventsPool.Config()
 	for _, name := range []string{"lock_timeout", "statement_timeout"} {
 		config.ConnConfig.RuntimeParams[name] = postgres.Milliseconds(15 * time.Second)
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
-	s.IntakePool.Close()
-	s.IntakePool = pool
+	s.EventsPool.Close()
+	s.EventsPool = pool
 }

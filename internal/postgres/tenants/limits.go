@@ -177,7 +177,7 @@ func QuotaError(what string, quota int) *webhook.Error {
 	return &webhook.Error{Code: webhook.CodeQuota, Message: "the tenant's limit of " + what + " is " + strconv.Itoa(quota)}
 }
 
-// Changed implements changeHandler.
+// Changed implements postgres.ChangeHandler.
 func (q *Quotas) Changed(c postgres.Change) {
 	if c.Kind == postgres.ChangeTenant {
 		q.limits.Forget(c.Tenant)
