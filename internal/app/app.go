@@ -259,6 +259,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if a.fleet != nil {
 		a.push(phaseLanes, a.fleet.Stop)
 	}
+	a.meterFleet()
 	a.makeEngine()
 	a.maintain() //nolint:contextcheck // outlives the context of Start, here and below
 	if err := a.listen(); err != nil {

@@ -95,8 +95,8 @@ func (c countedForwards) Forward(event webhook.Accepted, done func(webhook.Start
 	})
 }
 
-// startFleet takes this process's share of the lanes.
-func (a *App) startFleet(ctx context.Context) error {
+// meterFleet shows what this process shares, or zeros.
+func (a *App) meterFleet() {
 	a.metrics.Gauge("everpost_lanes_owned", "Lanes of 64 that this process owns; 0 if it shares no limits.", func() float64 {
 		if a.fleet == nil {
 			return 0
@@ -116,6 +116,10 @@ func (a *App) startFleet(ctx context.Context) error {
 		}
 		return float64(a.fleet.Unreachable())
 	})
+}
+
+// startFleet takes this process's share of the lanes.
+func (a *App) startFleet(ctx context.Context) error {
 	if a.fleet == nil {
 		return nil
 	}

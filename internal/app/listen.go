@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// listen opens both ports early, so that a port in use is reported at once.
+// listen opens both ports early, so that a port in use is reported at once, and that no request may go to them. The API answers when Start
+// has come to it, which takes as long as the fleet and the worker do: up to fleetPatience and workerPatience.
 func (a *App) listen() error {
 	var err error
 	if a.adminListen, err = listen(a.life, "EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {

@@ -101,7 +101,7 @@ func (a *App) recoveryLoops() (loops []func(context.Context)) {
 		recovery.NewRelay(recovery.RelayConfig{Engine: a.engine, Outbox: a.store.Outbox, Replays: a.store.Replays, Logger: a.log}).Run,
 		recovery.NewReconciler(recovery.ReconcilerConfig{
 			Engine: a.engine, Overdue: a.store.Deliveries, Deletions: a.store.Tenants, Logger: a.log,
-			Every: a.options.Config.ReconcileEvery, KeepDeadLetters: a.options.Config.DeadLetterRetention,
+			Every: a.options.Config.ReconcileEvery,
 		}).Run)
 	if !a.options.Worker {
 		return loops

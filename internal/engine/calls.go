@@ -37,7 +37,8 @@ func (c *Calls) call(f func(context.Context) error) {
 	}
 }
 
-// Try makes a call unless Temporal is not available or Stop has cancelled all calls. Its error is logged.
+// Try makes a call unless Temporal is not available or Stop has cancelled all calls. An error that says more than that Temporal did not
+// answer is logged.
 func (c *Calls) Try(f func(context.Context) error) {
 	if c.health.Up() && c.lifetime.Calls().Err() == nil {
 		c.call(f)

@@ -2,7 +2,11 @@
 // knows whether Temporal is available.
 //
 // No call to Temporal has to succeed. Who needs its effect has a row in PostgreSQL, and repeats a call that was not made, was not answered,
-// or was lost with the process: see package recovery. A repeated start has the same workflow id, and only one workflow of an id can run.
+// or was lost with the process: see package recovery. Only gatherings have none, whose workflow shows what was
+// delivered. A repeated start has the same workflow id, and only one workflow of an id can run.
+//
+// A method that returns an error makes its calls with the caller's context: use it within Calls.Try, which bounds it and notes what its error
+// says of Temporal. One that returns none does so itself.
 //
 // The files, from the bottom up:
 //

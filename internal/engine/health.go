@@ -77,7 +77,7 @@ func (h *Health) TemporalDownSince() time.Time {
 	return time.UnixMicro(h.downAt.Load()).UTC()
 }
 
-// Recovered gets a value when Temporal is available again. It is for one receiver.
+// Recovered gets a value when Temporal is available again. One of its receivers gets it.
 func (h *Health) Recovered() <-chan struct{} { return h.recovered }
 
 // classify decides what the result of a call says of Temporal. A call that failed only raises a
@@ -176,8 +176,8 @@ func (h *Health) settle() {
 	}
 }
 
-// Verdict reports whether Temporal is down. While that is suspected, it waits for the verdict.
-func (h *Health) Verdict(ctx context.Context) bool {
+// Down reports whether Temporal is down. While that is suspected, it waits for the verdict.
+func (h *Health) Down(ctx context.Context) bool {
 	suspicion := h.suspected()
 	if suspicion == nil || h.down.Load() {
 		return h.down.Load()

@@ -102,6 +102,9 @@ func (r *Revivals) Restart(ctx context.Context, delivery *webhook.Delivery, term
 	return ignoreAlreadyStarted(err)
 }
 
+// KeepDeadLetters is how long a dead letter is kept.
+func (r *Revivals) KeepDeadLetters() time.Duration { return r.keepDeadLetters }
+
 // expired reports that a dead letter is past its retention.
 func (r *Revivals) expired(delivery *webhook.Delivery) bool {
 	return time.Since(delivery.CompletedAt) > r.keepDeadLetters

@@ -157,7 +157,7 @@ func (f *Fleet) ownsLanes() bool { return f.listener != nil }
 
 // Start listens to the other processes and takes this process's share of the lanes. It waits until ctx ends for the first
 // renewal, and goes on trying after that. The error is that this process cannot be reached at its address, by itself or by another process
-// that runs.
+// that runs; Stop is to be called then, too.
 func (f *Fleet) Start(ctx context.Context) error {
 	if f.ownsLanes() {
 		if err := f.awaitReachable(ctx); err != nil {
@@ -166,7 +166,6 @@ func (f *Fleet) Start(ctx context.Context) error {
 		f.work.Go(f.accept)
 		conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
 		if err != nil {
-			f.Stop(ctx)
 			return fmt.Errorf("EVERPOST_LANE_ADDRESS: this one does not reach itself there: %w", err)
 		}
 		_ = conn.Close()

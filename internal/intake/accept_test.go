@@ -159,7 +159,7 @@ func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 				f.CanWrite()
 				enginetest.LetPass(checkEvery + checkTimeout)
 				require.True(t, d.health.Up())
-				require.False(t, d.health.Verdict(t.Context()))
+				require.False(t, d.health.Down(t.Context()))
 				before := len(f.Started())
 				post()
 				synctest.Wait()

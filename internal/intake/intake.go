@@ -3,7 +3,7 @@
 // process that admits the requests to its endpoint.
 //
 // Nothing here has to succeed: a delivery has an outbox row, from which the relay of package recovery starts what this process does not, because
-// its queue is full, Temporal is away, or it stops or dies.
+// its queue is full, Temporal is away, or it stops or dies. A gathering has none, because its deliveries were delivered.
 //
 // The files, from the bottom up:
 //
@@ -98,7 +98,7 @@ func (i *Intake) ReserveRoom(ctx context.Context, tenantID string, n int) (relea
 	if err := ctx.Err(); err != nil {
 		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
 	}
-	if i.health.Verdict(ctx) || i.lifetime.Stopped() {
+	if i.health.Down(ctx) || i.lifetime.Stopped() {
 		return func() {}, nil
 	}
 	return nil, &webhook.Error{

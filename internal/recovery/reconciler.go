@@ -47,8 +47,6 @@ type ReconcilerConfig struct {
 	Logger    *slog.Logger
 	// Every is how often the reconciler runs. Defaults to 5 min.
 	Every time.Duration
-	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
-	KeepDeadLetters time.Duration
 }
 
 // Reconciler finds deliveries that are open in the store and that no workflow has: it was terminated,
@@ -60,12 +58,11 @@ type ReconcilerConfig struct {
 // runs. When nothing is overdue, that is two reads of a few blocks for each partition, and one of deleted_tenants, which has a row for each
 // tenant that was deleted.
 type Reconciler struct {
-	engine          *engine.Engine
-	overdue         Overdue
-	deletions       TenantDeletions
-	log             *slog.Logger
-	every           time.Duration
-	keepDeadLetters time.Duration
+	engine    *engine.Engine
+	overdue   Overdue
+	deletions TenantDeletions
+	log       *slog.Logger
+	every     time.Duration
 
 	again time.Duration // what was looked at within that time is not looked at again
 }
@@ -75,7 +72,7 @@ func NewReconciler(c ReconcilerConfig) *Reconciler {
 	every := cmp.Or(c.Every, defaultReconcileEvery)
 	return &Reconciler{
 		engine: c.Engine, overdue: c.Overdue, deletions: c.Deletions, log: c.Logger,
-		every: every, keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour), again: every,
+		every: every, again: every,
 	}
 }
 
@@ -105,7 +102,7 @@ func (r *Reconciler) runOnce(ctx context.Context) (compared int, err error) {
 	open, err := r.compareAll(ctx, r.overdue.Overdue)
 	dead, failed := r.compareAll(ctx,
 		func(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
-			return r.overdue.Expired(ctx, r.keepDeadLetters, from, again, limit)
+			return r.overdue.Expired(ctx, r.engine.Revivals.KeepDeadLetters(), from, again, limit)
 		})
 	err = errors.Join(err, failed)
 	if r.again = r.every; err != nil {
@@ -152,7 +149,7 @@ func (r *Reconciler) compareAll(
 			r.reviveShared(ctx, &this, id, group)
 		}
 		compared += len(late)
-		if r.engine.Health.Verdict(ctx) { // and may have been for some of these calls
+		if r.engine.Health.Down(ctx) { // and may have been for some of these calls
 			return compared, errTemporalDown
 		}
 	}

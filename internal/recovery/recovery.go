@@ -2,7 +2,8 @@
 // they were held and their endpoint can be sent to again.
 //
 // Each loop has a Config, runs in Run until its context ends, and does all its work in runOnce. Several processes run the same loops at a
-// time: what a read of PostgreSQL hands out it hands out to one of them, and not again for a while.
+// time: what a read of PostgreSQL hands out it hands out to one of them, and not again for a while, except that all of them look for endpoints
+// with held deliveries.
 //
 // # What happens after a crash
 //
@@ -19,8 +20,9 @@
 //
 //	before the commit         nothing is stored, and the caller has no 202
 //	commit … start            the outbox row is left. The relay starts the delivery.
-//	start … first step        the row is left, because the statement that writes the first step deletes it. The relay's start is refused, as
-//	                          there is a workflow of the id; if that has ended without a step, the relay revives the delivery
+//	start … first step        the row is left, because the statement that writes the first step deletes it. A delivery that the
+//	                          relay starts alone is refused, as there is a workflow of the id; if that has ended without a step, the
+//	                          relay revives it. Several get another shared workflow, and the claims decide which of the two sends
 //	claim … outcome           the claim is left. The workflow, in another process, waits for the end of the claim and sends again
 //	outcome … recorded        as above: a receiver may get a request twice, with the same webhook-id
 //	recorded eagerly … start  the row is left with Start.Recorded. The relay starts the own workflow, and then deletes the row
@@ -40,8 +42,7 @@
 //
 // The 8 s must be longer than the time that any other start may take, or each delivery would be started twice as a rule: a delivery waits up
 // to 5 s in the queue of the process that has stored it, and a call takes up to 5 s, but a process that waits so long for one is not
-// overtaken often. A second start is harmless: it has the same workflow id and is refused. Two that are not refused, because they
-// are in different shared workflows, have one claim between them.
+// overtaken often. A second start is harmless: of the two workflows only the one that gets the claim sends.
 //
 // The files, from the bottom up:
 //

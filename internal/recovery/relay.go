@@ -102,7 +102,7 @@ func (r *Relay) relayBatch(ctx context.Context) (started, signalled int, err err
 	}
 	// Before anything else can fail: the outbox does not return them again for a while.
 	r.engine.Starts.Assigned(starts)
-	if len(starts) > 0 && r.engine.Health.Verdict(ctx) {
+	if len(starts) > 0 && r.engine.Health.Down(ctx) {
 		r.returnStarts(ctx, starts)
 	}
 	if !r.engine.Health.Up() {
