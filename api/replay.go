@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Replays stores replays and the commands to them.
 type Replays interface {
-	// CreateReplay stores a replay and counts its set. CodeNotFound: no such tenant;
+	// CreateReplay stores a replay, which runs or is queued, and counts its set. CodeNotFound: no such tenant;
 	// CodeInvalid: an unknown endpoint.
 	CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error)
 	Replay(ctx context.Context, tenantID string, id webhook.ReplayID) (webhook.Replay, error)
@@ -24,18 +25,22 @@ type Replays interface {
 }
 
 func (c call) showReplay(r webhook.Replay) client.Replay {
+	reason, workflow := r.StateReason, c.workflowURL(r.WorkflowID(), r.CompletedAt)
+	if r.State == webhook.ReplayQueued {
+		reason, workflow = explain.ReplayQueued, nil
+	}
 	return client.Replay{
-		ID: r.ID.String(), State: client.ReplayState(r.State.String()), StateReason: nullable(r.StateReason),
+		ID: r.ID.String(), State: client.ReplayState(r.State.String()), StateReason: nullable(reason),
 		Source:     client.ReplaySource(r.Source.String()),
 		EndpointID: nullableText(r.Filter.EndpointID), EventType: nullable(r.Filter.EventType), Reason: nullable(r.Filter.Reason),
 		Status: nullable(r.Filter.Status), Since: timestamp(r.Filter.Since), Until: timestamp(r.Filter.Until), Unmatched: r.Filter.IncludeUnmatched,
 		Total: r.Total, Released: r.Released, Skipped: r.Skipped, Delivered: r.Delivered, Failed: r.Failed,
 		Rate: r.Asked, CurrentRate: r.Rate, Ramp: r.Ramp, CreatedAt: timestamp(r.CreatedAt), CompletedAt: timestamp(r.CompletedAt),
-		WorkflowID: r.WorkflowID(), WorkflowURL: c.workflowURL(r.WorkflowID(), r.CompletedAt),
+		WorkflowID: r.WorkflowID(), WorkflowURL: workflow,
 	}
 }
 
-// createReplay stores a replay and starts its workflow. It responds after the commit; if Temporal
+// createReplay stores a replay and starts its workflow unless it is queued. It responds after the commit; if Temporal
 // is unavailable, the workflow starts later.
 func (s *Server) createReplay(c call) error {
 	r, err := readReplay(c)

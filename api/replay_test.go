@@ -95,6 +95,12 @@ func TestReplayShape(t *testing.T) {
 		`"total":null,"released":40,"skipped":2,"delivered":9,"failed":31,"rate_per_minute":100,"current_rate_per_minute":50`)+
 		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow, strings.TrimSpace(b.ok(t, http.StatusOK, "operator", "GET", replaysPath+"/"+id, "").text))
 
+	r.State, r.StateReason = webhook.ReplayQueued, ""
+	queued := b.ok(t, http.StatusOK, "operator", "GET", replaysPath+"/"+id, "").json
+	require.Equal(t, "queued", queued["state"])
+	require.Equal(t, "waits until fewer replays of the tenant, or of all tenants, run", queued["state_reason"])
+	require.Nil(t, queued["workflow_url"], "it has no workflow yet")
+
 	a = b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, `{"source":"dead_letters","endpoint_id":"`+ep+`",`+
 		`"event_type":"order.paid","reason":"http_400","status":400,"since":"2026-01-01T00:00:00Z",`+
 		`"until":"2026-02-01T00:00:00Z","rate_per_minute":6000,"ramp":false}`)

@@ -11,6 +11,7 @@ type ReplayState string
 
 // The states of replays.
 const (
+	ReplayQueued    ReplayState = "queued" // it waits until fewer replays run
 	ReplayRunning   ReplayState = "running"
 	ReplayPaused    ReplayState = "paused"
 	ReplayCompleted ReplayState = "completed"
@@ -31,7 +32,7 @@ const (
 type Replay struct {
 	ID          string       `json:"id"`
 	State       ReplayState  `json:"state"`
-	StateReason *string      `json:"state_reason"` // why it is paused or cancelled
+	StateReason *string      `json:"state_reason"` // why it is queued, paused or cancelled
 	Source      ReplaySource `json:"source"`
 	EndpointID  *string      `json:"endpoint_id"`
 	EventType   *string      `json:"event_type"`
@@ -79,7 +80,7 @@ type Replays struct{ scope }
 // List lists replays.
 func (r Replays) List() List[Replay] { return List[Replay]{r.scope, nil} }
 
-// Create starts a replay.
+// Create starts a replay. While as many run as may, it is queued.
 func (r Replays) Create(ctx context.Context, in ReplayInput, o ...Option) (Replay, error) {
 	return send[Replay](ctx, r.scope, http.MethodPost, in, o...)
 }

@@ -62,7 +62,7 @@ func enums() map[string]any {
 			client.DeliveryPending, client.DeliveryRetrying, client.DeliveryHeld, client.DeliveryDelivered, client.DeliveryDeadLettered,
 			client.DeliveryCancelled, client.DeliveryDiscarded,
 		},
-		"ReplayState":  []client.ReplayState{client.ReplayRunning, client.ReplayPaused, client.ReplayCompleted, client.ReplayCancelled},
+		"ReplayState":  []client.ReplayState{client.ReplayQueued, client.ReplayRunning, client.ReplayPaused, client.ReplayCompleted, client.ReplayCancelled},
 		"ReplaySource": []client.ReplaySource{client.ReplayDeadLetters, client.ReplayHeld, client.ReplayEvents},
 		"Decision":     []client.Decision{client.DecisionDelivered, client.DecisionRetry, client.DecisionPermanent},
 

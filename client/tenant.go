@@ -28,7 +28,7 @@ type Limits struct {
 	Endpoints         *int     `json:"endpoints"`
 	PendingDeliveries *int     `json:"pending_deliveries"` // pending, retrying or held
 	EndpointsPerEvent *int     `json:"endpoints_per_event"`
-	RunningReplays    *int     `json:"running_replays"` // paused ones included
+	RunningReplays    *int     `json:"running_replays"` // at a time; others are queued
 
 	OtherRequestsPerSecond *float64 `json:"other_requests_per_second"` // those that post no events
 	OtherBurst             *int     `json:"other_burst"`

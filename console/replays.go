@@ -45,7 +45,7 @@ func (r *replay) RampDrawn() template.HTML { return chart.DrawRamp(r.drawn()) }
 
 // Open reports whether the replay may still release deliveries.
 func (r *replay) Open() bool {
-	return r.State == client.ReplayRunning || r.State == client.ReplayPaused
+	return r.State == client.ReplayQueued || r.State == client.ReplayRunning || r.State == client.ReplayPaused
 }
 
 // Paused reports whether the replay is paused.
@@ -261,7 +261,11 @@ func createReplay(p *page) error {
 		}
 		return p.showReplayForm(newReplayView{Form: f})
 	}
-	return p.done(p.to("replays", made.ID), "The replay has been started.")
+	done := "The replay has been started."
+	if made.State == client.ReplayQueued {
+		done = "The replay is queued."
+	}
+	return p.done(p.to("replays", made.ID), done)
 }
 
 // Hidden are the fields of the form as they were counted.

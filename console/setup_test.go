@@ -47,7 +47,7 @@ func setup(t *testing.T, change ...func(*config.Config)) *bundle {
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: postgrestest.New(t), OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
 		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 1, DBConnections: 37,
 		MaxPayload:     256 << 10,
-		MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100,
+		MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50,
 	}
 	for _, f := range change {
 		f(&c)

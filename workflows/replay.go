@@ -128,6 +128,8 @@ func (r *replay) run(ctx workflow.Context) error {
 			r.count(ctx)
 		case r.isToChange():
 			r.step(ctx)
+		case r.st.State == webhook.ReplayQueued:
+			return nil // when it may run, it is started again
 		case r.st.Exhausted && r.st.Waiting() == 0:
 			r.complete(ctx)
 		case !r.in.CountAt.IsZero() && !now.Before(r.in.CountAt):
@@ -279,11 +281,14 @@ func (r *replay) step(ctx workflow.Context) {
 func (r *replay) apply(step *webhook.ReplayStep, action webhook.ReplayAction, reason string, rate int) {
 	switch action {
 	case webhook.ReplayPause:
-		if step.State == webhook.ReplayRunning {
+		if step.State != webhook.ReplayPaused {
 			step.State, step.Reason = webhook.ReplayPaused, orElse(reason, reasonPaused)
 		}
 	case webhook.ReplayResume:
-		step.State, step.Reason, step.Rate = webhook.ReplayRunning, "", min(step.Rate, step.Asked)
+		if step.State != webhook.ReplayRunning {
+			step.State = webhook.ReplayQueued // the store lets it run at once, if there is room
+		}
+		step.Reason, step.Rate = "", min(step.Rate, step.Asked)
 	case webhook.ReplayCancel:
 		step.State, step.Reason = webhook.ReplayCancelled, orElse(reason, reasonCancelled)
 	case webhook.ReplayKeep:
@@ -296,7 +301,8 @@ func (r *replay) apply(step *webhook.ReplayStep, action webhook.ReplayAction, re
 // carriedOut reports whether a status is what a step leads to. The number alone does
 // not say it: a batch of the same number, whose answer was lost, may have been first.
 func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStatus) bool {
-	return st.Seq == step.Seq && st.State == step.State && st.Reason == step.Reason && st.Rate == step.Rate &&
+	admitted := step.State == webhook.ReplayQueued && st.State == webhook.ReplayRunning
+	return st.Seq == step.Seq && (st.State == step.State || admitted) && st.Reason == step.Reason && st.Rate == step.Rate &&
 		(st.Asked == step.Asked || st.Command.Pending()) // another rate was requested since
 }
 

@@ -200,7 +200,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.store, err = stores.Open(ctx, stores.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns(o.Config.DBConnections), Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
 		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
-		Now: o.Clock, Logger: o.Logger, Flushes: a.metrics,
+		RunningReplays: o.Config.RunningReplays,
+		Now:            o.Clock, Logger: o.Logger, Flushes: a.metrics,
 	})
 	if err != nil {
 		a.end()
@@ -218,10 +219,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 }
 
 // storeConns is the size of the pool that serves tenants and operators, so that all pools of the process have so many
-// connections at most. A worker's pool has half of it; six are those of the group commits (three), of the listener, of
+// connections at most. A worker's pool has half of it; seven are those of the group commits (four), of the listener, of
 // readiness, and of what is done with the login's own rights.
 func storeConns(all int) int32 {
-	return int32((all - 6) * 2 / 3) //nolint:gosec,mnd // see above; bounded by the setting
+	return int32((all - 7) * 2 / 3) //nolint:gosec,mnd // see above; bounded by the setting
 }
 
 // Start starts the parts in the reverse order of an event's path, so that the API accepts

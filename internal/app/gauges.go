@@ -70,7 +70,7 @@ type depths interface {
 	OutboxDepth(ctx context.Context) (int64, time.Time, error)
 	HeldDepth(ctx context.Context) (int64, time.Time, error)
 	RetryDepth(ctx context.Context) (deliveries.RetryDepth, error)
-	ReplayRate(ctx context.Context) (running, perMinute int64, err error)
+	ReplayRate(ctx context.Context) (replays.Rate, error)
 }
 
 // countingStores are the stores that count.
@@ -110,10 +110,11 @@ func storeGauges(life context.Context, store depths) []gauges {
 			gauge{"everpost_held_deliveries", "Deliveries that are held; 100001 stands for more than 100,000"},
 			gauge{"everpost_held_age_seconds", "Age of the oldest held delivery since its event was accepted"}),
 		group("replays", 0, func(ctx context.Context) ([]float64, error) {
-			running, rate, err := store.ReplayRate(ctx)
-			return []float64{float64(running), float64(rate)}, err
+			r, err := store.ReplayRate(ctx)
+			return []float64{float64(r.Running), float64(r.Queued), float64(r.PerMinute)}, err
 		},
 			gauge{"everpost_replays_running", "Replays that are running"},
+			gauge{"everpost_replays_queued", "Replays that wait until fewer run; 10001 stands for more than 10,000"},
 			gauge{"everpost_replay_rate_per_minute", "Deliveries that the running replays release in a minute, together"}),
 		group("retries", retryCountAge, func(ctx context.Context) ([]float64, error) {
 			depth, err := store.RetryDepth(ctx)

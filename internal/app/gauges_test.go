@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/replays"
 )
 
 // countedRecord counts its calls, and returns an error.
@@ -35,9 +36,9 @@ func (c *countedRecord) RetryDepth(context.Context) (deliveries.RetryDepth, erro
 	return deliveries.RetryDepth{Deliveries: 7, OverDay: 2, Largest: 6}, c.err
 }
 
-func (c *countedRecord) ReplayRate(context.Context) (running, perMinute int64, err error) {
+func (c *countedRecord) ReplayRate(context.Context) (replays.Rate, error) {
 	c.asked.Add(1)
-	return 5, 600, c.err
+	return replays.Rate{Running: 5, Queued: 8, PerMinute: 600}, c.err
 }
 
 // Counting is work for PostgreSQL: once for all metrics that a count serves. What cannot be counted has its last value, whose age shows that;
@@ -67,7 +68,7 @@ func TestScrapeCountsOnce(t *testing.T) {
 		}
 		all := map[string]float64{
 			"everpost_outbox_deliveries": 3, "everpost_outbox_age_seconds": 0, "everpost_held_deliveries": 4,
-			"everpost_replays_running": 5, "everpost_replay_rate_per_minute": 600, "everpost_held_age_seconds": 0,
+			"everpost_replays_running": 5, "everpost_replays_queued": 8, "everpost_replay_rate_per_minute": 600, "everpost_held_age_seconds": 0,
 			"everpost_retrying_deliveries": 7, "everpost_retrying_deliveries_over_24h": 2, "everpost_retrying_deliveries_of_largest_endpoint": 6,
 		}
 		none := map[string]float64{}

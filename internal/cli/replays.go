@@ -158,7 +158,8 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb string, wanted cl
 		if err != nil {
 			return err
 		}
-		if r.State == wanted || r.State == client.ReplayCompleted || r.State == client.ReplayCancelled {
+		queued := wanted == client.ReplayRunning && r.State == client.ReplayQueued
+		if queued || r.State == wanted || r.State == client.ReplayCompleted || r.State == client.ReplayCancelled {
 			return s.show(a)
 		}
 		select {

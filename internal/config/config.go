@@ -56,7 +56,7 @@ type Config struct {
 	DatabaseURL string `credential:"key" env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a 'postgres://' URL." placeholder:"URL" section:"database" see:"security-database.md#the-address" unset:"standalone: its own cluster; else required"`
 
 	// DBConnections bounds the connections of the process to DatabaseURL, in all its pools.
-	DBConnections int `default:"37" env:"EVERPOST_DB_CONNECTIONS" help:"Connections of this process to PostgreSQL at most, in all its pools; with few, requests wait for one." name:"db-connections" placeholder:"N" range:"12 to 1000" section:"database" see:"operations.md#connections-to-postgresql"`
+	DBConnections int `default:"37" env:"EVERPOST_DB_CONNECTIONS" help:"Connections of this process to PostgreSQL at most, in all its pools; with few, requests wait for one." name:"db-connections" placeholder:"N" range:"13 to 1000" section:"database" see:"operations.md#connections-to-postgresql"`
 
 	// OperatorKey is an additional operator key, which is valid as long as it is set.
 	OperatorKey string `credential:"phrase" env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept in addition to those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
@@ -110,6 +110,9 @@ type Config struct {
 	MaxPerWorkflow int `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N" range:"1 to 200" section:"deliveries"`
 	QueueLength    int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait; one tenant alone gets half of it." placeholder:"N" range:"1 to 100000" section:"deliveries"`
 
+	// RunningReplays limits the replays that run at a time, of all tenants; TenantRunningReplays those of one.
+	RunningReplays int `default:"50" env:"EVERPOST_RUNNING_REPLAYS" help:"Replays of all tenants that run at a time; further ones are queued. The same for every process." placeholder:"N" range:"1 to 1000" section:"deliveries" see:"operations.md#replays"`
+
 	// WorkerVersioning makes the release the version of the process's worker in Temporal's Worker Versioning.
 	WorkerVersioning bool `env:"EVERPOST_WORKER_VERSIONING" help:"Version the worker in Temporal by its release; then 'everpost setup-temporal --make-current' is a step of every upgrade." name:"worker-versioning" role:"worker" section:"deliveries" see:"operations.md#worker-versioning"`
 
@@ -130,7 +133,7 @@ type Config struct {
 	TenantEndpoints         int     `default:"1000" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, about (429 for events above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantEndpointsPerEvent int     `default:"1000" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to (422 above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
-	TenantRunningReplays    int     `default:"5" env:"EVERPOST_TENANT_RUNNING_REPLAYS" help:"Replays of a tenant that have not ended; 0 is no limit." placeholder:"N" range:"0 to 1000" role:"api" section:"tenants"`
+	TenantRunningReplays    int     `default:"5" env:"EVERPOST_TENANT_RUNNING_REPLAYS" help:"Replays of a tenant that run at a time; further ones are queued; 0 is no limit of its own. The same for every process." placeholder:"N" range:"0 to 1000" section:"tenants" see:"operations.md#replays"`
 
 	// Of requests other than posting events; beside TenantRequestsPerSecond.
 	TenantOtherRequestsPerSecond float64 `default:"50" env:"EVERPOST_TENANT_OTHER_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys that do not post events, in each API process (429 above it); 0 is no limit." placeholder:"N" range:"0.01 to 100000" role:"api" section:"tenants" zero:"no limit"`

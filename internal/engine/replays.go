@@ -19,8 +19,11 @@ type Replays struct {
 }
 
 // WakeReplay starts a replay's workflow, or signals it that there is a command. If that fails, the
-// relay repeats it.
+// relay repeats it. A queued replay needs none but for a command.
 func (r *Replays) WakeReplay(_ context.Context, replay webhook.Replay) {
+	if replay.State == webhook.ReplayQueued && !replay.Command.Pending() {
+		return
+	}
 	r.calls.Async(func(ctx context.Context) error { return r.wake(ctx, replay) }) //nolint:contextcheck // the caller is answered before the workflow is reached
 }
 

@@ -42,6 +42,9 @@ func StateChanged(e *webhook.Endpoint) string {
 	return sentence("the endpoint is disabled, because "+foreign(e.StateReason), held)
 }
 
+// ReplayQueued is why a replay does not run yet.
+const ReplayQueued = "waits until fewer replays of the tenant, or of all tenants, run"
+
 // ReplayCompleted says how a replay ended.
 func ReplayCompleted(r *webhook.Replay) string {
 	return sentence(fmt.Sprintf("the replay is complete: %d released, of which %d were delivered and %d were not at the first attempt",

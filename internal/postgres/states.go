@@ -17,8 +17,9 @@ const (
 
 	ReplayRunning = "0" // webhook.ReplayRunning
 	ReplayPaused  = "1" // webhook.ReplayPaused
-	ReplayIsOpen  = "< 2"
-	ReplayIsOver  = "> 1"
+	ReplayQueued  = "4" // webhook.ReplayQueued
+	ReplayIsOpen  = "in (0, 1, 4)"
+	ReplayIsOver  = "in (2, 3)"
 	ReplayOfHeld  = "2" // webhook.ReplayHeld, a source
 
 	NoCommand     = "0" // webhook.CommandNone

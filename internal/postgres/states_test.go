@@ -14,7 +14,8 @@ func TestNumbersInSQLAreTheDomains(t *testing.T) {
 	for number, is := range map[any]string{
 		webhook.StatePending: Pending, webhook.StateRetrying: Retrying, webhook.StateHeld: Held, webhook.StateDelivered: Delivered,
 		webhook.StateDeadLettered: DeadLettered, webhook.StateDiscarded: Discarded, webhook.EndpointActive: EndpointActive,
-		webhook.ReplayRunning: ReplayRunning, webhook.ReplayPaused: ReplayPaused, webhook.ReplayHeld: ReplayOfHeld,
+		webhook.ReplayRunning: ReplayRunning, webhook.ReplayPaused: ReplayPaused, webhook.ReplayQueued: ReplayQueued,
+		webhook.ReplayHeld:  ReplayOfHeld,
 		webhook.CommandNone: NoCommand, webhook.CommandCancel: CommandCancel,
 	} {
 		require.Equal(t, is, fmt.Sprintf("%d", number), "%T %v", number, number)
@@ -24,7 +25,9 @@ func TestNumbersInSQLAreTheDomains(t *testing.T) {
 	}
 	finished := fmt.Sprintf("in (%d, %d, %d)", webhook.StateDelivered, webhook.StateCancelled, webhook.StateDiscarded)
 	require.Equal(t, IsFinished, finished)
-	for state := webhook.ReplayRunning; state.String() != "unknown" && state <= webhook.ReplayRunning+3; state++ {
-		require.Equal(t, state.Open(), state < 2, state)
+	require.Equal(t, ReplayIsOpen, fmt.Sprintf("in (%d, %d, %d)", webhook.ReplayRunning, webhook.ReplayPaused, webhook.ReplayQueued))
+	require.Equal(t, ReplayIsOver, fmt.Sprintf("in (%d, %d)", webhook.ReplayCompleted, webhook.ReplayCancelled))
+	for _, state := range webhook.ReplayStates() {
+		require.Equal(t, !state.Open(), state == webhook.ReplayCompleted || state == webhook.ReplayCancelled, state)
 	}
 }

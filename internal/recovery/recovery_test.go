@@ -69,6 +69,8 @@ func setup(t *testing.T, p parts) *bundle {
 // nothing has no replays and no deletions.
 type nothing struct{}
 
+func (nothing) AdmitReplays(context.Context) error { return nil }
+
 func (nothing) TakeReplays(context.Context, int) ([]webhook.Replay, error) { return nil, nil }
 func (nothing) Deletions(context.Context, int) ([]string, error)           { return nil, nil }
 

@@ -33,6 +33,8 @@ type Outbox interface {
 
 // Replays is what the relay reads of replays.
 type Replays interface {
+	// AdmitReplays lets queued replays run while there is room.
+	AdmitReplays(ctx context.Context) error
 	// TakeReplays takes replays whose workflow has recorded nothing yet, has not answered a command for
 	// a while, or has recorded nothing for long.
 	TakeReplays(ctx context.Context, limit int) ([]webhook.Replay, error)
@@ -49,8 +51,8 @@ type RelayConfig struct {
 // Relay starts what was not started, because a process died, Temporal was down or the queue was too
 // long: deliveries without a workflow, commands without an answer, and replays.
 //
-// A round costs three reads when nothing is due: of the indexes outbox_relay, deliveries_commanded and replays_relay, a few blocks each. It
-// goes on as long as batches of 200 are full, so it costs by what is due, and never by what waits. TakeStarts reads some four blocks for
+// A round costs four reads when nothing is due: of the indexes outbox_relay, deliveries_commanded, replays_open and replays_relay, a few
+// blocks each, of the second one in each partition. It goes on as long as batches of 200 are full, so it costs by what is due, and never by what waits. TakeStarts reads some four blocks for
 // each row, also by outbox_by_workflow. A batch is started in up to 8 calls at a time.
 type Relay struct {
 	engine  *engine.Engine
@@ -130,11 +132,12 @@ func (r *Relay) returnStarts(ctx context.Context, starts []webhook.Start) {
 	}
 }
 
-// wakeReplays wakes replays whose workflow does not answer.
+// wakeReplays lets queued replays run, and wakes those whose workflow does not answer.
 func (r *Relay) wakeReplays(ctx context.Context) (woken int, err error) {
 	if !r.engine.Health.Up() {
 		return 0, nil
 	}
+	r.admitReplays(ctx)
 	replays, err := readBatch(ctx, r.log, r.replays.TakeReplays)
 	if err != nil {
 		return 0, err
@@ -143,4 +146,12 @@ func (r *Relay) wakeReplays(ctx context.Context) (woken int, err error) {
 		r.engine.Calls.Try(func(ctx context.Context) error { return r.engine.Replays.WakeAgain(ctx, replay) })
 	})
 	return len(replays), nil
+}
+
+func (r *Relay) admitReplays(ctx context.Context) {
+	reading, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if err := r.replays.AdmitReplays(reading); err != nil && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "queued replays wait longer", "error", err)
+	}
 }

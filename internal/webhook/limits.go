@@ -10,7 +10,7 @@ type Limits struct {
 	Endpoints         int     `json:"endpoints,omitempty"`           // without deleted ones
 	PendingDeliveries int     `json:"pending_deliveries,omitempty"`  // deliveries that are open, approximately: see internal/postgres/tenants/limits.go
 	EndpointsPerEvent int     `json:"endpoints_per_event,omitempty"`
-	RunningReplays    int     `json:"running_replays,omitempty"` // that have not ended, the paused ones included
+	RunningReplays    int     `json:"running_replays,omitempty"` // at a time; others wait, queued
 
 	// Of requests other than those that post events, beside RequestsPerSecond and Burst.
 	OtherRequestsPerSecond float64 `json:"other_requests_per_second,omitempty"`
@@ -26,6 +26,9 @@ const (
 	MaxPendingQuota      = 1_000_000 // this many rows can be counted in a fraction of a second
 	MaxReplayQuota       = 1000
 )
+
+// MaxOpenReplays is how many replays of a tenant, without releases of held deliveries, may be open when another is requested.
+const MaxOpenReplays = 1000
 
 // Or returns the limits with zero fields replaced by the defaults. A tenant with its own
 // rate has its own burst: one second's requests unless it is set. The default rate of requests

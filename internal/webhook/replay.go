@@ -62,11 +62,12 @@ const (
 	ReplayPaused                // by a command, or automatically because too many first attempts fail
 	ReplayCompleted             // every delivery is released and has a first outcome
 	ReplayCancelled             // by a command; released deliveries continue
+	ReplayQueued                // waits until fewer replays run; it has no workflow
 )
 
-// ReplayStates returns all states in order.
+// ReplayStates returns all states, in the order in which a replay may have them.
 func ReplayStates() []ReplayState {
-	return []ReplayState{ReplayRunning, ReplayPaused, ReplayCompleted, ReplayCancelled}
+	return []ReplayState{ReplayQueued, ReplayRunning, ReplayPaused, ReplayCompleted, ReplayCancelled}
 }
 
 // String is the state's name in the API.
@@ -80,12 +81,14 @@ func (s ReplayState) String() string {
 		return "completed"
 	case ReplayCancelled:
 		return "cancelled"
+	case ReplayQueued:
+		return "queued"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
 // Open reports whether the replay may still release deliveries.
-func (s ReplayState) Open() bool { return s == ReplayRunning || s == ReplayPaused }
+func (s ReplayState) Open() bool { return s == ReplayQueued || s == ReplayRunning || s == ReplayPaused }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s ReplayState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

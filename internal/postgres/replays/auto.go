@@ -43,10 +43,13 @@ func (s *Replays) AutoReplay(ctx context.Context, tenantID string, id webhook.En
 			err = Insert(ctx, tx, audit.System(), &r, true)
 		}
 		nothing = err == nil && (!wanted || r.Total != nil && *r.Total == 0)
-		if nothing {
+		switch {
+		case err != nil:
+			return err
+		case nothing:
 			return errNothing
 		}
-		return err
+		return s.admit(ctx, tx, &r)
 	})
 	if nothing {
 		return webhook.Replay{}, false, nil

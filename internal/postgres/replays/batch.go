@@ -17,6 +17,9 @@ import (
 const (
 	// replayScan bounds how many rows one batch reads to find those that match.
 	replayScan = 20_000
+	// Where all that a batch finds is skipped, it goes on at once, so often and so long at most: a transaction holds a connection.
+	skipRounds = 20
+	skipTime   = 500 * time.Millisecond
 	// New events come first. A replay releases nothing while the relay is more than relayLag late,
 	// or while more than maxUnstarted deliveries that the relay took longer than startLag ago have
 	// not been started. The total in the outbox does not matter: a large installation always has
@@ -110,37 +113,60 @@ func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayB
 			return err
 		}
 	}
-	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay, wanted).after(r.cursor), b.Limit, replayScan)
+	out, exhausted, err := r.next(ctx, tx, setOf(&r.Replay, wanted).sendable(), b)
 	if err != nil {
 		return err
 	}
-	var out released
-	if len(ids) > 0 {
-		switch r.Source {
-		case webhook.ReplayDeadLetters:
-			out, err = r.deadLetters(ctx, tx, ids, b.Now)
-		case webhook.ReplayEvents:
-			out, err = r.events(ctx, tx, ids, b.Now)
-		case webhook.ReplayHeld:
-			out, err = r.held(ctx, tx, ids, b.Now)
-		}
-		if err != nil {
-			return err
-		}
+	if len(out.ids) > 0 {
 		if err := out.store(ctx, tx, r.ID, b.Now); err != nil {
 			return err
 		}
-	}
-	if cursor == ([16]byte{}) {
-		cursor = r.cursor
 	}
 	// The last batch shows how many were skipped, and how many there were in all.
 	_, err = tx.Exec(ctx, `
 		update replays set seq = $2, cursor = $3, exhausted = $4, released = released + $5,
 			skipped = case when $4 then greatest(skipped + $6, coalesce(total, 0) - released - $5) else skipped + $6 end,
 			total = case when $4 then greatest(coalesce(total, 0), released + $5 + skipped + $6) else total end
-		where id = $1`, r.ID, b.Seq, cursor, exhausted, len(out.ids), out.skipped)
+		where id = $1`, r.ID, b.Seq, r.cursor, exhausted, len(out.ids), out.skipped)
 	return err
+}
+
+// next releases the next deliveries of the set and moves the cursor behind them, and behind what it has skipped before.
+func (r *lockedReplay) next(ctx context.Context, tx pgx.Tx, set replaySet, b webhook.ReplayBatch) (out released, exhausted bool, err error) {
+	skipped, began := 0, time.Now()
+	for round := 0; round < skipRounds && !exhausted && len(out.ids) == 0 && (round == 0 || time.Since(began) < skipTime); round++ {
+		var (
+			ids    [][16]byte
+			cursor [16]byte
+		)
+		if ids, cursor, exhausted, err = nextOf(ctx, tx, set.after(r.cursor), b.Limit, replayScan); err != nil {
+			return out, false, err
+		}
+		if cursor != ([16]byte{}) {
+			r.cursor = cursor
+		}
+		if out, err = r.send(ctx, tx, ids, b.Now); err != nil {
+			return out, false, err
+		}
+		skipped += out.skipped
+	}
+	out.skipped = skipped
+	return out, exhausted, nil
+}
+
+// send releases deliveries, or those of events.
+func (r *lockedReplay) send(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
+	if len(ids) == 0 {
+		return released{}, nil
+	}
+	switch r.Source {
+	case webhook.ReplayEvents:
+		return r.events(ctx, tx, ids, now)
+	case webhook.ReplayHeld:
+		return r.held(ctx, tx, ids, now)
+	case webhook.ReplayDeadLetters:
+	}
+	return r.deadLetters(ctx, tx, ids, now)
 }
 
 // eventTypes returns the present event types of the replay's endpoint; none if the endpoint is deleted.

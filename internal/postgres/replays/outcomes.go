@@ -21,7 +21,7 @@ func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now t
 		_, err := tx.Exec(ctx, `
 			update replays set started = true, relay_at = case
 				when command <> 0 or command_rate <> 0 then relay_at
-				when state > `+postgres.ReplayRunning+` then null
+				when state <> `+postgres.ReplayRunning+` then null
 				when started and relay_at > now() + $2::bigint * interval '1 millisecond' / 2 then relay_at
 				else now() + $2::bigint * interval '1 millisecond' end
 			where id = $1`, id, replaySilence.Milliseconds())

@@ -60,19 +60,20 @@ type Replays struct {
 	events      replayEvents
 	quotas      *tenants.Quotas
 	retryPolicy retry.Policy // of the installation
+	limits      Limits
 }
 
 // New returns a Replays.
-func New(s *postgres.Core, events replayEvents, quotas *tenants.Quotas, policy retry.Policy) *Replays {
-	return &Replays{core: s, events: events, quotas: quotas, retryPolicy: policy}
+func New(s *postgres.Core, events replayEvents, quotas *tenants.Quotas, policy retry.Policy, limits Limits) *Replays {
+	return &Replays{core: s, events: events, quotas: quotas, retryPolicy: policy, limits: limits.withDefaults()}
 }
 
 // CreateReplay stores a replay with an audit entry, and counts its set. The set is fixed: a delivery that
 // ends later is not part of it. The caller sets Asked, Ramp, Source and Filter, the store everything
-// else.
+// else. The replay runs, or is queued while as many run as may.
 //
-// Errors: CodeNotFound, there is no such tenant; CodeInvalid, it has no such endpoint; CodeQuota, it has as many
-// replays as it may; CodeRateLimited and CodeUnavailable, too many lists and counts are under way.
+// Errors: CodeNotFound, there is no such tenant; CodeInvalid, it has no such endpoint; CodeQuota, webhook.MaxOpenReplays of its
+// replays have not ended; CodeRateLimited and CodeUnavailable, too many lists and counts are under way.
 func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
 	const op = "create a replay"
 	as := s.core.OfTenant(r.TenantID)
@@ -85,14 +86,18 @@ func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.
 		if err := s.quotas.AllowReplay(ctx, tx, r.TenantID); err != nil {
 			return err
 		}
-		return Insert(ctx, tx, by, &r, true)
+		if err := Insert(ctx, tx, by, &r, true); err != nil {
+			return err
+		}
+		return s.admit(ctx, tx, &r)
 	})
 	return r, err
 }
 
-// Insert is CreateReplay within a transaction. Without counted, the total is not known before the end.
+// Insert stores a replay within a transaction: a release of held deliveries runs, any other is queued until AdmitReplays lets it run. Without
+// counted, the total is not known before the end.
 func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay, counted bool) error {
-	r.ID, r.Rate = webhook.NewReplayID(), r.Asked
+	r.ID, r.Rate, r.State = webhook.NewReplayID(), r.Asked, firstState(r.Source)
 	set, err := fix(ctx, tx, r, "for key share")
 	if err != nil {
 		return err
@@ -104,11 +109,11 @@ func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay,
 	}
 	_, err = tx.Exec(ctx, `
 		insert into replays (id, tenant_id, source, endpoint_id, event_type, reason, status, since, until, created_at,
-			asked, rate, ramp, total, cursor, relay_at, include_unmatched)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, now() + $15::bigint * interval '1 millisecond', $16)`,
+			asked, rate, ramp, total, cursor, relay_at, include_unmatched, state)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, now() + $15::bigint * interval '1 millisecond', $16, $17)`,
 		r.ID, r.TenantID, int16(r.Source), pgtype.UUID{Bytes: r.Filter.EndpointID, Valid: !r.Filter.EndpointID.IsZero()},
 		r.Filter.EventType, r.Filter.Reason, r.Filter.Status, postgres.Optional(r.Filter.Since), postgres.Optional(r.Filter.Until), r.CreatedAt,
-		r.Asked, r.Ramp, r.Total, set.low, deliveries.RelayAfter.Milliseconds(), r.Filter.IncludeUnmatched)
+		r.Asked, r.Ramp, r.Total, set.low, relayFirst(r.State), r.Filter.IncludeUnmatched, int16(r.State))
 	if err != nil {
 		return err
 	}
@@ -197,7 +202,7 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 	case webhook.ReplayPause:
 		return r.Command.Action != webhook.ReplayPause && (r.State != webhook.ReplayPaused || r.Command.Action != webhook.ReplayKeep)
 	case webhook.ReplayResume:
-		return r.Command.Action != webhook.ReplayResume && (r.State != webhook.ReplayRunning || r.Command.Action != webhook.ReplayKeep)
+		return r.Command.Action != webhook.ReplayResume && (r.State == webhook.ReplayPaused || r.Command.Action != webhook.ReplayKeep)
 	case webhook.ReplayCancel:
 		return r.Command.Action != webhook.ReplayCancel
 	case webhook.ReplayKeep:
@@ -207,7 +212,8 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 
 // TakeReplays takes up to limit replays whose workflow may be missing: it has not started, has not handled
 // a command for RelayAfter, or has written nothing for replaySilence although the replay runs. No process
-// gets them again before RelayAfter has passed.
+// gets them again before RelayAfter has passed. A queued replay is among them only with a command. It reads what it takes by the index
+// replays_relay.
 func (s *Replays) TakeReplays(ctx context.Context, limit int) ([]webhook.Replay, error) {
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "find replays whose workflow does not answer", scanReplay, `
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
@@ -226,12 +232,23 @@ func (s *Replays) PruneReplays(ctx context.Context, keep time.Duration) (int, er
 	return int(gone), err
 }
 
-// ReplayRate returns how many replays are running, and how many deliveries they release per minute in
-// all.
-func (s *Replays) ReplayRate(ctx context.Context) (running, perMinute int64, err error) {
-	err = s.core.AsWorker().WithConn(ctx, "read the rate of replays", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select count(*), coalesce(sum(rate), 0) from replays where state = $1`, int16(webhook.ReplayRunning)).
-			Scan(&running, &perMinute)
+// Rate is what the replays of an installation do together.
+type Rate struct {
+	Running   int64
+	PerMinute int64 // deliveries that they release
+	Queued    int64 // replays that wait until fewer run; MaxQueuedCounted+1 means more than that
+}
+
+// MaxQueuedCounted bounds the count of queued replays.
+const MaxQueuedCounted = 10_000
+
+// ReplayRate returns how many replays are running and queued, by the index replays_open.
+func (s *Replays) ReplayRate(ctx context.Context) (r Rate, err error) {
+	err = s.core.AsWorker().ByIndex().WithConn(ctx, "read the rate of replays", func(ctx context.Context, conn postgres.Querier) error {
+		return conn.QueryRow(ctx, `
+			select count(*), coalesce(sum(rate), 0),
+				(select count(*) from (select from replays where state = `+postgres.ReplayQueued+` limit $1) q)
+			from replays where state = `+postgres.ReplayRunning, MaxQueuedCounted+1).Scan(&r.Running, &r.PerMinute, &r.Queued)
 	})
-	return running, perMinute, err
+	return r, err
 }

@@ -20,11 +20,14 @@ const (
 	idSlack = time.Second
 )
 
+// deliveriesTable is the table of all sets but those of events.
+const deliveriesTable = "deliveries d"
+
 // replaySet is the set of a replay: a table, bounds of its ids, and the conditions of a row.
 type replaySet struct {
 	table     string // with its alias d
 	always    string // conditions that an index serves
-	matched   string // the others
+	matched   string // the others; it may use $1, the tenant
 	args      []any
 	low, high [16]byte // ids are above low and below high
 }
@@ -69,11 +72,11 @@ func setOf(r *webhook.Replay, wanted []string) replaySet {
 		set.args = q.Args
 		return set
 	case webhook.ReplayDeadLetters:
-		set.table = "deliveries d"
+		set.table = deliveriesTable
 		set.always += " and d.state = " + postgres.DeadLettered
 		add("d.completed_at <= ?", r.CreatedAt)
 	case webhook.ReplayHeld:
-		set.table = "deliveries d"
+		set.table = deliveriesTable
 		set.always += " and d.state = " + postgres.Held
 	}
 	if !f.EndpointID.IsZero() {
@@ -108,6 +111,15 @@ func eligible(q *postgres.FilterQuery, f webhook.ReplayFilter, types []string) s
 		eligible = "(" + named + " or " + namedNone + ")"
 	}
 	return "(" + eligible + " and (not " + postgres.IsOperational("d.type") + " or " + wanted + "))"
+}
+
+// sendable returns the set without deliveries of deleted endpoints, which are in its count: a batch passes over them as over those that do
+// not match.
+func (set replaySet) sendable() replaySet {
+	if set.table == deliveriesTable {
+		set.matched += " and exists (select from endpoints e where e.id = d.endpoint_id and e.tenant_id = $1 and e.deleted_at is null)"
+	}
+	return set
 }
 
 // after returns the part of the set after an id.

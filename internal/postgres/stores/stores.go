@@ -57,7 +57,7 @@ type Config struct {
 	URL string
 
 	// MaxConns bounds the pool that serves tenants and operators; a worker's pool has half
-	// of it. The group commits have three connections of their own, so that no flood of
+	// of it. The group commits have four connections of their own, so that no flood of
 	// reads can stop them; the listener uses one more. Defaults to 16.
 	MaxConns int32
 
@@ -79,6 +79,9 @@ type Config struct {
 
 	// Limits are those of a tenant that has none of its own. Defaults to none.
 	Limits webhook.Limits
+
+	// RunningReplays is how many replays run at a time, of all tenants. Defaults to replays.DefaultRunning.
+	RunningReplays int
 
 	// RetryPolicy is that of endpoints that have none of their own, nor their tenant.
 	// Defaults to retry.Default.
@@ -173,7 +176,8 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		Reader: read, Cache: cache, Quotas: db.quotas, Events: db.Events, Deliveries: db.Deliveries, Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
 	})
 	db.EndpointHealth = health.New(s, db.Endpoints)
-	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy)
+	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy,
+		replays.Limits{Tenant: c.Limits.RunningReplays, Overall: c.RunningReplays})
 	db.Retention = retention.New(s, db.Deliveries)
 	return db, nil
 }

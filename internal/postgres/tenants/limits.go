@@ -148,26 +148,22 @@ func (q *Quotas) AllowEndpoint(ctx context.Context, tx pgx.Tx, tenantID string) 
 	return nil
 }
 
-// AllowReplay returns CodeQuota if a tenant may have no further replay. Until the transaction ends no other of the tenant is
-// allowed, so the count is exact.
+// AllowReplay returns CodeQuota if a tenant may have no further replay: webhook.MaxOpenReplays have not ended. Until the transaction ends no
+// other of the tenant is allowed, so the count is exact. It reads as many rows of the index replays_open at most.
 func (q *Quotas) AllowReplay(ctx context.Context, tx pgx.Tx, tenantID string) error {
-	limits, err := q.Limits(ctx, tenantID)
-	if err != nil || limits.RunningReplays == 0 {
-		return err
-	}
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('everpost/replays/' || $1, 0))`, tenantID); err != nil {
 		return fmt.Errorf("wait for other replays of %s: %w", tenantID, err)
 	}
 	var full bool
-	err = tx.QueryRow(ctx, `
+	err := tx.QueryRow(ctx, `
 		select count(*) >= $2 from (
 			select from replays where tenant_id = $1 and source <> $3 and state `+postgres.ReplayIsOpen+` limit $2) open`,
-		tenantID, limits.RunningReplays, int16(webhook.ReplayHeld)).Scan(&full)
+		tenantID, webhook.MaxOpenReplays, int16(webhook.ReplayHeld)).Scan(&full)
 	if err != nil {
 		return fmt.Errorf("count replays of %s: %w", tenantID, err)
 	}
 	if full {
-		return QuotaError("running replays", limits.RunningReplays)
+		return QuotaError("open replays", webhook.MaxOpenReplays)
 	}
 	return nil
 }

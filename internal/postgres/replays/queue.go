@@ -1,0 +1,70 @@
+package replays
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// DefaultRunning is how many replays run at a time unless Limits say otherwise.
+const DefaultRunning = 50
+
+// Limits are how many replays run at a time. Those beyond wait, queued; releases of held deliveries neither wait nor count.
+type Limits struct {
+	Tenant  int // of a tenant without a limit of its own; 0: as many as Overall
+	Overall int // defaults to DefaultRunning
+}
+
+func (l Limits) withDefaults() Limits {
+	l.Overall = cmp.Or(l.Overall, DefaultRunning)
+	return l
+}
+
+// admitQueued lets queued replays run while there is room, the tenant with the fewest first, and of a tenant the oldest first. The relay starts
+// their workflows after a time, unless they have answered by then.
+const admitQueued = `select everpost_admit_replays($1, $2, $3)`
+
+// AdmitReplays lets queued replays run while there is room. TakeReplays returns them at once. It costs a read of the index replays_open while
+// none is queued, and otherwise one of the running ones and a few rows for each tenant with queued ones.
+func (s *Replays) AdmitReplays(ctx context.Context) error {
+	return s.core.AsWorker().WithConn(ctx, "let queued replays run", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, admitQueued+` where exists (select from replays where state = `+postgres.ReplayQueued+`)`,
+			s.limits.Tenant, s.limits.Overall, int64(0))
+		return err
+	})
+}
+
+// admit is AdmitReplays in a transaction that has just queued a replay, whose state it reads then.
+func (s *Replays) admit(ctx context.Context, tx pgx.Tx, r *webhook.Replay) error {
+	if r.State != webhook.ReplayQueued {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, admitQueued, s.limits.Tenant, s.limits.Overall, deliveries.RelayAfter.Milliseconds()); err != nil {
+		return err
+	}
+	var state int16
+	err := tx.QueryRow(ctx, `select state from replays where id = $1`, r.ID).Scan(&state)
+	r.State = webhook.ReplayState(state) //nolint:gosec // written by us
+	return err
+}
+
+// firstState is the state in which a replay is stored.
+func firstState(source webhook.ReplaySource) webhook.ReplayState {
+	if source == webhook.ReplayHeld {
+		return webhook.ReplayRunning
+	}
+	return webhook.ReplayQueued
+}
+
+// relayFirst is when the relay is to look after a replay that has just been stored; nil while it is queued.
+func relayFirst(state webhook.ReplayState) *int64 {
+	if state == webhook.ReplayQueued {
+		return nil
+	}
+	return new(deliveries.RelayAfter.Milliseconds())
+}
