@@ -10,8 +10,9 @@ import (
 type Remedy struct {
 	// Repeat: the same flush may succeed the next time, after a deadlock for instance.
 	Repeat bool
-	// RepeatAlone is Repeat for a flush of a single item: it may wait out a lock for longer.
-	RepeatAlone bool
+	// Locked: another transaction has locked what some items need. They are written apart, as Config.Apart says; without it, a flush of a
+	// single item is repeated, to wait out the lock for longer.
+	Locked bool
 	// Split: one item may be the cause, so that the others are written without it.
 	Split bool
 }
@@ -29,13 +30,18 @@ func (w *Writer[T]) commit(batch []*waiting[T]) {
 }
 
 func (w *Writer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
-	items := make([]T, len(part))
-	for i, waits := range part {
-		items[i] = waits.item
-	}
+	items := itemsOf(part)
 	err := w.flush(ctx, items)
 	remedy := w.remedy(err)
-	for attempt := 1; attempt < attempts && (remedy.Repeat || len(part) == 1 && remedy.RepeatAlone); attempt++ {
+	if remedy.Locked {
+		if free, found := w.setApart(ctx, part, err); found {
+			if len(free) > 0 {
+				w.commitPart(ctx, free)
+			}
+			return
+		}
+	}
+	for attempt := 1; attempt < attempts && (remedy.Repeat || len(part) == 1 && remedy.Locked); attempt++ {
 		err = w.flush(ctx, items)
 		remedy = w.remedy(err)
 	}
@@ -49,10 +55,20 @@ func (w *Writer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
 	}
 	if err != nil {
 		err = w.config.Translate(err)
+	} else {
+		w.written(part)
 	}
 	for _, waits := range part {
 		waits.settle(err)
 	}
+}
+
+func itemsOf[T any](part []*waiting[T]) []T {
+	items := make([]T, len(part))
+	for i, waits := range part {
+		items[i] = waits.item
+	}
+	return items
 }
 
 func (w *Writer[T]) flush(ctx context.Context, items []T) error {

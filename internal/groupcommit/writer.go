@@ -48,6 +48,9 @@ type Config[T any] struct {
 	// Classify says how to go on after an error of Flush. Defaults to not at all.
 	Classify func(err error) Remedy
 
+	// Apart says how items that another transaction keeps waiting are written. Defaults to with the others.
+	Apart *Apart[T]
+
 	// Translate makes the error that callers receive, of an error of Flush, of their context,
 	// ErrStopped or ErrFull. Defaults to the error itself.
 	Translate func(err error) error
@@ -70,6 +73,8 @@ type Writer[T any] struct {
 	stopped chan struct{} // closed by Stop: no new items
 	drained chan struct{} // closed by Stop: the queue is read no more
 	running sync.WaitGroup
+	apart   *apart[T]
+	aside   sync.WaitGroup // the goroutine that writes apart
 
 	stopOnce, drainOnce sync.Once
 }
@@ -81,6 +86,7 @@ type waiting[T any] struct {
 
 	decided atomic.Bool // set by what comes first: the settlement, or the caller's leaving
 	late    func()      // called when the item is settled after its caller left; may be nil
+	tries   int         // how often it was written apart
 }
 
 // settle returns the result to the caller, or calls late if the caller has left.
@@ -96,6 +102,9 @@ func New[T any](c Config[T]) *Writer[T] {
 	w := newWriter(c, queuedItems)
 	for range max(1, c.Concurrency) {
 		w.running.Go(w.run)
+	}
+	if c.Apart != nil {
+		w.aside.Go(w.runApart)
 	}
 	return w
 }
@@ -114,7 +123,7 @@ func newWriter[T any](c Config[T], queued int) *Writer[T] {
 		c.Translate = func(err error) error { return err }
 	}
 	return &Writer[T]{
-		config: c, queue: fair.New[*waiting[T]](queued), stopped: make(chan struct{}), drained: make(chan struct{}),
+		config: c, queue: fair.New[*waiting[T]](queued), apart: newApart[T](), stopped: make(chan struct{}), drained: make(chan struct{}),
 	}
 }
 
@@ -163,8 +172,13 @@ func (w *Writer[T]) Waiting() int { return w.queue.Len() }
 
 // Stop commits the items that were handed in and ends the writer. Later items are refused.
 func (w *Writer[T]) Stop() {
-	w.stopOnce.Do(func() { close(w.stopped) })
+	w.stopOnce.Do(func() {
+		close(w.stopped)
+		w.running.Wait()
+		close(w.apart.done)
+	})
 	w.running.Wait()
+	w.aside.Wait()
 	for { // handed in between the last look into the queue and now
 		waits, more := w.queue.Next()
 		if !more {
@@ -208,6 +222,9 @@ func (w *Writer[T]) gather(batch []*waiting[T]) []*waiting[T] {
 		}
 		if next.decided.Load() {
 			next.settle(errLeft)
+			continue
+		}
+		if w.isApart(next) {
 			continue
 		}
 		batch = append(batch, next)

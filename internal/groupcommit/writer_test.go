@@ -150,7 +150,7 @@ func TestRemedies(t *testing.T) {
 		"repeat":                        {Remedy{Repeat: true}, 2, [][]int{{1, 2, 3, 4}, {1, 2, 3, 4}, {1, 2, 3, 4}}, nil},
 		"repeat, in vain":               {Remedy{Repeat: true}, 9, slices.Repeat([][]int{{1, 2, 3, 4}}, attempts), []int{1, 2, 3, 4}},
 		"split":                         {Remedy{Split: true}, 9, [][]int{{1, 2, 3, 4}, {1, 2}, {3, 4}, {3}, {4}}, []int{3}},
-		"split, and alone it is stored": {Remedy{Split: true, RepeatAlone: true}, 4, [][]int{{1, 2, 3, 4}, {1, 2}, {3, 4}, {3}, {3}, {3}, {4}}, nil},
+		"split, and alone it is stored": {Remedy{Split: true, Locked: true}, 4, [][]int{{1, 2, 3, 4}, {1, 2}, {3, 4}, {3}, {3}, {3}, {4}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -33,7 +33,8 @@ const (
 	lockTimeout      = 5 * time.Second
 
 	// A flush carries items of many callers, so it must not wait long for one row. After a
-	// timeout it is halved (see groupcommit.Remedy): a dozen waits in a row have to fit into
+	// timeout the items that wait for a lock are written apart (see groupcommit.Apart); where they cannot be found, it is
+	// halved: a dozen waits in a row have to fit into
 	// the time of a batch. Five of them, for a single item, take longer than a table is
 	// locked while a partition is attached or dropped.
 	flushStatementTimeout = 5 * time.Second
@@ -57,6 +58,7 @@ type Core struct {
 	WorkPool   *pgxpool.Pool // for a worker
 	EventsPool *pgxpool.Pool // of the group commit of events
 	StepPool   *pgxpool.Pool // of the group commits of steps and claims
+	StepTurn   sync.Mutex    // held by what writes those of them that wait for a lock
 	login      *pgxpool.Pool // with the login's own rights; opens no connection by itself
 	probe      *pgxpool.Pool // of Ready: one connection that nothing else uses
 
@@ -116,7 +118,7 @@ func (s *Core) openPools(ctx context.Context, c Config) error {
 		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
 		{&s.WorkPool, takeRole(work, RoleWorker)},
 		{&s.EventsPool, takeRole(writerConfig(config, 1), RoleIngest)},
-		{&s.StepPool, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
+		{&s.StepPool, takeRole(writerConfig(config, 3), RoleWorker)}, // steps, claims, and those of them that wait for a lock
 		{&s.login, config.Copy()},
 		{&s.probe, probeConfig(config)},
 	} {

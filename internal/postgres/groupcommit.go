@@ -16,8 +16,15 @@ import (
 func NewWriter[T interface{ Tenant() string }](
 	op string, limit int, flush func(context.Context, []T) error, observer groupcommit.Observer,
 ) *groupcommit.Writer[T] {
+	return NewRowWriter(op, limit, flush, nil, observer)
+}
+
+// NewRowWriter is NewWriter for items that change rows, which others may have locked: apart says how these are written.
+func NewRowWriter[T interface{ Tenant() string }](
+	op string, limit int, flush func(context.Context, []T) error, apart *groupcommit.Apart[T], observer groupcommit.Observer,
+) *groupcommit.Writer[T] {
 	return groupcommit.New(groupcommit.Config[T]{
-		Flush: flush, MaxWeight: limit, Tenant: T.Tenant, Weight: weightOf[T], Classify: remedyOf, Observer: observer,
+		Apart: apart, Flush: flush, MaxWeight: limit, Tenant: T.Tenant, Weight: weightOf[T], Classify: remedyOf, Observer: observer,
 		Translate: func(err error) error { return translateWriter(op, err) },
 	})
 }
@@ -72,7 +79,7 @@ func errClosed() error {
 
 // remedyOf returns what to do after an error of a flush.
 func remedyOf(err error) groupcommit.Remedy {
-	return groupcommit.Remedy{Repeat: IsConflict(err), RepeatAlone: isLocked(err), Split: isBadData(err) || isHeldUp(err)}
+	return groupcommit.Remedy{Repeat: IsConflict(err), Locked: isLocked(err), Split: isBadData(err) || isHeldUp(err)}
 }
 
 // IsConflict reports a deadlock (40P01), a serialisation failure (40001) or a row that was

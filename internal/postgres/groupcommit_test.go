@@ -38,7 +38,7 @@ func TestRemedyOf(t *testing.T) {
 		"check":                          {code: "23514", constraint: "events_check", want: split},
 		"unique":                         {code: "23505", constraint: "events_pkey", want: split},
 		"bad encoding":                   {code: "22021", want: split},
-		"lock timeout":                   {code: "55P03", want: groupcommit.Remedy{RepeatAlone: true, Split: true}},
+		"lock timeout":                   {code: "55P03", want: groupcommit.Remedy{Locked: true, Split: true}},
 		"statement timeout":              {code: "57014", want: split},
 		"shutdown":                       {code: "57P01"},
 		"no state":                       {},

@@ -38,8 +38,10 @@ const (
 // New returns a Deliveries. Call Close when it is not used any more.
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
 	deliveries := &Deliveries{core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
-	deliveries.records = postgres.NewWriter("record delivery", recordWeight, deliveries.flushRecords, s.ObserverOf("steps"))
-	deliveries.claims = postgres.NewWriter("claim attempt", claimWeight, deliveries.flushClaims, s.ObserverOf("claims"))
+	deliveries.records = postgres.NewRowWriter("record delivery", recordWeight, deliveries.flushRecords,
+		apartOf(s, func(r *recording) webhook.DeliveryID { return r.Step.DeliveryID }), s.ObserverOf("steps"))
+	deliveries.claims = postgres.NewRowWriter("claim attempt", claimWeight, deliveries.flushClaims,
+		apartOf(s, func(c *claiming) webhook.DeliveryID { return c.Claim.DeliveryID }), s.ObserverOf("claims"))
 	return deliveries
 }
 

@@ -101,3 +101,64 @@ func TestALockedRowIsWaitedForAWhile(t *testing.T) {
 	require.NoError(t, w.Do(t.Context(), &deliveries.Recording{Step: storetest.StepOf(start, 2, webhook.StateDelivered)}))
 	require.Equal(t, 2, flushes)
 }
+
+// A row that stays locked, as by a process that has stopped, costs the others one lock timeout, however often its delivery is written meanwhile.
+// It is written when it is free.
+func TestALockedRowCostsOthersOneWait(t *testing.T) {
+	t.Parallel()
+	for name, write := range map[string]func(b *storetest.Bundle, start webhook.Start) error{
+		"steps": func(b *storetest.Bundle, start webhook.Start) error {
+			_, err := b.RecordStep(context.Background(), storetest.StepOf(start, 2, webhook.StateDelivered))
+			return err
+		},
+		"claims": func(b *storetest.Bundle, start webhook.Start) error {
+			_, err := b.Claim(context.Background(), storetest.ClaimOf(start, 1, "me", time.Minute))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := storetest.Setup(t)
+			retrying := func() webhook.Start {
+				start := b.AcceptOne(t)
+				_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
+				require.NoError(t, err)
+				return start
+			}
+			locked, others := retrying(), make([]webhook.Start, 200)
+			for i := range others {
+				others[i] = retrying()
+			}
+			release := b.LockRow(t, locked.DeliveryID)
+			written := make(chan struct{})
+			go func() {
+				defer close(written)
+				for write(b, locked) != nil { // as a workflow does, but at once
+				}
+			}()
+			const hold = 5 * time.Second
+			var waited time.Duration // of the others, beyond what a write takes
+			begun := time.Now()
+			for _, start := range others {
+				at := time.Now()
+				require.NoError(t, write(b, start))
+				if took := time.Since(at); took > hold/20 {
+					waited += took
+				}
+				<-time.After(max(0, hold/time.Duration(len(others))-time.Since(at)))
+			}
+			require.Less(t, waited, hold/4, "of %s", time.Since(begun))
+			select {
+			case <-written:
+				require.Fail(t, "the row is locked")
+			default:
+			}
+			release()
+			select {
+			case <-written:
+			case <-time.After(storetest.Eventually):
+				require.Fail(t, "it is not written")
+			}
+		})
+	}
+}

@@ -1,0 +1,171 @@
+package groupcommit
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Apart describes how items are written that need what another transaction has locked: apart from the others, by a goroutine of their own. So
+// they cost the others one lock timeout, when the lock is met for the first time.
+type Apart[T any] struct {
+	// Key identifies what an item writes. After a lock was met there, items with the same key are written apart for a while.
+	Key func(item T) any
+	// Locked finds the items that would wait for a lock now. It must not wait itself.
+	Locked func(ctx context.Context, items []T) ([]bool, error)
+	// Turn is held while items are written apart. Writers that share a Turn need one connection for it together.
+	Turn sync.Locker
+}
+
+const (
+	// maxApart bounds the items that wait to be written apart, and the keys that are remembered.
+	maxApart = 1000
+	// apartFor is how long after a lock was met items with the same key are written apart.
+	apartFor = 10 * time.Second
+)
+
+// apart has the items that are to be written apart.
+type apart[T any] struct {
+	ready chan struct{}
+	done  chan struct{} // closed by Stop: nothing is added any more
+
+	mu      sync.Mutex
+	waiting []*waiting[T]
+	keys    map[any]time.Time // until when
+}
+
+func newApart[T any]() *apart[T] {
+	return &apart[T]{ready: make(chan struct{}, 1), done: make(chan struct{}), keys: map[any]time.Time{}}
+}
+
+// add returns false if too many items wait, or the item was tried often enough.
+func (a *apart[T]) add(key any, item *waiting[T], now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if item.tries >= attempts || len(a.waiting) >= maxApart {
+		return false
+	}
+	if len(a.keys) >= maxApart {
+		for other, until := range a.keys {
+			if !now.Before(until) {
+				delete(a.keys, other)
+			}
+		}
+	}
+	if len(a.keys) < maxApart {
+		a.keys[key] = now.Add(apartFor)
+	}
+	a.waiting = append(a.waiting, item)
+	select {
+	case a.ready <- struct{}{}:
+	default: // a value is pending
+	}
+	return true
+}
+
+// has reports whether a lock was met at a key a while ago.
+func (a *apart[T]) has(key any, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	until, known := a.keys[key]
+	if known && !now.Before(until) {
+		delete(a.keys, key)
+	}
+	return known && now.Before(until)
+}
+
+func (a *apart[T]) forget(key any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.keys, key)
+}
+
+func (a *apart[T]) take() []*waiting[T] {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.waiting
+	a.waiting = nil
+	return all
+}
+
+// isApart reports whether an item is to be written apart, because a lock was met at its key, and adds it. It settles one for which there is no room.
+func (w *Writer[T]) isApart(item *waiting[T]) bool {
+	if w.config.Apart == nil {
+		return false
+	}
+	key, now := w.config.Apart.Key(item.item), time.Now()
+	if !w.apart.has(key, now) {
+		return false
+	}
+	if !w.apart.add(key, item, now) {
+		item.settle(w.config.Translate(ErrFull))
+	}
+	return true
+}
+
+// setApart takes those items out of a part that wait for a lock, and returns the others. False: none is found, or nothing is written apart. An item
+// that is alone is the one that waits.
+func (w *Writer[T]) setApart(ctx context.Context, part []*waiting[T], lock error) (free []*waiting[T], found bool) {
+	if w.config.Apart == nil {
+		return part, false
+	}
+	locked := []bool{true}
+	if len(part) > 1 {
+		var err error
+		if locked, err = w.config.Apart.Locked(ctx, itemsOf(part)); err != nil {
+			return part, false
+		}
+	}
+	for i, item := range part {
+		switch {
+		case !locked[i]:
+			free = append(free, item)
+		case !w.apart.add(w.config.Apart.Key(item.item), item, time.Now()):
+			item.settle(w.config.Translate(lock))
+		}
+	}
+	return free, len(free) < len(part)
+}
+
+// runApart writes what is set apart, until Stop.
+func (w *Writer[T]) runApart() {
+	for {
+		select {
+		case <-w.apart.ready:
+			w.commitApart(w.apart.take())
+		case <-w.apart.done:
+			for _, item := range w.apart.take() {
+				item.tries = attempts // no further wait
+				w.commitApart([]*waiting[T]{item})
+			}
+			return
+		}
+	}
+}
+
+// commitApart writes items together, which waits out a lock for a lock timeout. Those that still wait for one are tried again, a few times.
+func (w *Writer[T]) commitApart(items []*waiting[T]) {
+	if len(items) == 0 {
+		return
+	}
+	w.config.Apart.Turn.Lock()
+	defer w.config.Apart.Turn.Unlock()
+	for _, item := range items {
+		item.tries++
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	w.commitPart(ctx, items)
+}
+
+// written forgets the keys of items that were written.
+func (w *Writer[T]) written(part []*waiting[T]) {
+	if w.config.Apart == nil {
+		return
+	}
+	for _, item := range part {
+		if item.tries > 0 {
+			w.apart.forget(w.config.Apart.Key(item.item))
+		}
+	}
+}
