@@ -58,14 +58,19 @@ func (s *Starts) IsScheduled(start *webhook.Start) bool {
 	return !start.NotBefore.IsZero() && start.NotBefore.After(s.now())
 }
 
-// Start starts deliveries: each group in a shared workflow, one after the other, and then the others in their own. Groups of one are fine.
+// Start starts deliveries: each group in a shared workflow and the others in their own, none after another one that hangs. Groups of one are
+// fine.
 func (s *Starts) Start(groups [][]webhook.Start, own []webhook.Start) {
-	withFailpoints(func() {
-		for _, group := range groups {
+	starts := make([]func(), 0, len(groups)+1)
+	for _, group := range groups {
+		starts = append(starts, func() {
 			s.calls.Try(func(ctx context.Context) error { return s.Shared(ctx, webhook.SharedWorkflowID(group), group) })
-		}
-		s.startEach(own)
-	})
+		})
+	}
+	if len(own) > 0 {
+		starts = append(starts, func() { s.startEach(own) })
+	}
+	withFailpoints(func() { ForEach(ConcurrentStarts, starts, func(start func()) { start() }) })
 }
 
 // withFailpoints makes a start between the points at which the fault harness kills a process.

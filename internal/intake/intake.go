@@ -12,6 +12,7 @@
 //	gathering    workflows of deliveries that eager requests have delivered
 //	start_queue  what waits for a start
 //	starts       the start of a batch
+//	starters     starts that are not waited for longer than a moment
 //	unhealthy    deliveries to unhealthy endpoints, collected before their start
 //	start_loop   takes what is queued, as one start
 //	eager_start  the start after an eager request
@@ -53,7 +54,7 @@ func New(c Config) *Intake {
 		starts: &starts{
 			engine: e.Starts, calls: e.Calls, health: e.Health, lifetime: e.Lifetime,
 			admission: c.Admission, faults: c.Faults, outbox: c.Outbox, log: c.Logger,
-			queue: queue, unhealthy: fair.New[webhook.Start](length), gatherings: newGatherings(e.Starts.MaxPerWorkflow()),
+			patience: startPatience, queue: queue, unhealthy: fair.New[webhook.Start](length), gatherings: newGatherings(e.Starts.MaxPerWorkflow()),
 		},
 	}
 	return &Intake{

@@ -42,6 +42,7 @@ type parts struct {
 	MaxPerWorkflow int
 	QueueLength    int
 	StartLoops     int
+	Patience       time.Duration // with a start; defaults to an hour
 	Now            func() time.Time
 }
 
@@ -65,7 +66,11 @@ func setup(t *testing.T, p parts) *bundle {
 	if p.LocalWorker {
 		c.Fresh = NewFresh()
 	}
-	return &bundle{New(c), e}
+	b := &bundle{New(c), e}
+	if b.starts.patience = time.Hour; p.Patience != 0 { // most tests say themselves when a start is answered
+		b.starts.patience = p.Patience
+	}
+	return b
 }
 
 // start starts the intake and the check of Temporal.

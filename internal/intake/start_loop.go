@@ -9,21 +9,22 @@ import (
 )
 
 // run makes one start after another, each of all that is queued, up to maxPerWorkflow. At a
-// low rate that is a single delivery; at a high rate many share a workflow.
+// low rate that is a single delivery; at a high rate many share a workflow. It waits for no start longer than startPatience.
 func (s *starts) run() {
-	due := time.NewTimer(idle)
+	made, due := newStarters(s.patience), time.NewTimer(idle)
+	defer made.stop()
 	defer due.Stop()
 	for !s.lifetime.Stopped() { // select would choose any case that is ready
 		due.Reset(s.untilGathered())
 		select {
 		case <-s.lifetime.Stopping().Done():
 		case <-s.queue.waiting.Ready:
-			s.startBatch(s.nextBatch())
+			s.startBatch(made, s.nextBatch())
 		case <-s.gatherings.changed: // the timer is set again
 		case <-due.C:
-			s.startGathered(false)
+			s.startGathered(made)
 		case <-s.health.Recovered():
-			s.startGathered(false)
+			s.startGathered(made)
 		}
 	}
 	s.startBeforeStop()
@@ -52,16 +53,18 @@ func (s *starts) startBeforeStop() {
 		}
 	}
 	s.start(sent)
-	s.startGathered(true)
+	for _, one := range s.gatherings.take(true, time.Now()) {
+		s.tryGathering(one)
+	}
 	s.leave(left...)
 }
 
-// startBatch starts a batch and releases its permits.
-func (s *starts) startBatch(batch []webhook.Start) {
+// startBatch starts a batch and releases its permits, also while the start is not answered: its deliveries do not wait for this process any more.
+func (s *starts) startBatch(made *starters, batch []webhook.Start) {
 	if len(batch) == 0 { // another start loop has taken it
 		return
 	}
-	s.start(batch)
+	made.do(func() { s.start(batch) })
 	for i := range batch {
 		s.queue.release(&batch[i])
 	}
@@ -94,24 +97,28 @@ func (s *starts) nextBatch() (batch []webhook.Start) {
 	return batch
 }
 
-// startGathered starts the workflows of the due gatherings, or of all of them when the process stops.
-// A start that fails is repeated with the same id, when Temporal is available: the deliveries have no
-// outbox rows any more.
-func (s *starts) startGathered(beforeStop bool) {
-	if !s.health.Up() && !beforeStop {
+// startGathered starts the workflows of the due gatherings. A start that fails is repeated with the same id, when Temporal is available: the
+// deliveries have no outbox rows any more.
+func (s *starts) startGathered(made *starters) {
+	if !s.health.Up() {
 		return // until it has recovered
 	}
-	for _, one := range s.gatherings.take(beforeStop, time.Now()) {
-		started := false
-		s.calls.Try(func(ctx context.Context) error {
-			err := s.startGathering(ctx, one)
-			started = err == nil
-			return err
+	for _, one := range s.gatherings.take(false, time.Now()) {
+		made.do(func() {
+			if !s.tryGathering(one) {
+				s.gatherings.retry(one, time.Now())
+			}
 		})
-		if !started && !beforeStop {
-			s.gatherings.retry(one, time.Now())
-		}
 	}
+}
+
+func (s *starts) tryGathering(one *gathering) (started bool) {
+	s.calls.Try(func(ctx context.Context) error {
+		err := s.startGathering(ctx, one)
+		started = err == nil
+		return err
+	})
+	return started
 }
 
 func (s *starts) startGathering(ctx context.Context, one *gathering) error {

@@ -24,6 +24,7 @@ type starts struct {
 	outbox    Outbox    // nil: nothing is left to another process
 	log       *slog.Logger
 
+	patience   time.Duration // see startPatience
 	queue      *startQueue
 	unhealthy  *fair.Queue[webhook.Start] // deliveries to unhealthy endpoints: see setAside
 	gatherings *gatherings

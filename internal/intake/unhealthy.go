@@ -29,11 +29,13 @@ func (s *starts) setAside(start webhook.Start) bool {
 
 // startUnhealthy starts the deliveries to unhealthy endpoints, in as few workflows as possible.
 func (s *starts) startUnhealthy() {
+	made := newStarters(s.patience)
+	defer made.stop()
 	for s.awaitUnhealthy() {
 		for full := true; full && !s.lifetime.Stopped(); { // what is left after the last full workflow waits again
 			batch := s.nextUnhealthy()
 			groups, single := s.group(batch)
-			s.engine.Start(groups, single)
+			made.do(func() { s.engine.Start(groups, single) })
 			full = len(batch) == s.engine.MaxPerWorkflow()
 		}
 	}

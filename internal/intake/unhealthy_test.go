@@ -165,7 +165,9 @@ func TestUnhealthyQueueIsBounded(t *testing.T) {
 	g.slow = g.unhealthy
 	d.starts.admission = g
 	d.Accepted(a)
-	d.starts.startBatch(d.starts.nextBatch())
+	made := newStarters(time.Hour)
+	defer made.stop()
+	d.starts.startBatch(made, d.starts.nextBatch())
 	shared, own := enginetest.Groups(t, f)
 	require.Empty(t, own)
 	require.Len(t, shared, 1)

@@ -1,0 +1,80 @@
+package intake
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/everpost/everpost/internal/engine/enginetest"
+	"github.com/everpost/everpost/workflows"
+)
+
+// Starts that hang, as those of a lost history shard do, hold up those of others for a moment at most, and keep nobody's room in the queue.
+func TestAHungStartHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for name, share := range map[string]int{"one each": 1, "ten in a workflow": 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f, c := enginetest.New(t)
+				f.Quick = func(in *workflowservice.StartWorkflowExecutionRequest) bool {
+					if in.GetWorkflowType().GetName() == "FanoutWorkflow" {
+						return enginetest.InputOf[workflows.FanoutInput](t, in.GetInput()).Deliveries[0].Ref.TenantID != "hangs"
+					}
+					return enginetest.InputOf[workflows.DeliveryInput](t, in.GetInput()).Ref.TenantID != "hangs"
+				}
+				f.Shut()
+				d := setup(t, parts{Client: c, Patience: startPatience})
+				d.lifetime.Go(d.starts.run)
+				defer d.stop()
+				for range maxStarting - 1 {
+					d.Accepted(acceptedOf("hangs", share))
+					enginetest.Pass(time.Millisecond)
+					quick := acceptedOf("quick", share)
+					d.Accepted(quick)
+					enginetest.Pass(startPatience)
+					shared, own := enginetest.Groups(t, f)
+					begun := len(own)
+					if share > 1 {
+						begun = len(shared)
+					}
+					require.Zero(t, begun%2, "the other one was started, too")
+					f.Forget()
+				}
+				enginetest.Pass(startPatience)
+				require.Zero(t, d.queue.permits.Tenants())
+			})
+		})
+	}
+}
+
+// No more starts are under way than may be, and each is made.
+func TestStartsUnderWayAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, answer, made := newStarters(startPatience), make(chan struct{}), make(chan int, 3*maxStarting)
+		go func() {
+			for i := range 2 * maxStarting {
+				s.do(func() {
+					<-answer
+					made <- i
+				})
+			}
+			s.stop()
+			close(made)
+		}()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		require.Equal(t, maxStarting, s.n)
+		close(answer)
+		var all []int
+		for i := range made {
+			all = append(all, i)
+		}
+		require.Len(t, all, 2*maxStarting)
+		require.Equal(t, maxStarting, s.n)
+	})
+}
