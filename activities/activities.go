@@ -94,7 +94,8 @@ type Config struct {
 	FastWait time.Duration
 	// MaxPayload is the largest payload that the API accepts, in bytes. Defaults to webhook.DefaultMaxPayload.
 	MaxPayload int
-	// MaxRunning bounds the attempts that run at a time. Defaults to 4,000.
+	// MaxRunning bounds the attempts of a tenant that run at a time while it is alone. Others have a fifteenth more, and tenants that need
+	// many places have the same number each. Defaults to 4,000.
 	MaxRunning int
 	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
 	KeepDeadLetters time.Duration

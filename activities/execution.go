@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -71,14 +72,15 @@ var (
 // taken over is dropped after rememberedExecutions newer ones.
 const rememberedExecutions = 10_000
 
-// executions are a process's attempts by delivery, run and number.
+// executions are a process's attempts by delivery, run and number. Tenants share the places of those that run: see fair.NewElastic.
 type executions struct {
-	mu           sync.Mutex
-	byKey        map[attemptKey]*execution
-	recorded     executionRing // the ended ones in byKey that are recorded
-	unrecorded   list.List     // the keys in byKey whose outcome is not recorded
-	running, max int
-	closed       bool
+	mu         sync.Mutex
+	byKey      map[attemptKey]*execution
+	recorded   executionRing // the ended ones in byKey that are recorded
+	unrecorded list.List     // the keys in byKey whose outcome is not recorded
+	running    int
+	shares     *fair.Semaphore // of the tenants in those that run
+	closed     bool
 
 	// waiting counts what Stop waits for. It grows only with mu held and closed unset, or
 	// by an execution that it counts, so never from zero during a Wait.
@@ -86,7 +88,7 @@ type executions struct {
 }
 
 func newExecutions(limit, remembered int) executions {
-	return executions{byKey: map[attemptKey]*execution{}, recorded: newExecutionRing(remembered), max: limit}
+	return executions{byKey: map[attemptKey]*execution{}, recorded: newExecutionRing(remembered), shares: fair.NewElastic(limit)}
 }
 
 // enter returns the execution of an attempt that follows the input's step. isNew reports that the
@@ -105,7 +107,7 @@ func (r *executions) enter(in AttemptInput, now time.Time) (exec *execution, isN
 	switch {
 	case r.closed:
 		return nil, false, errStopping
-	case r.running >= r.max:
+	case !r.shares.TryAcquire(in.TenantID):
 		return nil, false, errTooMany
 	}
 	exec = r.begin(key, now)
@@ -120,7 +122,7 @@ func (r *executions) enter(in AttemptInput, now time.Time) (exec *execution, isN
 func (r *executions) enterEager(in AttemptInput, now time.Time) *execution {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byKey[in.key()] != nil || r.closed || r.running >= r.max {
+	if r.byKey[in.key()] != nil || r.closed || !r.shares.TryAcquire(in.TenantID) {
 		return nil
 	}
 	exec := r.begin(in.key(), now)
@@ -128,7 +130,7 @@ func (r *executions) enterEager(in AttemptInput, now time.Time) *execution {
 	return exec
 }
 
-// begin adds an execution. The caller holds the lock.
+// begin adds an execution, for which its tenant has a place. The caller holds the lock.
 func (r *executions) begin(key attemptKey, now time.Time) *execution {
 	r.running++
 	r.waiting.Add(1)
@@ -153,6 +155,7 @@ func (r *executions) end(key attemptKey, from webhook.Progress, exec *execution)
 	defer r.mu.Unlock()
 	defer r.waiting.Done()
 	r.running--
+	r.shares.Release(key.delivery.TenantID, 1)
 	close(exec.done)
 	if exec.unrecorded != nil {
 		r.keepUnrecorded(key, exec)

@@ -103,6 +103,52 @@ func TestExecutionsModel(t *testing.T) {
 	})
 }
 
+// A tenant that is alone has all places. Another one has some beside them, and then those that become free, until both have the same number.
+func TestTenantsShareExecutions(t *testing.T) {
+	t.Parallel()
+	const limit = 60
+	f := newExecutions(limit, 1)
+	running := map[string][]attemptKey{}
+	fill := func(tenant string) {
+		for n := 1; ; n++ {
+			key := attemptKey{delivery: webhook.Ref{TenantID: tenant, DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())}, run: 1, number: 1}
+			_, _, err := f.enter(inputOf(key, 0), time.Time{})
+			if err != nil {
+				require.ErrorIs(t, err, errTooMany)
+				require.Nil(t, f.enterEager(inputOf(key, 0), time.Time{}))
+				return
+			}
+			running[tenant] = append(running[tenant], key)
+		}
+	}
+	fill("large")
+	require.Len(t, running["large"], limit)
+	fill("small")
+	require.NotEmpty(t, running["small"], "it does not wait for the other")
+	end := func(tenant string) {
+		key := running[tenant][0]
+		running[tenant] = running[tenant][1:]
+		exec := f.byKey[key]
+		exec.err = errors.New("it has ended")
+		f.end(key, webhook.Progress{}, exec)
+	}
+	for range limit / 2 {
+		end("large")
+		fill("large")
+		fill("small")
+	}
+	require.InDelta(t, len(running["large"]), len(running["small"]), 3)
+	for len(running["small"]) > 0 {
+		end("small")
+	}
+	fill("large")
+	require.Len(t, running["large"], limit, "alone again")
+	for len(running["large"]) > 0 {
+		end("large")
+	}
+	require.Zero(t, f.shares.Tenants())
+}
+
 // inputOf is the input of an attempt with the key.
 func inputOf(key attemptKey, seq int) AttemptInput {
 	return AttemptInput{

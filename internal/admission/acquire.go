@@ -73,7 +73,7 @@ func (e *endpoint) decideBlocked(now, until time.Duration, reason string, req *R
 // reserve reserves the first time that is free, not before from and worth a timer.
 func (e *endpoint) reserve(now, from time.Duration, reason string, req *Request) Decision {
 	n := len(e.reservations.all)
-	if n >= e.mayReserve() || n >= alwaysReserved && e.env.reserved.Load() >= int64(e.env.config.MaxReserved) {
+	if n >= e.mayReserve() || n >= alwaysReserved && e.env.reserved.shares.Free(e.reservations.tenant.Value()) == 0 {
 		return Decision{Reason: webhook.ReasonBacklog}
 	}
 	p := e.pacing(now)

@@ -459,11 +459,11 @@ func TestForgetWhileWaiting(t *testing.T) {
 		}()
 		synctest.Wait()
 		ctl.Forget(req.Endpoint, req.Delivery)
-		require.EqualValues(t, 1, ctl.reserved.Load())
+		require.EqualValues(t, 1, ctl.reserved.total.Load())
 		again := ctl.Acquire(t.Context(), req)
 		require.True(t, again.Deferred(), "it is here already")
 		require.NotNil(t, <-answer)
-		require.Zero(t, ctl.reserved.Load())
+		require.Zero(t, ctl.reserved.total.Load())
 	})
 }
 
@@ -516,7 +516,7 @@ func TestGivenBack(t *testing.T) {
 
 		elapse(time.Hour)
 		require.Zero(t, queueOf(ctl, req.Endpoint).reserved)
-		require.Zero(t, ctl.reserved.Load())
+		require.Zero(t, ctl.reserved.total.Load())
 		ctl.Forget(webhook.NewEndpointID(), req.Delivery)
 
 		req.Limits.Rate = 5
@@ -532,7 +532,7 @@ func TestGivenBack(t *testing.T) {
 		cancel()
 		require.True(t, (<-answer).Deferred())
 		require.Zero(t, queueOf(ctl, req.Endpoint).waiting)
-		require.Zero(t, ctl.reserved.Load())
+		require.Zero(t, ctl.reserved.total.Load())
 	})
 }
 

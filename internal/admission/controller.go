@@ -33,7 +33,9 @@ package admission
 import (
 	"context"
 	"time"
+	"unique"
 
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -48,7 +50,9 @@ type Controller struct {
 // New makes a controller.
 func New(config Config) *Controller {
 	config = config.withDefaults()
-	c := &Controller{environment: environment{config: config, base: config.Now(), hosts: make(map[string]*host)}}
+	c := &Controller{environment: environment{
+		config: config, base: config.Now(), hosts: make(map[string]*host), reserved: reserved{shares: fair.NewElastic(config.MaxReserved)},
+	}}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.env, s.lock = &c.environment, &s.own
@@ -212,6 +216,9 @@ func (c *Controller) lockFor(req *Request) (e *endpoint, now time.Duration) {
 	s.lock.Lock()
 	now = c.now()
 	e = s.endpoint(req.Endpoint, now)
+	if r := &e.reservations; len(r.all) == 0 && r.tenant.Value() != req.Tenant {
+		r.tenant = unique.Make(req.Tenant)
+	}
 	first := e.limits.MaxInFlight == 0
 	if changed := e.apply(now, req.Limits.withDefaults()); changed {
 		e.admitWaiters(now)

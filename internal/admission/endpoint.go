@@ -3,6 +3,7 @@ package admission
 import (
 	"container/list"
 	"time"
+	"unique"
 
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -53,7 +54,7 @@ func newEndpoint(id webhook.EndpointID, env *environment, l *lock, now time.Dura
 	e := &endpoint{id: id, env: env, lock: l}
 	e.rate.born, e.rate.sentAt = now, now
 	e.breaker.state, e.breaker.random = webhook.CircuitClosed, env.config.Random
-	e.reservations.total = &env.reserved
+	e.reservations.counts, e.reservations.tenant = &env.reserved, unique.Make("")
 	return e
 }
 

@@ -17,8 +17,8 @@ type Config struct {
 	// longest are forgotten at once, in whatever state they are. Defaults to 100,000, which
 	// is about 100 MB; half as much again if all have automatic timeouts.
 	MaxEndpoints int
-	// MaxReserved is how many reservations there are in all. Defaults to 250,000, which is
-	// about 25 MB.
+	// MaxReserved is how many reservations a tenant has that is alone, beside the few that each endpoint always has. Others have a
+	// fifteenth more, and tenants that need many have the same number each. Defaults to 250,000, which is about 25 MB.
 	MaxReserved int
 	// MaxInFlightPerHost is how many requests at a time go to one host, whichever endpoints
 	// they are of. 0 is no limit.
@@ -49,8 +49,8 @@ func (c Config) withDefaults() Config {
 // environment is what the endpoints of a Controller share.
 type environment struct {
 	config   Config
-	base     time.Time    // the beginning of all times
-	reserved atomic.Int64 // reservations of all endpoints
+	base     time.Time // the beginning of all times
+	reserved reserved
 	inside   atomic.Int64 // deliveries waiting in Acquire, of all endpoints
 
 	// With a limit per host, a slot that one endpoint gives back may be another's: hostsLock is then

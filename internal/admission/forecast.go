@@ -52,12 +52,12 @@ func (*Controller) Admits(webhook.EndpointID) bool { return true }
 
 // Releasable is how many held deliveries of an endpoint are to be released now: as many as may be
 // admitted within the next ten seconds, less those that have a reservation already, and always a
-// few, so that a receiver that is back is found.
+// few, so that a receiver that is back is found; never more than the tenant may reserve.
 func (c *Controller) Releasable(id webhook.EndpointID) int {
-	n := unknownReserved
+	n, tenant := unknownReserved, ""
 	c.look(id, func(e *endpoint, now time.Duration) {
 		ahead := int(e.effectiveRate(now) * releaseAhead.Seconds())
-		n = min(max(ahead, alwaysReserved), e.mayReserve()) - len(e.reservations.all)
+		n, tenant = min(max(ahead, alwaysReserved), e.mayReserve())-len(e.reservations.all), e.reservations.tenant.Value()
 	})
-	return max(0, min(n, c.config.MaxReserved-int(c.reserved.Load())))
+	return max(0, min(n, c.reserved.shares.Free(tenant)))
 }

@@ -481,6 +481,44 @@ func TestReservedBound(t *testing.T) {
 	require.Equal(t, 20+2*alwaysReserved, ctl.Totals().Reserved)
 }
 
+// A tenant that has reserved all there is leaves room for another one, which gets what becomes free.
+func TestTenantsShareReservations(t *testing.T) {
+	t.Parallel()
+	const most = 60
+	clock := newClock()
+	ctl := clock.controller(func(c *Config) { c.MaxReserved = most })
+	requestOf := func(tenant string) Request {
+		req := newRequest()
+		req.Tenant, req.Limits.Rate = tenant, 1
+		ctl.Acquire(canceled(), another(req)).Permit.Done(delivered(0))
+		return req
+	}
+	fill := func(req Request) (reserved int) {
+		for {
+			switch d := ctl.Acquire(canceled(), another(req)); {
+			case d.Permit != nil:
+				d.Permit.Done(delivered(0))
+			case !d.Deferred():
+				return reserved
+			default:
+				reserved++
+			}
+		}
+	}
+	large := []Request{requestOf("large"), requestOf("large")}
+	require.Equal(t, most, fill(large[0]))
+	require.Equal(t, alwaysReserved, fill(large[1]))
+	require.Zero(t, ctl.Releasable(large[1].Endpoint))
+	small, next := requestOf("small"), requestOf("small")
+	require.Positive(t, ctl.Releasable(small.Endpoint))
+	require.GreaterOrEqual(t, fill(small), alwaysReserved)
+	before := ctl.Totals().Reserved
+	clock.advance(most*time.Second/2 + lateness) // half of what the large one has reserved is over
+	ctl.Forecast(large[0].Endpoint)
+	require.Less(t, ctl.Totals().Reserved, before)
+	require.Greater(t, fill(next), 2*alwaysReserved)
+}
+
 // With the real clock and many goroutines: no race, never more in flight than allowed, all is given back.
 func TestStress(t *testing.T) {
 	t.Parallel()
@@ -527,7 +565,7 @@ func TestStress(t *testing.T) {
 	require.Zero(t, totals.InFlight)
 	require.Zero(t, totals.Waiting)
 	require.Zero(t, totals.Reserved)
-	require.Zero(t, ctl.reserved.Load())
+	require.Zero(t, ctl.reserved.total.Load())
 	require.Positive(t, open.Load())
 }
 

@@ -200,7 +200,7 @@ func (h *hostModel) drain(t *rapid.T) {
 		h.settle()
 	}
 	require.Zero(t, h.controller.Totals().InFlight)
-	require.Zero(t, h.controller.reserved.Load())
+	require.Zero(t, h.controller.reserved.total.Load())
 	require.Zero(t, h.controller.inside.Load())
 	// Idle endpoints are forgotten, and their hosts with them.
 	elapse(2 * idleAfter)

@@ -252,7 +252,7 @@ func (m *model) check(rate float64, slots int) {
 	}
 
 	all := m.controller.Totals()
-	require.Equal(m, int64(all.Waiting+all.Reserved), m.controller.reserved.Load(), "what is given back is given back")
+	require.Equal(m, int64(all.Waiting+all.Reserved), m.controller.reserved.total.Load(), "what is given back is given back")
 	s := m.controller.shard(m.request.Endpoint)
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -357,7 +357,7 @@ func TestModel(t *testing.T) {
 			m.T = t
 			m.drain(t, rate, slots)
 			require.Zero(t, m.controller.inside.Load())
-			require.Zero(t, m.controller.reserved.Load())
+			require.Zero(t, m.controller.reserved.total.Load())
 			for _, n := range m.counts {
 				returned++
 				times += n

@@ -9,6 +9,7 @@ import (
 // Request asks for the permission to send one request to an endpoint.
 type Request struct {
 	Endpoint webhook.EndpointID
+	Tenant   string             // of the endpoint; tenants share the reservations
 	Delivery webhook.DeliveryID // reservations are kept by it
 	Limits   Limits
 	URL      string // of the endpoint, for the limit per host
@@ -28,7 +29,7 @@ type Request struct {
 
 // RequestFor returns the request to send a delivery's next attempt to an endpoint.
 func RequestFor(ep *webhook.Endpoint, delivery webhook.DeliveryID) Request {
-	return Request{Endpoint: ep.ID, Delivery: delivery, Limits: LimitsOf(ep), URL: ep.URL}
+	return Request{Endpoint: ep.ID, Tenant: ep.TenantID, Delivery: delivery, Limits: LimitsOf(ep), URL: ep.URL}
 }
 
 // Limits are what an endpoint allows. They hold from the Request that brings them.

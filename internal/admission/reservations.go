@@ -5,7 +5,9 @@ import (
 	"sort"
 	"sync/atomic"
 	"time"
+	"unique"
 
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -41,12 +43,19 @@ type reservation struct {
 	waiting  bool // inside Acquire
 }
 
+// reserved counts the reservations of all endpoints.
+type reserved struct {
+	total  atomic.Int64
+	shares *fair.Semaphore // by tenant
+}
+
 // reservations are those of one endpoint, in the order of their times, no two of which are the
 // same.
 type reservations struct {
-	all   []reservation
-	when  map[webhook.DeliveryID]time.Duration
-	total *atomic.Int64 // of all endpoints
+	all    []reservation
+	when   map[webhook.DeliveryID]time.Duration
+	counts *reserved
+	tenant unique.Handle[string] // in counts; it changes only while there are none. A handle, because there are many endpoints
 
 	// Nothing is free from full.from to full.to with full's interval, so that deliveries that
 	// come one after another need not look through all reservations each.
@@ -129,7 +138,18 @@ func (r *reservations) add(at time.Duration, delivery webhook.DeliveryID) {
 	}
 	r.all = slices.Insert(r.all, r.index(at), reservation{at: at, delivery: delivery})
 	r.when[delivery] = at
-	r.total.Add(1)
+	r.count(1)
+}
+
+// count notes that there are n more, or fewer.
+func (r *reservations) count(n int) {
+	r.counts.total.Add(int64(n))
+	switch {
+	case n > 0:
+		r.counts.shares.Overdraw(r.tenant.Value(), n)
+	case n < 0:
+		r.counts.shares.Release(r.tenant.Value(), -n)
+	}
 }
 
 // of returns a delivery's reservation; nil when it has none.
@@ -188,7 +208,7 @@ func (r *reservations) expire(before time.Duration) {
 // removed is what follows when n reservations, the first of them at a time, are gone; next is
 // the index of the one after them.
 func (r *reservations) removed(at time.Duration, n, next int) {
-	r.total.Add(-int64(n))
+	r.count(-n)
 	if full := &r.full; next < len(r.all) && full.to-r.all[next].at > at-full.from {
 		full.from = max(full.from, r.all[next].at) // what lies behind them is as full as before
 	} else if before := r.index(at) - 1; before >= 0 {

@@ -2,13 +2,14 @@ package admission
 
 import (
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -34,8 +35,7 @@ func firstFree(slots []reservation, from, gap time.Duration) time.Duration {
 func TestReservationsModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var total atomic.Int64
-		line := reservations{total: &total}
+		line := reservations{counts: &reserved{shares: fair.NewElastic(1000)}, tenant: unique.Make("")}
 		gap := time.Duration(rapid.IntRange(1, 5).Draw(t, "gap"))
 		var model []reservation
 		endpoint, n, now := webhook.NewEndpointID(), 0, time.Duration(0)
@@ -84,7 +84,7 @@ func TestReservationsModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				require.Len(t, line.all, len(model))
 				require.Len(t, line.when, len(model))
-				require.EqualValues(t, len(model), total.Load())
+				require.EqualValues(t, len(model), line.counts.total.Load())
 				for i, s := range model {
 					require.Equal(t, s, line.all[i])
 					require.Equal(t, s.at, line.when[s.delivery])
@@ -98,7 +98,7 @@ func TestReservationsModel(t *testing.T) {
 func TestReservationsGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, before := range [][]time.Duration{nil, {50}} {
-		line := reservations{total: new(atomic.Int64)}
+		line := reservations{counts: &reserved{shares: fair.NewElastic(1000)}, tenant: unique.Make("")}
 		endpoint := webhook.NewEndpointID()
 		add := func(from, want time.Duration) webhook.DeliveryID {
 			at := line.free(from, steady(5))
@@ -124,8 +124,7 @@ func TestReservationsGivenBack(t *testing.T) {
 func TestReservationsChangingGap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var total atomic.Int64
-		line := reservations{total: &total}
+		line := reservations{counts: &reserved{shares: fair.NewElastic(1000)}, tenant: unique.Make("")}
 		for n := range byte(rapid.IntRange(0, 60).Draw(t, "n")) {
 			gap := time.Duration(rapid.IntRange(1, 1000).Draw(t, "gap"))
 			from := time.Duration(rapid.IntRange(0, 10_000).Draw(t, "from"))
@@ -143,8 +142,7 @@ func TestReservationsChangingGap(t *testing.T) {
 // ramp-up, while latencies vary, while the first ones go, and with a hole far behind.
 func TestReservationsIsCheap(t *testing.T) {
 	t.Parallel()
-	var total atomic.Int64
-	line := reservations{total: &total}
+	line := reservations{counts: &reserved{shares: fair.NewElastic(1000)}, tenant: unique.Make("")}
 	slope := rampUp{active: true, from: time.Minute, over: rampTime, base: 500}
 	for i := range 5000 {
 		now := time.Duration(i) * time.Millisecond
@@ -170,8 +168,7 @@ func TestReservationsIsCheap(t *testing.T) {
 // Where the interval becomes shorter there are holes between reservations that keep the old one.
 func TestReservationsFaster(t *testing.T) {
 	t.Parallel()
-	var total atomic.Int64
-	line := reservations{total: &total}
+	line := reservations{counts: &reserved{shares: fair.NewElastic(1000)}, tenant: unique.Make("")}
 	for n := range byte(10) {
 		line.add(line.free(0, steady(100)), webhook.DeliveryID{n})
 	}

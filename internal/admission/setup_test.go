@@ -97,7 +97,7 @@ func roomOf(c *Controller, id webhook.EndpointID) int {
 		}
 		n = max(min(int(fit), e.mayReserve()), alwaysReserved) - len(e.reservations.all)
 	})
-	return max(0, min(n, c.config.MaxReserved-int(c.reserved.Load())))
+	return max(0, min(n, c.config.MaxReserved-int(c.reserved.total.Load())))
 }
 
 // rateOf is how many requests per second are admitted now.

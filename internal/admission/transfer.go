@@ -55,7 +55,7 @@ func (e *endpoint) notable(now time.Duration) bool {
 }
 
 func (e *endpoint) export(now time.Duration) State {
-	s := State{Request: Request{Endpoint: e.id, Limits: e.limits}, Earlier: e.rate.earlier, Begun: e.rate.recent(now)}
+	s := State{Request: Request{Endpoint: e.id, Tenant: e.reservations.tenant.Value(), Limits: e.limits}, Earlier: e.rate.earlier, Begun: e.rate.recent(now)}
 	if e.host != nil {
 		s.Request.Host = e.host.name
 	}

@@ -138,6 +138,6 @@ func TestDropWhileDeliveriesWait(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Totals().Waiting == 1 }, 5*time.Second, time.Millisecond)
 	c.Drop(all)
 	require.Equal(t, isDeferred, kindOf(<-decisions))
-	require.Zero(t, c.reserved.Load())
+	require.Zero(t, c.reserved.total.Load())
 	require.Zero(t, c.inside.Load())
 }

@@ -50,6 +50,13 @@ func NewDynamic(size, factor int) *Semaphore {
 	return &Semaphore{size: size, factor: factor, perTenant: math.MaxInt, tenants: map[string]*share{}}
 }
 
+// elasticity is how many permits a tenant of an elastic semaphore may hold for each that is free.
+const elasticity = 15
+
+// NewElastic returns a semaphore of which a tenant that is alone may hold n permits. A fifteenth of n is left for those that come meanwhile. While
+// several want permits, each may hold 15 times as many as are free, so that returned ones go to those that hold the fewest, until all hold the same.
+func NewElastic(n int) *Semaphore { return NewDynamic(n+n/elasticity, elasticity) }
+
 // NewCapped returns a semaphore of which each tenant may hold up to perTenant permits, as long as any
 // is free.
 func NewCapped(size, perTenant int) *Semaphore {
@@ -157,6 +164,23 @@ func (s *Semaphore) Release(tenant string, n int) {
 	s.fix(of)
 	s.grant()
 	s.dropIfUnused(of)
+}
+
+// Free returns how many permits the tenant may take now.
+func (s *Semaphore) Free(tenant string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := 0
+	if of := s.tenants[tenant]; of != nil {
+		if of.waiters.Len() > 0 {
+			return 0
+		}
+		held = of.held
+	}
+	free := s.size - s.inUse
+	// It takes a permit as long as held < factor * free, and each makes one more and one less of them.
+	n := (s.factor*free - held + s.factor) / (s.factor + 1)
+	return max(0, min(n, free, s.perTenant-held))
 }
 
 // Held returns how many the tenant holds, the overdraft included.
