@@ -94,8 +94,9 @@ func TestRolesMayDoWhatTheyHaveToAndNoMore(t *testing.T) {
 	require.Empty(t, storetest.Query[string](t, s, `
 		select proname || ' ' || r from pg_proc, unnest(array['public', 'everpost_api', 'everpost_operator', 'everpost_ingest', 'everpost_worker']) r
 		where pronamespace = current_schema()::regnamespace
-		  and (r = case proname when 'everpost_erase_payloads' then 'everpost_api' when 'everpost_erase_days' then 'nobody'
-		       when 'everpost_stamp_endpoint' then 'nobody' else 'everpost_worker' end) <> has_function_privilege(r, oid, 'execute')`))
+		  and (r = any(case proname when 'everpost_erase_payloads' then '{everpost_api}'::text[]
+		       when 'everpost_admit_replays' then '{everpost_api,everpost_worker}' when 'everpost_erase_days' then '{}'
+		       when 'everpost_stamp_endpoint' then '{}' else '{everpost_worker}' end)) <> has_function_privilege(r, oid, 'execute')`))
 	require.Empty(t, storetest.Query[string](t, s, `
 		select rolname from pg_roles
 		where (rolcanlogin or rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolinherit) and rolname = any($1)`,
