@@ -51,7 +51,7 @@ type RelayConfig struct {
 // Relay starts what was not started, because a process died, Temporal was down or the queue was too
 // long: deliveries without a workflow, commands without an answer, and replays.
 //
-// A round costs four reads when nothing is due: of the indexes outbox_relay, deliveries_commanded, replays_open and replays_relay, a few
+// A round costs four reads when nothing is due: of the indexes outbox_relay, deliveries_commanded_by_tenant, replays_open and replays_relay, a few
 // blocks each, of the second one in each partition. It goes on as long as batches of 200 are full, so it costs by what is due, and never by what waits. TakeStarts reads some four blocks for
 // each row, also by outbox_by_workflow. A batch is started in up to 8 calls at a time.
 type Relay struct {

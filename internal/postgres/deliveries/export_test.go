@@ -15,6 +15,7 @@ const CancelBatch = cancelBatch
 
 type Claiming = claiming
 
+const CommandTurns = commandTurns
 const ExpiredAfter = expiredAfter
 
 var ListDeliveries = listDeliveries

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -94,10 +95,15 @@ func deletingOutboxRows[R any](write string, rows postgres.RowsOf[R]) string {
 
 // Outbox returns what has to be brought to Temporal: deliveries that are not started, and commands that
 // no step has answered.
-type Outbox struct{ core *postgres.Core }
+type Outbox struct {
+	core *postgres.Core
+
+	mu    sync.Mutex
+	after string // the tenant after which TakeCommands goes on
+}
 
 // NewOutbox makes an Outbox.
-func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
+func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{core: s} }
 
 // TakeStarts takes deliveries whose outbox row is due, the longest due first: their start was not made, or was lost. It returns them
 // again, to any process, after RelayAfter, and each time after twice as long, up to 8.5 min: where no worker runs at all,
