@@ -104,3 +104,35 @@ func TestScrapeCountsOnce(t *testing.T) {
 		require.EqualValues(t, 18, record.asked.Load(), "nor is that tried again at once")
 	})
 }
+
+// What took long, because much waits or PostgreSQL is slow, is not counted with each scrape.
+func TestACountThatTakesLongIsUsedForLonger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked, takes := 0, time.Second
+		c := &count{life: t.Context(), last: []float64{-1}, read: func(ctx context.Context) ([]float64, error) {
+			asked++
+			select {
+			case <-time.After(takes):
+				return []float64{float64(asked)}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}
+		require.Equal(t, []float64{1, 0}, c.values())
+		<-time.After(18 * time.Second)
+		require.Equal(t, []float64{1, 18}, c.values())
+		<-time.After(time.Second)
+		takes = time.Hour
+		require.Equal(t, []float64{1, 21}, c.values(), "it is cut off")
+		<-time.After(countShare*countPatience - countPatience - time.Second)
+		require.Equal(t, 2, asked)
+		c.values()
+		require.Equal(t, 2, asked)
+		<-time.After(time.Second)
+		takes = time.Millisecond
+		require.Equal(t, []float64{3, 0}, c.values())
+		<-time.After(time.Second)
+		require.Equal(t, []float64{4, 0}, c.values())
+	})
+}
