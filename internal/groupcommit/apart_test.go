@@ -96,9 +96,9 @@ func TestALockIsRemembered(t *testing.T) {
 			return itemsOf(l.gather(nil))
 		}
 		require.Equal(t, []int{1, 3}, gather())
-		time.Sleep(apartFor - time.Millisecond)
+		<-time.After(apartFor - time.Millisecond)
 		require.Equal(t, []int{1, 3}, gather(), "the last time was at the beginning")
-		time.Sleep(apartFor)
+		<-time.After(apartFor)
 		require.Equal(t, []int{1, 2, 3}, gather())
 
 		l.commit(batchOf(2))

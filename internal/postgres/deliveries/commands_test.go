@@ -391,9 +391,9 @@ func TestTenantsTakeTurnsWithTheirCommands(t *testing.T) {
 		b.Exec(t, `
 			insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at, workflow_id,
 				command, command_id, attempts, commanded_at)
-			select gen_random_uuid(), gen_random_uuid(), $4, $1, 'order.paid', now(), 1, 1, 1, now() + interval '1 day', 'delivery/x',
+			select gen_random_uuid(), e, $4, $1, 'order.paid', now(), 1, 1, 1, now() + interval '1 day', 'delivery/x',
 				1, 1, i, now() - $3::bigint * interval '1 millisecond' - i * interval '1 millisecond'
-			from generate_series(1, $2::int) i`, tenant, n, age.Milliseconds(), b.Subscriber.ID)
+			from generate_series(1, $2::int) i cross join gen_random_uuid() e`, tenant, n, age.Milliseconds(), b.Subscriber.ID)
 	}
 	command("large", 2000, time.Hour)
 	command("quiet", 1, time.Minute)

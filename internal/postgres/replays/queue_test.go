@@ -155,7 +155,8 @@ func TestReplaysAreQueued(t *testing.T) {
 	for _, r := range made {
 		stored, err := b.Replay(t.Context(), "acme", r.ID)
 		require.NoError(t, err)
-		if require.Contains(t, []webhook.ReplayState{webhook.ReplayRunning, webhook.ReplayQueued}, stored.State); stored.State == webhook.ReplayRunning {
+		require.Contains(t, []webhook.ReplayState{webhook.ReplayRunning, webhook.ReplayQueued}, stored.State)
+		if stored.State == webhook.ReplayRunning {
 			running = append(running, stored)
 		} else {
 			queued = append(queued, stored)
@@ -167,7 +168,7 @@ func TestReplaysAreQueued(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, []int64{st.Seq, st.Released})
 	rate, err := b.ReplayRate(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, []int64{4, 9}, []int64{rate.Running, rate.Queued})
+	require.Equal(t, []int64{4, 9}, []int64{rate.Running, rate.Queued})
 
 	slices.SortFunc(queued, func(a, b webhook.Replay) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	require.False(t, b.AskReplay(t, queued[0], webhook.ReplayCommand{Action: webhook.ReplayResume}).Command.Pending(), "it goes on by itself")
@@ -205,8 +206,9 @@ func TestReplaysAreQueued(t *testing.T) {
 func TestAReplayPassesOverWhatItSkips(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]string{
-		"of a deleted endpoint":     `update deliveries d set endpoint_id = gen_random_uuid() where d.id = any($1)`,
-		"whose payload was removed": `update events set payload = '', payload_removed_at = now() where id in (select event_id from deliveries where id = any($1))`,
+		"of a deleted endpoint": `update deliveries d set endpoint_id = gen_random_uuid() where d.id = any($1)`,
+		"whose payload was removed": `update events set payload = '', payload_removed_at = now()
+			where id in (select event_id from deliveries where id = any($1))`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,7 +227,7 @@ func TestAReplayPassesOverWhatItSkips(t *testing.T) {
 			require.Equal(t, map[webhook.DeliveryID]int{ids[12]: 2}, b.Left(t))
 			st = b.ReleaseBatch(t, r, 2, 5)
 			require.True(t, st.Exhausted)
-			require.EqualValues(t, []int64{3, 12, 15}, []int64{st.Released, st.Skipped, *st.Total})
+			require.Equal(t, []int64{3, 12, 15}, []int64{st.Released, st.Skipped, *st.Total})
 		})
 	}
 }
