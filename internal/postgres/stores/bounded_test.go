@@ -38,7 +38,9 @@ func TestEveryStatementIsBounded(t *testing.T) {
 	var recorder *storetest.Recorder
 	l.Stores, recorder = storetest.Record(t, made.Address)
 	require.NoError(t, l.Ready(t.Context()))
-	tour(t, l, recorder, maxBlocks)
+	tour(t, l, recorder, maxBlocks, slices.Concat(listVisits(), pageVisits()))
+	addWork(t, l)
+	tour(t, l, recorder, maxBlocks, loopVisits())
 }
 
 // The same with a million deliveries. What looks at 20,000 rows, each on a page of its own, reads as many blocks.
@@ -52,13 +54,15 @@ func TestEveryStatementIsBoundedWithAMillionDeliveries(t *testing.T) {
 	var recorder *storetest.Recorder
 	l.Stores, recorder = storetest.Record(t, made.Address)
 	require.NoError(t, l.Ready(t.Context()))
-	tour(t, l, recorder, maxBlocks+20_000)
+	tour(t, l, recorder, maxBlocks+20_000, slices.Concat(listVisits(), pageVisits()))
+	addWork(t, l)
+	tour(t, l, recorder, maxBlocks, loopVisits())
 }
 
-func tour(t *testing.T, l *storetest.Large, recorder *storetest.Recorder, bound int) {
+func tour(t *testing.T, l *storetest.Large, recorder *storetest.Recorder, bound int, visits []visit) {
 	t.Helper()
 	var over []string
-	for _, v := range slices.Concat(listVisits(), pageVisits()) {
+	for _, v := range visits {
 		recorder.Take(t)
 		begun := time.Now()
 		v.call(t, l)

@@ -59,15 +59,23 @@ func Fill(t *testing.T, b *Bundle, perDay int) *Large {
 	}
 	run(fillOutbox)
 	run(fillStatistics)
-	for _, partition := range Query[string](t, b.Stores, `
-		select tablename from pg_tables where schemaname = current_schema() and tablename ~ '_([0-9]{8}|default)$' order by 1`) {
-		run(`vacuum (analyze) ` + postgres.Quote(partition))
-	}
-	for _, table := range []string{"tenants", "endpoints", "outbox", "idempotency_keys", "replays"} {
-		run(`vacuum (analyze) ` + table)
-	}
+	l.Vacuum(t)
 	require.NoError(t, conn.QueryRow(t.Context(), `select id from receivers where tenant = $1 order by n limit 1`, l.Small).Scan((*[16]byte)(&l.Endpoint)))
 	return l
+}
+
+// Vacuum does what autovacuum does: it vacuums and analyzes the partitions and the other tables, but not the partitioned ones as a whole.
+func (l *Large) Vacuum(t *testing.T) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), l.Address)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	for _, table := range append(Query[string](t, l.Stores, `
+		select tablename from pg_tables where schemaname = current_schema() and tablename ~ '_([0-9]{8}|default)$' order by 1`),
+		"tenants", "endpoints", "outbox", "idempotency_keys", "replays") {
+		_, err := conn.Exec(t.Context(), `vacuum (analyze) `+postgres.Quote(table))
+		require.NoError(t, err, table)
+	}
 }
 
 // fillTenants makes the tenants and the ids of their endpoints: 0 to 8 are acme's, then three for each small one. Their numbers decide

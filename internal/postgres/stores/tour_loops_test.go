@@ -1,0 +1,101 @@
+package stores_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/storetest"
+)
+
+// addWork adds what loops look for: commands of all tenants, most of them of the large one, and queued replays.
+func addWork(t *testing.T, l *storetest.Large) {
+	t.Helper()
+	b := l.Bundle
+	b.Exec(t, `update deliveries set command = 1, command_id = 1, commanded_at = now() - interval '1 hour'
+		where id in (select id from deliveries order by id desc limit 5000)`)
+	b.Exec(t, `insert into replays (id, tenant_id, source, created_at, asked, rate, ramp, cursor, state, relay_at)
+		select gen_random_uuid(), id, 1, now(), 100, 100, false, '00000000-0000-0000-0000-000000000000', case when n > 1 or id > 'small-3' then 4 else 0 end,
+			case when n = 1 then now() end
+		from tenants, generate_series(1, 100) n`)
+	l.Vacuum(t)
+}
+
+// loopVisits has what the relay and the metrics read, round after round.
+func loopVisits() []visit {
+	const (
+		perTaken = 80     // blocks: the row is written anew, and so are its entries in the indexes
+		perTurn  = 4 * 36 // of a tenant: in each partition
+	)
+	return []visit{
+		{name: "commands of the relay", most: 200*perTaken + 32*perTurn, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			found, err := l.TakeCommands(t.Context(), 200)
+			require.NoError(t, err)
+			require.Len(t, found, 200)
+		}},
+		{name: "queued replays", most: 60 * perTurn, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			require.NoError(t, l.AdmitReplays(t.Context()))
+		}},
+		{name: "replays of the relay", most: 200 * perTaken, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			_, err := l.TakeReplays(t.Context(), 200)
+			require.NoError(t, err)
+		}},
+		{name: "counts of the metrics", call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			countAll(t, l.Bundle)
+		}},
+	}
+}
+
+func countAll(t *testing.T, b *storetest.Bundle) {
+	t.Helper()
+	_, _, err := b.OutboxDepth(t.Context())
+	require.NoError(t, err)
+	_, _, err = b.HeldDepth(t.Context())
+	require.NoError(t, err)
+	_, err = b.RetryDepth(t.Context())
+	require.NoError(t, err)
+	_, err = b.ReplayRate(t.Context())
+	require.NoError(t, err)
+}
+
+// A count of the metrics reads no more when more waits than it counts.
+func TestCountsOfABacklogAreBounded(t *testing.T) {
+	if os.Getenv("EVERPOST_TEST_LONG") == "" {
+		t.Skip("stores 900,000 rows: set EVERPOST_TEST_LONG")
+	}
+	t.Parallel()
+	b := storetest.Setup(t)
+	read := func() (most int) {
+		t.Helper()
+		watched, other := storetest.Record(t, b.Address)
+		countAll(t, &storetest.Bundle{Stores: watched, Address: b.Address})
+		for _, e := range other.Take(t) {
+			t.Logf("%7d blocks: %.60s", e.Blocks, words(e.Text))
+			most = max(most, e.Blocks)
+		}
+		return most
+	}
+	const batch, rows = 10_000, deliveries.MaxCountedOverall * 3 / 2
+	more := func() {
+		t.Helper()
+		for range rows / batch {
+			b.Exec(t, `insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, due_at, give_up_at)
+				select gen_random_uuid(), gen_random_uuid(), md5((i % 1000)::text)::uuid, 'acme', 'order.paid', now(), 1, 1, 1 + i % 2, 'backlog',
+					now() + i * interval '1 second', now() + interval '3 days'
+				from generate_series(1, $1::int) i`, 2*batch)
+			b.Exec(t, `insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
+				select gen_random_uuid(), md5(i::text)::uuid, md5(i::text)::uuid, 'acme', 'order.paid', 1, now(), now() + interval '3 days', now()
+				from generate_series(1, $1::int) i`, batch)
+		}
+	}
+	more()
+	first := read()
+	more()
+	require.Less(t, read(), first*5/4)
+}
