@@ -111,7 +111,8 @@ func TestTenantsShareExecutions(t *testing.T) {
 	running := map[string][]attemptKey{}
 	fill := func(tenant string) {
 		for n := 1; ; n++ {
-			key := attemptKey{delivery: webhook.Ref{TenantID: tenant, DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())}, run: 1, number: 1}
+			ref := webhook.Ref{TenantID: tenant, DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())}
+			key := attemptKey{delivery: ref, run: 1, number: 1}
 			_, _, err := f.enter(inputOf(key, 0), time.Time{})
 			if err != nil {
 				require.ErrorIs(t, err, errTooMany)
