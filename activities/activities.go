@@ -83,8 +83,6 @@ type Config struct {
 	Tenants   TenantErasure
 	Observer  Observer        // may be nil
 	Tracer    *tracing.Tracer // makes a span of each attempt; may be nil
-	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
-	OnBacklog func(webhook.EndpointID)
 
 	Logger   *slog.Logger
 	Claimant string // of this process's claims; unique among processes
@@ -121,7 +119,6 @@ type Activities struct {
 	tenants   TenantErasure
 	observer  Observer
 	tracer    *tracing.Tracer
-	onBacklog func(webhook.EndpointID)
 	log       *slog.Logger
 	claimant  string
 
@@ -155,9 +152,6 @@ func New(c Config) *Activities {
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}
-	if c.OnBacklog == nil {
-		c.OnBacklog = func(webhook.EndpointID) {}
-	}
 	if c.FastWait == 0 {
 		c.FastWait = time.Second
 	}
@@ -175,7 +169,7 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, history: c.History, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer, onBacklog: c.OnBacklog,
+		replays: c.Replays, audit: c.Audit, tenants: c.Tenants, observer: c.Observer, tracer: c.Tracer,
 		log: c.Logger, claimant: c.Claimant,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, leastRetryDelay: c.LeastRetryDelay, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),

@@ -63,9 +63,6 @@ func (a *Activities) takeRoom(ctx context.Context, att *attempt) bool {
 func (a *Activities) refuse(att *attempt, decision admission.Decision) outcome {
 	_, _ = a.fresh.Take(att.in.Ref)
 	a.observer.Deferred(decision.Reason)
-	if decision.Held() {
-		a.onBacklog(att.in.EndpointID)
-	}
 	att.facts.refusal = &decision
 	return att.decide(a.now())
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -126,8 +127,7 @@ func TestHeldAtADeletedEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateHeld, got.State)
 	require.NoError(t, p.CheckEndpoint(t.Context(), b.endpoint.ID), "which lets it be released")
-	starts, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
-	require.NoError(t, err)
+	starts := storetest.ReleaseNow(t, b.store, b.endpoint.ID)
 	require.Len(t, starts, 1)
 	in.Progress = *starts[0].Resume
 	got, err = p.attempt(in)

@@ -42,6 +42,7 @@ type Config struct {
 	RequestKeys     RequestKeys
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
+	Releases        Releases
 	Audit           Audit
 	Limits          Limits
 	TenantUpdates   TenantUpdates
@@ -87,10 +88,6 @@ type Config struct {
 	// Logger gets internal errors, and each request at debug level, without payloads, keys
 	// and URLs. Defaults to none.
 	Logger *slog.Logger
-
-	// UsualRate is the number of deliveries per minute to an endpoint before it was paused; 0
-	// if unknown. Defaults to unknown.
-	UsualRate func(webhook.EndpointID) int
 
 	// WorkflowURL returns the address of a workflow in the Temporal Web UI. Without it
 	// workflow_url is null. Tenants' keys get it only with WorkflowURLForTenants.

@@ -104,7 +104,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 		if r.id == "rescheduleDelivery" {
 			body = `{"at":"2026-01-01T00:00:00Z"}`
 		}
-		if r.id == "updateReplay" {
+		if r.id == "updateReplay" || r.id == "updateRelease" {
 			body = `{"rate_per_minute":1}`
 		}
 		missing := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)

@@ -34,8 +34,8 @@ type Situations interface { //nolint:interfacebloat // what one sentence needs
 type Backlog interface {
 	// Ahead counts the deliveries that go to the endpoint before a waiting one.
 	Ahead(ctx context.Context, d webhook.Delivery) (n int, more bool, err error)
-	// PausedReleases returns a tenant's paused replays that are to release held deliveries.
-	PausedReleases(ctx context.Context, tenantID string) ([]webhook.PausedRelease, error)
+	// ReleasesOf returns the releases of some of a tenant's endpoints, in no order.
+	ReleasesOf(ctx context.Context, tenantID string, ids []webhook.EndpointID) ([]webhook.Release, error)
 }
 
 // Engine is what this process knows of the engine that carries deliveries out.
@@ -71,7 +71,7 @@ type explainer struct {
 	deleted   []webhook.DeletedEndpoint
 	observed  map[webhook.EndpointID]webhook.Observation
 	stale     bool // see Situations.Observed
-	paused    []webhook.PausedRelease
+	releases  []webhook.Release
 	removed   map[webhook.EventID]webhook.PayloadRemoval
 }
 
@@ -103,7 +103,7 @@ func (x *explainer) noted(what string, err error) bool {
 
 // expect reads, at once, what the explanations of deliveries need.
 func (x *explainer) expect(deliveries []webhook.Delivery) {
-	open, held, ended := map[webhook.EndpointID]bool{}, false, map[webhook.EventID]bool{}
+	open, held, ended := map[webhook.EndpointID]bool{}, map[webhook.EndpointID]bool{}, map[webhook.EventID]bool{}
 	for i := range deliveries {
 		d := &deliveries[i]
 		if d.State.Open() {
@@ -111,8 +111,9 @@ func (x *explainer) expect(deliveries []webhook.Delivery) {
 		} else {
 			ended[d.EventID] = true
 		}
-		e := x.endpoint(d.EndpointID)
-		held = held || d.State == webhook.StateHeld && e != nil && e.State == webhook.EndpointActive
+		if e := x.endpoint(d.EndpointID); d.State == webhook.StateHeld && e != nil && e.State == webhook.EndpointActive {
+			held[d.EndpointID] = true
+		}
 	}
 	var err error
 	if len(ended) > 0 {
@@ -122,9 +123,9 @@ func (x *explainer) expect(deliveries []webhook.Delivery) {
 	if len(open) == 0 {
 		return
 	}
-	if held {
-		x.paused, err = x.s.config.Situations.PausedReleases(x.c.Request().Context(), x.c.tenant)
-		x.noted("paused releases", err)
+	if len(held) > 0 {
+		x.releases, err = x.s.config.Situations.ReleasesOf(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(held)))
+		x.noted("releases", err)
 	}
 	x.observed, x.stale, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(open)))
 	x.noted("observations", err)
@@ -141,9 +142,7 @@ func (x *explainer) situation(d webhook.Delivery) explain.Situation {
 	if observed, known := x.observed[d.EndpointID]; known {
 		s.Observed = &observed
 	}
-	if i := slices.IndexFunc(x.paused, func(r webhook.PausedRelease) bool { return r.Covers(&d) }); i >= 0 {
-		s.PausedReplay = x.paused[i].ID
-	}
+	s.ReleaseStopped = slices.ContainsFunc(x.releases, func(r webhook.Release) bool { return r.EndpointID == d.EndpointID && r.Stops(&d) })
 	return s
 }
 

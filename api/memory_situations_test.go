@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -68,7 +69,7 @@ func (m *memory) SentAt(*webhook.Delivery) time.Time {
 	return m.sentAt
 }
 
-func (m *memory) PausedReleases(context.Context, string) ([]webhook.PausedRelease, error) {
+func (m *memory) ReleasesOf(context.Context, string, []webhook.EndpointID) ([]webhook.Release, error) {
 	defer m.lock()()
-	return m.pausedReleases, m.unexplained
+	return slices.Collect(maps.Values(m.releases)), m.unexplained
 }

@@ -38,12 +38,12 @@ type memory struct {
 
 	lastFailure *webhook.LastFailure
 
-	deleted        []webhook.DeletedEndpoint
-	ahead          int // of every waiting delivery
-	down, sentAt   time.Time
-	observations   int // reads of what is observed
-	pausedReleases []webhook.PausedRelease
-	unexplained    error // returned by the reads for explanations, if set
+	deleted      []webhook.DeletedEndpoint
+	ahead        int // of every waiting delivery
+	down, sentAt time.Time
+	observations int // reads of what is observed
+	releases     map[webhook.EndpointID]webhook.Release
+	unexplained  error // returned by the reads for explanations, if set
 
 	test func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 
@@ -304,15 +304,53 @@ func (m *memory) PauseEndpoint(_ context.Context, _ webhook.Actor, tenant string
 }
 
 func (m *memory) ResumeEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID, rate int,
-) (webhook.Endpoint, webhook.Replay, error) {
+) (webhook.Endpoint, webhook.Release, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
-	r := webhook.Replay{}
 	if err == nil && e.State != webhook.EndpointActive {
 		e.State = webhook.EndpointActive
-		r = webhook.Replay{ID: webhook.NewReplayID(), TenantID: tenant, Asked: rate}
+		m.putRelease(webhook.Release{EndpointID: id, TenantID: tenant, Rate: rate, StartedAt: m.now()})
 	}
-	return *e, r, err
+	return *e, m.releases[id], err
+}
+
+func (m *memory) putRelease(r webhook.Release) {
+	if m.releases == nil {
+		m.releases = map[webhook.EndpointID]webhook.Release{}
+	}
+	m.releases[r.EndpointID] = r
+}
+
+func (m *memory) ReleaseOf(_ context.Context, tenant string, id webhook.EndpointID) (webhook.Release, error) {
+	defer m.lock()()
+	_, err := m.endpoint(tenant, id)
+	r, known := m.releases[id]
+	if !known {
+		r = webhook.Release{EndpointID: id, TenantID: tenant, State: webhook.ReleaseDone}
+	}
+	return r, err
+}
+
+func (m *memory) ChangeRelease(_ context.Context, by webhook.Actor, tenant string, id webhook.EndpointID, change webhook.ReleaseChange,
+) (webhook.Release, error) {
+	defer m.lock()()
+	m.actors = append(m.actors, by)
+	e, err := m.endpoint(tenant, id)
+	if err == nil && e.State != webhook.EndpointActive {
+		err = &webhook.Error{Code: webhook.CodeConflict, Message: "the endpoint is not active"}
+	}
+	if err != nil {
+		return webhook.Release{}, err
+	}
+	r := m.releases[id]
+	if change.State != nil {
+		r.State = *change.State
+	}
+	if change.Rate != nil {
+		r.Rate = *change.Rate
+	}
+	m.putRelease(r)
+	return r, nil
 }
 
 func (m *memory) Circuit(context.Context, string, webhook.EndpointID) (webhook.Observation, bool, error) {

@@ -12,20 +12,9 @@ import (
 type EndpointSwitch interface {
 	// PauseEndpoint returns CodeConflict for a disabled endpoint.
 	PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error)
-	// ResumeEndpoint starts a replay of the held deliveries at the rate (deliveries per
-	// minute). The replay's id is zero if the endpoint was active.
-	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int) (webhook.Endpoint, webhook.Replay, error)
-}
-
-// resumeRate is the minimum of the default rate at which held deliveries are released, per minute.
-const resumeRate = 600
-
-// usualRate returns the rate of deliveries to the endpoint before it was paused, if known.
-func (s *Server) usualRate(id webhook.EndpointID) int {
-	if s.config.UsualRate == nil {
-		return 0
-	}
-	return min(s.config.UsualRate(id), webhook.MaxReplayRate)
+	// ResumeEndpoint begins the release of the held deliveries at the rate (deliveries per
+	// minute), 0 for Everpost's own pace.
+	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int) (webhook.Endpoint, webhook.Release, error)
 }
 
 func (s *Server) pauseEndpoint(c call) error {
@@ -52,26 +41,22 @@ func (s *Server) resumeEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	rate := max(resumeRate, s.usualRate(id))
+	rate := 0
 	if text != nil {
 		err := readObject(text, func(d *jsonDecoder, name string) {
 			if name != "rate_per_minute" {
 				d.unknown()
 				return
 			}
-			set(d, &rate, rate, readReplayRate)
+			set(d, &rate, 0, readReleaseRate)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	ctx := c.Request().Context()
-	e, replay, err := s.config.EndpointSwitch.ResumeEndpoint(ctx, c.actor(), c.tenant, id, rate)
+	e, release, err := s.config.EndpointSwitch.ResumeEndpoint(c.Request().Context(), c.actor(), c.tenant, id, rate)
 	if err != nil {
 		return err
 	}
-	if !replay.ID.IsZero() {
-		s.config.Starter.WakeReplay(context.WithoutCancel(ctx), replay)
-	}
-	return c.json(http.StatusOK, client.ResumedEndpoint{Endpoint: showEndpoint(e), ReplayID: nullableText(replay.ID)})
+	return c.json(http.StatusOK, client.ResumedEndpoint{Endpoint: showEndpoint(e), Release: showRelease(release)})
 }

@@ -48,7 +48,8 @@ func TestPreviewReplay(t *testing.T) {
 	b.deliveries[0].State, b.deliveries[0].Reason = webhook.StateDeadLettered, "max_attempts"
 	require.JSONEq(t, `{"total":1}`, b.ok(t, http.StatusOK, "admin", "POST", path, `{"source":"dead_letters"}`).text)
 	require.Empty(t, b.replays, "nothing is stored")
-	b.refused(t, "admin", "POST", path, `{"source":"held","status":400}`, "status", `is for the source "dead_letters" only`)
+	events := `{"source":"events","endpoint_id":"` + b.endpoint(t) + `","since":"2026-01-01T00:00:00Z","status":400}`
+	b.refused(t, "admin", "POST", path, events, "status", `is for the source "dead_letters" only`)
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, `{"source":"dead_letters"}`)
 }
 

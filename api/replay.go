@@ -107,7 +107,7 @@ func readReplaySource(d *jsonDecoder) webhook.ReplaySource {
 	}
 	source, known := webhook.ParseReplaySource(name)
 	if !known {
-		d.note(`must be "dead_letters", "held" or "events"`)
+		d.note(`must be "dead_letters" or "events"`)
 	}
 	return source
 }

@@ -124,7 +124,7 @@ func TestReplayIsValidated(t *testing.T) {
 	notARate, forEvents := "must be a whole number from 1 to 60000", `is required with the source "events"`
 	for body, want := range map[string][]string{
 		`{}`:                                   {"source", "is required"},
-		`{"source":"all","rate_per_minute":0}`: {"source", `must be "dead_letters", "held" or "events"`, "rate_per_minute", notARate},
+		`{"source":"all","rate_per_minute":0}`: {"source", `must be "dead_letters" or "events"`, "rate_per_minute", notARate},
 		`{"source":"dead_letters","rate_per_minute":60001}`:                                          {"rate_per_minute", notARate},
 		`{"source":"dead_letters","rate_per_minute":1.5}`:                                            {"rate_per_minute", notARate},
 		`{"source":"dead_letters","rate":1}`:                                                         {"rate", "is not a known field"},
@@ -137,9 +137,8 @@ func TestReplayIsValidated(t *testing.T) {
 		`{"source":"dead_letters","since":"yesterday"}`:                                              {"since", notATime},
 		`{"source":"events"}`:                                                                        {"endpoint_id", forEvents, "since", forEvents},
 		`{"source":"events","endpoint_id":"` + ep + `","since":"2026-01-01T00:00:00Z","reason":"x"}`: {"reason", `is for the source "dead_letters" only`},
-		`{"source":"held","status":400}`:                                                             {"status", `is for the source "dead_letters" only`},
-		`{"source":"held","since":"2026-01-01T00:00:00Z","until":"2026-01-01T00:00:00Z"}`:            {"until", "must be after since"},
-		`{"source":"held","endpoint_id":"` + webhook.NewEndpointID().String() + `"}`:                 {"endpoint_id", "names an endpoint that does not exist"},
+		`{"source":"dead_letters","since":"2026-01-01T00:00:00Z","until":"2026-01-01T00:00:00Z"}`:    {"until", "must be after since"},
+		`{"source":"dead_letters","endpoint_id":"` + webhook.NewEndpointID().String() + `"}`:         {"endpoint_id", "names an endpoint that does not exist"},
 	} {
 		b.refused(t, "admin", "POST", replaysPath, body, want...)
 	}
@@ -147,15 +146,15 @@ func TestReplayIsValidated(t *testing.T) {
 	b.refused(t, "admin", "POST", replaysPath, events+`,"include_unmatched":1}`, "include_unmatched", "must be true or false")
 	require.Empty(t, b.replays)
 	require.Empty(t, b.woken)
-	nulls := `{"source":"held","endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null,` +
+	nulls := `{"source":"dead_letters","endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null,` +
 		`"include_unmatched":null,"rate_per_minute":null,"ramp":null}`
 	require.EqualValues(t, 100, b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, nulls).json["rate_per_minute"])
 	require.Equal(t, false, b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, events+`}`).json["include_unmatched"])
 	require.Equal(t, true, b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, events+`,"include_unmatched":true}`).json["include_unmatched"])
 	require.True(t, b.replays[len(b.replays)-1].Filter.IncludeUnmatched)
 	b.ok(t, http.StatusForbidden, "ingest", "POST", replaysPath, events+`,"include_unmatched":true}`)
-	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/replays", `{"source":"held"}`)
-	b.ok(t, http.StatusForbidden, "ingest", "POST", replaysPath, `{"source":"held"}`)
+	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/replays", `{"source":"dead_letters"}`)
+	b.ok(t, http.StatusForbidden, "ingest", "POST", replaysPath, `{"source":"dead_letters"}`)
 }
 
 // Every action × every state.
@@ -211,7 +210,7 @@ func refusedAs(method string) []string {
 func TestReplayRateIsChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	path := replaysPath + "/" + b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, `{"source":"held","rate_per_minute":5}`).json["id"].(string)
+	path := replaysPath + "/" + b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, `{"source":"dead_letters","rate_per_minute":5}`).json["id"].(string)
 	a := b.ok(t, http.StatusAccepted, "admin", "PATCH", path, `{"rate_per_minute":600}`)
 	require.Equal(t, []any{600., 5.}, []any{a.json["rate_per_minute"], a.json["current_rate_per_minute"]})
 	a = b.ok(t, http.StatusAccepted, "admin", "PATCH", path, `{"rate_per_minute":null}`)

@@ -56,6 +56,8 @@ func routes() []route { //nolint:funlen // a table
 		{post, tenant + "/endpoints", admin, "createEndpoint", "tenant", (*Server).createEndpoint},
 		{post, endpoint + "/pause", admin, "pauseEndpoint", "endpoint", (*Server).pauseEndpoint},
 		{post, endpoint + "/resume", admin, "resumeEndpoint", "endpoint", (*Server).resumeEndpoint},
+		{get, endpoint + "/release", admin, "getRelease", "endpoint", (*Server).getRelease},
+		{patch, endpoint + "/release", admin, "updateRelease", "endpoint", (*Server).updateRelease},
 		{post, endpoint + "/close-circuit", admin, "closeEndpointCircuit", "endpoint", (*Server).closeCircuit},
 		{get, tenant + "/endpoints", admin, "listEndpoints", "tenant", (*Server).listEndpoints},
 		{get, tenant + "/endpoint-conditions", admin, "listEndpointConditions", "tenant", (*Server).listEndpointConditions},

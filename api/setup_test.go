@@ -36,7 +36,7 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{memory: newMemory(testNow), log: &bytes.Buffer{}, keys: map[string]string{}}
 	b.server = New(Config{
 		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Erasures: b, Exports: b, Deliveries: b,
-		EndpointSwitch: b, Health: b, Circuits: b, Tests: b, Replays: b,
+		EndpointSwitch: b, Releases: b, Health: b, Circuits: b, Tests: b, Replays: b,
 		ReplayCounts: b, DeadLetterGroups: b, Starter: b, URLs: b, Audit: b, Limits: b, TenantUpdates: b, TenantDeletions: b,
 		Situations: b, Engine: b, ConsoleLinks: b,
 		Statistics:  b,

@@ -156,6 +156,10 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		"resumeEndpoint": func() (any, error) {
 			return some(acme.Endpoints.Resume(ctx, "ep_1", client.ResumeInput{RatePerMinute: 60}, key))
 		},
+		"getRelease": func() (any, error) { return some(acme.Endpoints.Release(ctx, "ep_1")) },
+		"updateRelease": func() (any, error) {
+			return some(acme.Endpoints.ChangeRelease(ctx, "ep_1", client.ReleaseChange{State: client.ReleaseStopped, RatePerMinute: 60}))
+		},
 		"closeEndpointCircuit": func() (any, error) { return some(acme.Endpoints.CloseCircuit(ctx, "ep_1", key)) },
 		"getEndpointHealth":    func() (any, error) { return some(acme.Endpoints.Health(ctx, "ep_1")) },
 		"testEndpoint": func() (any, error) {

@@ -57,7 +57,7 @@ type ProbedEndpoint struct {
 type ResumedEndpoint struct {
 	Endpoint
 
-	ReplayID *string `json:"replay_id"` // releases the held deliveries; nil if the endpoint was active
+	Release Release `json:"release"` // of the held deliveries
 }
 
 // ShortCondition is how an endpoint is, beside the state that a person has set.

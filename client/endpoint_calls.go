@@ -145,7 +145,8 @@ func (e Endpoints) Pause(ctx context.Context, id string, o ...Option) (Endpoint,
 	return send[Endpoint](ctx, e.at(id, "pause"), http.MethodPost, nil, o...)
 }
 
-// ResumeInput is how the held deliveries are released: 1 to 60,000 per minute; 0 is the rate before the pause, at least 600.
+// ResumeInput is how the held deliveries are released: 1 to 60,000 per minute; with 0 Everpost sets the pace, which begins at the rate before the
+// pause, at least 600, and doubles each minute.
 type ResumeInput struct {
 	RatePerMinute int `json:"rate_per_minute,omitzero"`
 }

@@ -24,7 +24,6 @@ type ReplaySource string
 // The sources of replays.
 const (
 	ReplayDeadLetters ReplaySource = "dead_letters"
-	ReplayHeld        ReplaySource = "held"
 	ReplayEvents      ReplaySource = "events"
 )
 

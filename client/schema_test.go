@@ -27,7 +27,7 @@ func answers() map[string]any {
 		"AcceptedBatch": client.AcceptedBatch{}, "PayloadRemoval": client.PayloadRemoval{}, "ErasedPayloads": client.ErasedPayloads{},
 		"Explanation": client.Explanation{}, "Action": client.Action{}, "Event": client.Event{}, "AcceptedEvent": client.AcceptedEvent{},
 		"DeliveryStub": client.DeliveryStub{}, "Outcome": client.Outcome{}, "Delivery": client.Delivery{}, "AttemptShape": client.Attempt{},
-		"AttemptTimes": client.AttemptTimes{}, "ReplayPreview": client.ReplayPreview{},
+		"AttemptTimes": client.AttemptTimes{}, "ReplayPreview": client.ReplayPreview{}, "Release": client.Release{},
 		"DeadLetterGroups": client.DeadLetterGroups{}, "DeadLetterGroup": client.DeadLetterGroup{}, "Replay": client.Replay{}, "Problem": client.Problem{},
 	}
 }
@@ -63,7 +63,7 @@ func enums() map[string]any {
 			client.DeliveryCancelled, client.DeliveryDiscarded,
 		},
 		"ReplayState":  []client.ReplayState{client.ReplayQueued, client.ReplayRunning, client.ReplayPaused, client.ReplayCompleted, client.ReplayCancelled},
-		"ReplaySource": []client.ReplaySource{client.ReplayDeadLetters, client.ReplayHeld, client.ReplayEvents},
+		"ReplaySource": []client.ReplaySource{client.ReplayDeadLetters, client.ReplayEvents},
 		"Decision":     []client.Decision{client.DecisionDelivered, client.DecisionRetry, client.DecisionPermanent},
 
 		"KeyInput.properties.scope":                          []client.Scope{client.ScopeIngest, client.ScopeAdmin},

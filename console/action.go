@@ -54,8 +54,6 @@ func (i pageInfo) button(a client.Action) button {
 		return button{"Send a test", i.To("endpoints", id, "test")}
 	case "close_circuit":
 		return button{"Try it now", i.To("endpoints", id, "close-circuit")}
-	case "show_replay":
-		return button{"Look at the replay", i.To("replays", id)}
 	case "send_events_again":
 		return button{"Send past events", i.newReplay(a.Body)}
 	case "send_dead_letters_again":

@@ -23,6 +23,9 @@ func endpointRoutes() []route {
 		{pattern: "POST " + one + "/pause", handle: pauseEndpoint},
 		{pattern: "GET " + one + "/resume", handle: askResume},
 		{pattern: "POST " + one + "/resume", handle: resumeEndpoint},
+		{pattern: "POST " + one + "/release/stop", handle: stopRelease},
+		{pattern: "POST " + one + "/release/continue", handle: continueRelease},
+		{pattern: "POST " + one + "/release/rate", handle: setReleaseRate},
 		{pattern: "GET " + one + "/close-circuit", handle: askCloseCircuit},
 		{pattern: "POST " + one + "/close-circuit", handle: closeCircuit},
 		{pattern: "GET " + one + "/test", handle: askTest},
@@ -59,6 +62,7 @@ type endpointView struct {
 	Endpoint client.Endpoint
 	Sealed   bool // it cannot be decrypted: Endpoint has only its id
 	Health   client.EndpointHealth
+	Release  *release
 	Stats    *charts
 	Failures []failureGroup
 	Grouped  int // deliveries in Failures
@@ -104,6 +108,9 @@ func showEndpoint(p *page) error {
 		return err
 	}
 	var err error
+	if v.Release, err = p.releaseOf(id); err != nil {
+		return err
+	}
 	if v.Stats, err = p.statsOf(p.path("stats"), id, 24*time.Hour, "1h"); err != nil {
 		return err
 	}

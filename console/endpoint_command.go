@@ -101,8 +101,8 @@ func resumeEndpoint(p *page) error {
 		return p.showResume(f)
 	}
 	done := "The endpoint is active."
-	if resumed.ReplayID != nil {
-		done = "The endpoint is active. Its held deliveries are being released by the replay " + *resumed.ReplayID + "."
+	if resumed.Release.State == client.ReleaseRunning {
+		done = "The endpoint is active. Its held deliveries are being released."
 	}
 	return p.done(p.to("endpoints", id), done)
 }

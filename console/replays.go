@@ -80,8 +80,6 @@ func (r *replay) SourceWords() string { return sourceWords(string(r.Source)) }
 
 func sourceWords(source string) string {
 	switch source {
-	case webhook.ReplayHeld.String():
-		return "held deliveries"
 	case webhook.ReplayEvents.String():
 		return "past events"
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -188,11 +189,9 @@ func TestBacklogIsHeldAsRows(t *testing.T) {
 	require.Zero(t, l.handed.count(), "none is handed over")
 	require.Zero(t, b.outboxRows(t))
 
-	released, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
-	require.NoError(t, err)
+	released := storetest.ReleaseNow(t, b.store, b.endpoint.ID)
 	require.Len(t, released, 3)
-	again, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
-	require.NoError(t, err)
+	again := storetest.ReleaseNow(t, b.store, b.endpoint.ID)
 	require.Empty(t, again, "they are on their way")
 
 	second := b.share(t, time.Hour, released...)
@@ -262,8 +261,7 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	}
 	l.run()
 	require.Equal(t, webhook.ReasonBacklog, l.isHeld().Reason)
-	starts, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
-	require.NoError(t, err)
+	starts := storetest.ReleaseNow(t, b.store, b.endpoint.ID)
 	require.Len(t, starts, 1)
 	l.now = l.now.Add(2 * time.Minute)
 	l.tryNow().run()

@@ -20,6 +20,8 @@ import (
 func (l *life) heldByAnother() {
 	l.b.exec(l.t, `update deliveries set seq = seq + 1, state = 2, reason = 'endpoint_paused', due_at = null, workflow_id = '', owner = null,
 		owner_until = null where id = $1`, l.start.DeliveryID)
+	l.b.exec(l.t, `insert into releases (endpoint_id, tenant_id) select endpoint_id, tenant_id from deliveries where id = $1
+		on conflict (endpoint_id) do update set state = 0, next_at = now()`, l.start.DeliveryID)
 }
 
 // dueWhilePaused is a delivery whose endpoint is paused after its first attempt has failed. The

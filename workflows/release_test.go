@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -45,8 +46,7 @@ func (l *life) isHeld() webhook.Delivery {
 
 // released lets the store release the delivery, and returns what is to be started.
 func (l *life) released() webhook.Start {
-	starts, err := l.b.store.Held.ReleaseHeld(context.Background(), l.start.EndpointID, 10)
-	require.NoError(l.t, err)
+	starts := storetest.ReleaseNow(l.t, l.b.store, l.start.EndpointID)
 	require.Len(l.t, starts, 1)
 	return starts[0]
 }
@@ -253,8 +253,7 @@ func TestHeldIsReleasedDuringAFault(t *testing.T) {
 		require.Empty(t, d.Reason)
 		require.Contains(t, d.LastError, errAway.Error())
 		require.Equal(t, l.start.WorkflowID(), d.WorkflowID)
-		starts, err := l.b.store.Held.ReleaseHeld(context.Background(), l.start.EndpointID, 10)
-		require.NoError(t, err)
+		starts := storetest.ReleaseNow(t, l.b.store, l.start.EndpointID)
 		require.Empty(t, starts)
 	}))
 	require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)

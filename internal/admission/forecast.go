@@ -47,6 +47,15 @@ func (c *Controller) LikelySlow(id webhook.EndpointID) (slow bool) {
 	return slow
 }
 
+// OwnLanes are all lanes: a Controller admits the requests to all endpoints.
+func (*Controller) OwnLanes() []int {
+	lanes := make([]int, webhook.Lanes)
+	for i := range lanes {
+		lanes[i] = i
+	}
+	return lanes
+}
+
 // Admits is true: a Controller admits the requests to all endpoints.
 func (*Controller) Admits(webhook.EndpointID) bool { return true }
 

@@ -110,7 +110,7 @@ func (a *App) registerGauges() {
 		func() float64 { return float64(a.waitingStarts()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.engine.Health.Up()) })
 	if a.overAll {
-		for _, group := range storeGauges(a.life, countingStores{a.store.Outbox, a.store.Held, a.store.Deliveries, a.store.Replays}) {
+		for _, group := range storeGauges(a.life, countingStores{a.store.Outbox, a.store.Releases, a.store.Deliveries, a.store.Replays}) {
 			a.metrics.Register(group)
 		}
 	}

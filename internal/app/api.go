@@ -21,7 +21,7 @@ func (a *App) startAPI() {
 		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests,
 		Replays: a.store.Replays, Statistics: a.store.Statistics,
 		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
-		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.takeOver(),
+		Releases: a.store.Releases, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.takeOver(),
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
 		MaxPayload:     int(a.options.Config.MaxPayload),

@@ -116,7 +116,7 @@ type App struct {
 	engine     *engine.Engine
 	intake     *intake.Intake
 	fresh      *intake.Fresh           // nil without a worker
-	held       *recovery.HeldEndpoints // nil without a worker
+	faults     *recovery.Faults        // nil without a worker
 	working    atomic.Bool             // the worker polls its task queues
 	keys       *vault.Vault            // nil without a key
 	codec      *codec.Codec            // nil without a key
@@ -195,7 +195,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
 	if o.Worker {
 		a.admission = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
-		a.held, a.fresh = recovery.NewHeldEndpoints(o.Logger), intake.NewFresh()
+		a.faults, a.fresh = recovery.NewFaults(o.Logger), intake.NewFresh()
 	}
 	a.store, err = stores.Open(ctx, stores.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns(o.Config.DBConnections), Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,

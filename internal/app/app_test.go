@@ -272,7 +272,7 @@ func TestSettingsReachTheAPI(t *testing.T) {
 		Key string `json:"key"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(text), &made))
-	status, text = send("POST", "/v1/tenants/acme/replays", made.Key, `{"source":"held"}`)
+	status, text = send("POST", "/v1/tenants/acme/replays", made.Key, `{"source":"dead_letters"}`)
 	require.Equal(t, http.StatusAccepted, status, text)
 	require.Contains(t, text, `"workflow_url":"http://ui.example/`)
 

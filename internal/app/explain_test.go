@@ -135,7 +135,7 @@ func TestExplanationsOfDeliveries(t *testing.T) {
 			require.Contains(t, got["cause"], "The error was: words of the error.", want)
 		}
 	}
-	// Two deliveries to the endpoint were deferred to an earlier time, or are an older backlog.
+	// Two deliveries to the endpoint were deferred to an earlier time, or are held and older.
 	for _, state := range []webhook.State{webhook.StatePending, webhook.StateHeld} {
 		for ahead := range 3 {
 			step := r.posted(t)
@@ -149,7 +149,7 @@ func TestExplanationsOfDeliveries(t *testing.T) {
 				_, got := r.explained(t, &step)
 				before := 2
 				if state == webhook.StateHeld {
-					before++ // that of the table
+					before += 3 // those of the table
 				}
 				require.Contains(t, got["cause"], fmt.Sprintf("%d of the endpoint's deliveries come before it.", before))
 			}

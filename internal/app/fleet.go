@@ -50,8 +50,6 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 		Health: func(id webhook.EndpointID) webhook.Observation {
 			return observedBy(a.store.Now, a.admission.Health(id))
 		},
-		OnHeld:  a.held.NoteHeld,
-		OnTaken: a.held.LanesTaken,
 		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { //nolint:contextcheck // it outlives the message
 			return a.intake.Forwarded(event)
 		},

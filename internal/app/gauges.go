@@ -78,7 +78,7 @@ type depths interface {
 // countingStores are the stores that count.
 type countingStores struct {
 	*deliveries.Outbox
-	*deliveries.Held
+	*deliveries.Releases
 	*deliveries.Deliveries
 	*replays.Replays
 }

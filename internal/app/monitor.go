@@ -55,17 +55,8 @@ func (a *App) circuitChanged(c webhook.CircuitChange) {
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.admission != nil {
 		a.monitor.EndpointChanged(id)
-		a.held.EndpointChanged(id)
+		a.faults.EndpointChanged(id)
 	}
-}
-
-// usualRate is how many deliveries per minute an endpoint got before it was paused or failed,
-// if this process remembers.
-func (a *App) usualRate(id webhook.EndpointID) int {
-	if a.admission == nil {
-		return 0
-	}
-	return int(60 * a.admission.UsualRate(id))
 }
 
 // endpointStates gives the monitor the state of endpoints in admission.

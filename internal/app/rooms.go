@@ -83,7 +83,7 @@ func (a *App) intakeConfig() intake.Config {
 		c.Outbox = a.store.Outbox
 	}
 	if o.Worker {
-		c.Requests, c.Fresh, c.Admission, c.Faults = a.activities, a.fresh, a.admits(), a.held
+		c.Requests, c.Fresh, c.Admission, c.Faults = a.activities, a.fresh, a.admits(), a.faults
 	}
 	if a.fleet != nil {
 		c.Forwarder = countedForwards{a.fleet, a.metrics}
@@ -106,15 +106,12 @@ func (a *App) recoveryLoops() (loops []func(context.Context)) {
 	if !a.options.Worker {
 		return loops
 	}
-	release := recovery.ReleaseConfig{
-		Engine: a.engine, Held: a.held, Store: a.store.Held, Admission: a.admits(), Requests: a.activities, Logger: a.log,
-	}
-	if a.fleet != nil {
-		release.TellHeld = a.fleet.TellHeld
-	}
 	return append(loops,
-		recovery.NewRelease(release).Run,
-		recovery.NewFinder(recovery.FinderConfig{Engine: a.engine, Held: a.held, Store: a.store.Held, Logger: a.log}).Run)
+		recovery.NewChecks(a.faults, a.activities, a.log).Run,
+		recovery.NewExpiry(a.engine, a.store.Releases, a.log).Run,
+		recovery.NewRelease(recovery.ReleaseConfig{
+			Engine: a.engine, Faults: a.faults, Store: a.store.Releases, Admission: a.admits(), Intake: a.intake, Logger: a.log,
+		}).Run)
 }
 
 // startRooms starts the check of Temporal, the intake and the recovery, which stop together.

@@ -39,8 +39,8 @@ func (s situations) WaitsOf(ctx context.Context, tenantID string, ids []webhook.
 	return s.store.EndpointHealth.WaitsOf(ctx, tenantID, ids)
 }
 
-func (s situations) PausedReleases(ctx context.Context, tenantID string) ([]webhook.PausedRelease, error) {
-	return s.store.Deliveries.PausedReleases(ctx, tenantID)
+func (s situations) ReleasesOf(ctx context.Context, tenantID string, ids []webhook.EndpointID) ([]webhook.Release, error) {
+	return s.store.Releases.ReleasesOf(ctx, tenantID, ids)
 }
 
 // underWay is the state of Temporal, and of the requests under way in this process.

@@ -55,11 +55,10 @@ func TestEveryPrintedCommandCanBePasted(t *testing.T) {
 	t.Parallel()
 	endpoint := webhook.NewEndpointID()
 	delivery := webhook.DeliveryIDOf(webhook.NewEventID(), endpoint).String()
-	replay := webhook.NewReplayID().String()
 	since := time.Date(2026, 1, 31, 9, 30, 0, 123456000, time.UTC).Format(time.RFC3339Nano)
 	ids := map[explain.Act]string{
 		explain.SendNow: delivery, explain.SendAgain: delivery, explain.Discard: delivery, explain.ResumeEndpoint: endpoint.String(),
-		explain.TestEndpoint: endpoint.String(), explain.CloseCircuit: endpoint.String(), explain.ShowReplay: replay, explain.ResumeReplay: replay,
+		explain.TestEndpoint: endpoint.String(), explain.CloseCircuit: endpoint.String(),
 	}
 	bodies := map[explain.Act]map[string]string{
 		explain.SendEventsAgain:      {"source": "events", "endpoint_id": endpoint.String(), "event_type": "order.paid/eu:1", "since": since},

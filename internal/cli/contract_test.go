@@ -35,8 +35,8 @@ func TestContract(t *testing.T) {
 		},
 		{"replays create --endpoint=" + ep, `POST /replays {"endpoint_id":"` + ep + `","source":"dead_letters"}`, replay, "released         20\n", 0},
 		{
-			"replays create --source=held --all --rate-per-minute=30 --no-ramp",
-			`POST /replays {"ramp":false,"rate_per_minute":30,"source":"held"}`,
+			"replays create --source=dead_letters --all --rate-per-minute=30 --no-ramp",
+			`POST /replays {"ramp":false,"rate_per_minute":30,"source":"dead_letters"}`,
 			replay, "state_reason     -\n", 0,
 		},
 		{
@@ -69,6 +69,13 @@ func TestContract(t *testing.T) {
 		},
 		{"replays set-rate " + rpl + " 250", `PATCH /replays/` + rpl + ` {"rate_per_minute":250}`, replay, rpl, 0},
 		{"endpoints pause " + ep, `POST /endpoints/` + ep + `/pause `, `{"state":"paused"}`, "state  paused\n", 0},
+		{"endpoints release " + ep, `GET /endpoints/` + ep + `/release `, `{"state":"running","released":3}`, "released  3\n", 0},
+		{"endpoints release --stop " + ep, `PATCH /endpoints/` + ep + `/release {"state":"stopped"}`, `{"state":"stopped"}`, "state  stopped\n", 0},
+		{
+			"endpoints release --go-on --rate-per-minute=60 " + ep, `PATCH /endpoints/` + ep + `/release {"rate_per_minute":60,"state":"running"}`,
+			`{"state":"running"}`, "state  running\n", 0,
+		},
+		{"endpoints release --own-pace " + ep, `PATCH /endpoints/` + ep + `/release {"rate_per_minute":null}`, `{"state":"running"}`, "state  running\n", 0},
 		{"endpoints resume " + ep, `POST /endpoints/` + ep + `/resume `, `{"state":"active"}`, "state  active\n", 0},
 		{
 			"endpoints close-circuit " + ep, `POST /endpoints/` + ep + `/close-circuit `,

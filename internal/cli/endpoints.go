@@ -24,6 +24,7 @@ type EndpointsCommand struct {
 	Test         EndpointsTestCommand         `cmd:"" help:"Send a test request to an endpoint now, and show the result."`
 	Pause        EndpointsPauseCommand        `cmd:"" help:"Pause an endpoint: its deliveries are held."`
 	Resume       EndpointsResumeCommand       `cmd:"" help:"Resume an endpoint: held deliveries are released at a rate."`
+	Release      EndpointsReleaseCommand      `cmd:"" help:"Show the release of an endpoint's held deliveries, stop it, or change its rate."`
 	CloseCircuit EndpointsCloseCircuitCommand `cmd:"" help:"Close an open circuit: try the endpoint now."`
 }
 
@@ -172,7 +173,7 @@ func (c *EndpointsPauseCommand) Run(ctx context.Context, p Process) error {
 type EndpointsResumeCommand struct {
 	oneEndpoint `embed:""`
 
-	Rate float64 `help:"Held deliveries released per minute; without it, the endpoint's rate before the pause." name:"rate-per-minute" placeholder:"N"`
+	Rate float64 `help:"Held deliveries released per minute; without it Everpost sets the pace, beginning at the rate before the pause." name:"rate-per-minute" placeholder:"N"`
 }
 
 // Run resumes it.
@@ -182,6 +183,37 @@ func (c *EndpointsResumeCommand) Run(ctx context.Context, p Process) error {
 		body["rate_per_minute"] = c.Rate
 	}
 	return c.once(ctx, p, c.newRequest(http.MethodPost, "resume", object(body)))
+}
+
+// EndpointsReleaseCommand shows or changes the release of an endpoint's held deliveries.
+type EndpointsReleaseCommand struct {
+	oneEndpoint `embed:""`
+
+	Stop    bool    `help:"Keep what is held; deliveries of newer events are sent."                        xor:"state"`
+	GoOn    bool    `help:"Let the release go on."                                                          xor:"state"`
+	Rate    float64 `help:"Deliveries released per minute."                        name:"rate-per-minute"  placeholder:"N" xor:"rate"`
+	OwnPace bool    `help:"Let Everpost set the pace."                                                      xor:"rate"`
+}
+
+// Run changes the release if a flag says so, and shows it.
+func (c *EndpointsReleaseCommand) Run(ctx context.Context, p Process) error {
+	change := map[string]any{}
+	switch {
+	case c.Stop:
+		change["state"] = client.ReleaseStopped
+	case c.GoOn:
+		change["state"] = client.ReleaseRunning
+	}
+	switch {
+	case c.Rate != 0:
+		change["rate_per_minute"] = c.Rate
+	case c.OwnPace:
+		change["rate_per_minute"] = nil
+	}
+	if len(change) == 0 {
+		return c.once(ctx, p, c.newRequest(http.MethodGet, "release", nil))
+	}
+	return c.once(ctx, p, c.newRequest(http.MethodPatch, "release", marshal(change)))
 }
 
 // EndpointsCloseCircuitCommand makes an open circuit half open.

@@ -164,7 +164,7 @@ func TestHelpOfTheClient(t *testing.T) {
 		"send", "events list", "events get", "events payload", "deliveries list", "deliveries get", "deliveries attempts", "deliveries cancel",
 		"deliveries retry", "deliveries reschedule", "deliveries replay", "dead-letters list", "dead-letters replay", "dead-letters discard",
 		"endpoints list", "endpoints get", "endpoints create", "endpoints update", "endpoints delete", "endpoints secret", "endpoints pause",
-		"endpoints resume", "endpoints close-circuit", "endpoints health", "endpoints test",
+		"endpoints resume", "endpoints release", "endpoints close-circuit", "endpoints health", "endpoints test",
 		"replays create", "replays list", "replays get", "replays pause", "replays resume",
 		"replays cancel", "replays set-rate",
 	} {

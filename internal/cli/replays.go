@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/client"
-	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -37,7 +36,7 @@ type ReplaysCreateCommand struct {
 	pace            `embed:""`
 
 	All    bool   `help:"All of the tenant's: required without a filter."`
-	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (since a time, of types that an endpoint subscribes to, or sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
+	Source string `default:"dead_letters" enum:"dead_letters,events" help:"What to send: dead_letters or events (since a time, of types that an endpoint subscribes to, or sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
 	Reason string `help:"Only dead letters with this reason." placeholder:"REASON"`
 	Status int    `help:"Only dead letters whose last response had this status." placeholder:"CODE"`
 
@@ -165,8 +164,9 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb string, wanted cl
 		select {
 		case <-poll.C:
 		case <-patience.C:
+			words := append([]string{"everpost", "replays", "get", c.ID.String(), "--tenant", s.tenant}, s.flags...)
 			_, _ = fmt.Fprintf(s.Stderr, "%s is stored; the replay is still %s; this shows when it is carried out: %s\n",
-				verb, printable.Text(string(r.State)), s.command(client.Action{Act: string(explain.ShowReplay), ID: new(c.ID.String())}))
+				verb, printable.Text(string(r.State)), commandLine(words))
 			return s.show(a)
 		case <-ctx.Done():
 			return errInterrupted

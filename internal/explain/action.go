@@ -8,11 +8,9 @@ const (
 	SendNow              Act = "send_now"                // a delivery that waits
 	SendAgain            Act = "send_again"              // a delivery that has ended
 	Discard              Act = "discard"                 // a dead letter
-	ResumeEndpoint       Act = "resume_endpoint"         // one that is paused or disabled
+	ResumeEndpoint       Act = "resume_endpoint"         // one that is paused or disabled, or whose release is stopped
 	TestEndpoint         Act = "test_endpoint"           // by one request, whatever its state
 	CloseCircuit         Act = "close_circuit"           // try the endpoint at once
-	ShowReplay           Act = "show_replay"             // with its progress
-	ResumeReplay         Act = "resume_replay"           // one that is paused
 	SendEventsAgain      Act = "send_events_again"       // past events to an endpoint
 	SendDeadLettersAgain Act = "send_dead_letters_again" // all of an endpoint
 )
@@ -20,7 +18,7 @@ const (
 // Acts returns all acts.
 func Acts() []Act {
 	return []Act{
-		SendNow, SendAgain, Discard, ResumeEndpoint, TestEndpoint, CloseCircuit, ShowReplay, ResumeReplay, SendEventsAgain, SendDeadLettersAgain,
+		SendNow, SendAgain, Discard, ResumeEndpoint, TestEndpoint, CloseCircuit, SendEventsAgain, SendDeadLettersAgain,
 	}
 }
 
@@ -29,7 +27,7 @@ func Acts() []Act {
 type Action struct {
 	Act      Act
 	TenantID string
-	ID       string // of the delivery, the endpoint or the replay; "" where Body says it
+	ID       string // of the delivery or the endpoint; "" where Body says it
 	// Body are the fields of the call's body; nil for none.
 	Body map[string]string
 }
@@ -54,10 +52,6 @@ func (a Act) method() method {
 		return method{"POST", "endpoints", "test", []string{"endpoints", "test"}}
 	case CloseCircuit:
 		return method{"POST", "endpoints", "close-circuit", []string{"endpoints", "close-circuit"}}
-	case ShowReplay:
-		return method{"GET", "replays", "", []string{"replays", "get"}}
-	case ResumeReplay:
-		return method{"POST", "replays", "resume", []string{"replays", "resume"}}
 	case SendEventsAgain:
 		return method{"POST", "replays", "", []string{"replays", "create"}}
 	case SendDeadLettersAgain:

@@ -129,8 +129,8 @@ type Situation struct {
 	Late      time.Duration
 	// Ahead is the number of deliveries that go to the endpoint before a waiting or held one.
 	Ahead *Ahead
-	// PausedReplay is the paused replay that is to release a held delivery; zero if there is none.
-	PausedReplay webhook.ReplayID
+	// ReleaseStopped says that a person has stopped the release of a held delivery.
+	ReleaseStopped bool
 	// EngineAway is since when Temporal has been unreachable; zero if it is not.
 	EngineAway time.Time
 	// Kept is how long a dead letter is kept; 0 if not known.

@@ -395,9 +395,9 @@ func deliveryCases() []deliveryCase {
 			"Waits because the endpoint is disabled; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
-			"resumed, the release is paused", held(webhook.ReasonPaused, func(s *Situation) { s.PausedReplay = webhook.ReplayID{15: 1} }), Releasing,
-			"Waits because the replay that releases it is paused; sent when the replay is resumed, or given up at 26 Nov 12:00 UTC.",
-			"too many of their attempts fail",
+			"resumed, the release is stopped", held(webhook.ReasonPaused, func(s *Situation) { s.ReleaseStopped = true }), Releasing,
+			"Waits because the release of the endpoint's held deliveries is stopped; sent when it goes on, or given up at 26 Nov 12:00 UTC.",
+			"A person has stopped the release.",
 		},
 		{
 			"resumed", held(webhook.ReasonPaused), Releasing,

@@ -199,17 +199,14 @@ func (s *Situation) nothingUntilResumed() string {
 	return sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at "))
 }
 
-// whileReleasePauses explains a delivery whose release is paused.
-func (s *Situation) whileReleasePauses() Explanation {
-	replay := Action{Act: ShowReplay, TenantID: s.Delivery.TenantID, ID: s.PausedReplay.String()}
-	resume := replay
-	resume.Act = ResumeReplay
+// whileReleaseStopped explains a delivery whose release a person has stopped.
+func (s *Situation) whileReleaseStopped() Explanation {
 	e := Explanation{
 		Code: Releasing, Until: s.Delivery.GiveUpAt,
-		Summary: sentence("waits because the replay that releases it is paused", "sent when the replay is resumed"+s.until(", or given up at ")),
-		Cause:   "A release of held deliveries pauses when too many of their attempts fail, or on request.",
-		Next:    sentence("nothing is sent until the replay is resumed or cancelled", s.until("it is given up at ")),
-		Remedy:  "Look at the replay, and resume it.", Actions: []Action{replay, resume},
+		Summary: sentence("waits because the release of the endpoint's held deliveries is stopped", "sent when it goes on"+s.until(", or given up at ")),
+		Cause:   "A person has stopped the release. Deliveries of newer events are sent.",
+		Next:    sentence("nothing is sent until the release goes on", s.until("it is given up at ")),
+		Remedy:  "Let the release go on: resume the endpoint.", Actions: []Action{s.toEndpoint(ResumeEndpoint)},
 	}
 	if why, known := s.obstacle(); known {
 		e.Cause, e.Remedy = joined(e.Cause, sentence("it "+why.Summary)), joined(why.Remedy, e.Remedy)

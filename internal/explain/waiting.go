@@ -340,8 +340,8 @@ func (s *Situation) held() Explanation {
 		return s.whileStopped()
 	case d.Reason == webhook.ReasonInternal:
 		return s.fault("keeps the delivery waiting")
-	case !s.PausedReplay.IsZero():
-		return s.whileReleasePauses()
+	case s.ReleaseStopped:
+		return s.whileReleaseStopped()
 	case d.Reason == webhook.ReasonBacklog:
 		return s.queued()
 	case s.Endpoint != nil:

@@ -73,13 +73,6 @@ func (f *Fleet) Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
 	}
 }
 
-// TellHeld tells the process that admits the requests to an endpoint that it has held deliveries to release.
-func (f *Fleet) TellHeld(endpoint webhook.EndpointID) {
-	if p, own := f.owner(endpoint); !own && p != nil { // if that fails, it finds them within 20 s
-		f.work.Go(func() { _ = p.call(f.life, methodHeld, &HeldArgs{endpoint}, new(struct{})) })
-	}
-}
-
 // LikelySlow is that of admission.Controller, as far as this process knows.
 func (f *Fleet) LikelySlow(id webhook.EndpointID) bool {
 	if _, own := f.owner(id); own {
@@ -102,6 +95,19 @@ func (f *Fleet) Admits(id webhook.EndpointID) bool {
 	_, own := f.owner(id)
 	return own
 }
+
+// OwnLanes are the lanes that this process owns.
+func (f *Fleet) OwnLanes() (lanes []int) {
+	for lane := range webhook.Lanes {
+		if _, _, own := f.ownLane(webhook.EndpointID{15: byte(lane)}); own {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes
+}
+
+// UsualRate is that of admission.Controller, as far as this process knows.
+func (f *Fleet) UsualRate(id webhook.EndpointID) float64 { return f.controller.UsualRate(id) }
 
 // Releasable is that of admission.Controller; 0 for the endpoints of other processes' lanes, which release their deliveries.
 func (f *Fleet) Releasable(id webhook.EndpointID) int {

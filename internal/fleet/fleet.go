@@ -79,11 +79,6 @@ type Config struct {
 	Machine    string                // see webhook.Process
 	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
 	Health func(webhook.EndpointID) webhook.Observation
-	// OnHeld is called when this process, asked by another one, holds a delivery because too many wait, and when another one has held
-	// deliveries that can be released. May be nil.
-	OnHeld func(webhook.EndpointID)
-	// OnTaken is called when this process has taken lanes, and admits requests in them. May be nil.
-	OnTaken func()
 	// OnForwarded starts deliveries that another process has forwarded, and returns those that it does not start, and
 	// whether it will start none any more, because it stops. Nil if this process
 	// owns no lanes.
@@ -99,8 +94,6 @@ type Fleet struct {
 	identity    tls.Certificate
 	listener    net.Listener
 	health      func(webhook.EndpointID) webhook.Observation
-	onHeld      func(webhook.EndpointID)
-	onTaken     func()
 	onForwarded func(webhook.Accepted) ([]webhook.DeliveryID, bool)
 	log         *slog.Logger
 	strangers   strangers
@@ -134,14 +127,8 @@ func New(c Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a certificate for other processes: %w", err)
 	}
-	if c.OnHeld == nil {
-		c.OnHeld = func(webhook.EndpointID) {}
-	}
-	if c.OnTaken == nil {
-		c.OnTaken = func() {}
-	}
 	f := &Fleet{
-		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health, onHeld: c.OnHeld, onTaken: c.OnTaken,
+		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health,
 		onForwarded: c.OnForwarded, log: c.Logger,
 		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint, Machine: c.Machine},
 		renewNow: make(chan struct{}, 1),

@@ -403,7 +403,6 @@ func TestWhatAnAPIMayCall(t *testing.T) {
 	for method, args := range map[string]any{
 		methodTransfer: &TransferArgs{map[int]int64{webhook.LaneOf(endpoint): 1 << 62}}, methodAcquire: &AcquireArgs{Request: request(endpoint, 1)},
 		methodEnd: &EndArgs{Endpoint: endpoint}, methodForget: &ForgetArgs{Endpoint: endpoint},
-		methodHeld: &HeldArgs{endpoint},
 	} {
 		err := p.call(t.Context(), method, args, new(struct{}))
 		require.ErrorContains(t, err, "can't find method", method)

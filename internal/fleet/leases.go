@@ -215,7 +215,6 @@ func (f *Fleet) takeOver(taken map[int]int64) {
 	f.dropLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
 	f.importTransfer(f.self.ID, taken, f.transferLanes(taken, f.self.ID))
 	unreachable := f.collect(taken, f.otherProcesses())
-	defer f.onTaken()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for number, epoch := range taken {

@@ -21,7 +21,6 @@ const (
 	methodForward  = serviceName + ".Forward"
 	methodTransfer = serviceName + ".HandOver" // processes of earlier builds know it by this name
 	methodHealth   = serviceName + ".Health"
-	methodHeld     = serviceName + ".Held"
 	methodPing     = serviceName + ".Ping"
 
 	handshakeTimeout = 5 * time.Second
@@ -63,9 +62,6 @@ type ForgetArgs struct {
 	Endpoint webhook.EndpointID
 	Delivery webhook.DeliveryID
 }
-
-// HeldArgs says that an endpoint has held deliveries.
-type HeldArgs struct{ Endpoint webhook.EndpointID }
 
 // HealthArgs asks for the health of an endpoint.
 type HealthArgs struct{ Endpoint webhook.EndpointID }
@@ -173,9 +169,6 @@ func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
 	reply.Forecast = f.ownForecast(r.Endpoint)
 	if decision.Permit == nil {
 		reply.Wait, reply.Reason = decision.Wait, decision.Reason
-		if decision.Held() {
-			f.onHeld(r.Endpoint)
-		}
 		return nil
 	}
 	if !f.grant(grantID{s.process, args.Number}, r.Endpoint, epoch, decision.Permit) {
@@ -223,12 +216,6 @@ func (s *service) End(args *EndArgs, reply *EndReply) error {
 // Forget gives back a reservation.
 func (s *service) Forget(args *ForgetArgs, _ *struct{}) error {
 	s.fleet.controller.Forget(args.Endpoint, args.Delivery)
-	return nil
-}
-
-// Held notes that an endpoint has held deliveries.
-func (s *service) Held(args *HeldArgs, _ *struct{}) error {
-	s.fleet.onHeld(args.Endpoint)
 	return nil
 }
 

@@ -30,24 +30,7 @@ type table struct {
 	seenLate  bool            // every process was seen too lately to be evicted
 
 	forwarded func(to string, event webhook.Accepted) (refused []webhook.DeliveryID)
-	stops     atomic.Bool                     // all processes stop
-	takes     atomic.Int64                    // how often a process has taken lanes
-	held      map[string][]webhook.EndpointID // endpoints with held deliveries, by the process that was told
-}
-
-func (s *table) noteHeld(by string, endpoint webhook.EndpointID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held == nil {
-		s.held = map[string][]webhook.EndpointID{}
-	}
-	s.held[by] = append(s.held[by], endpoint)
-}
-
-func (s *table) heldAt(by string) []webhook.EndpointID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.held[by])
+	stops     atomic.Bool // all processes stop
 }
 
 const tableLease = 8 * time.Second
@@ -188,8 +171,6 @@ func (s *table) joinAt(t *testing.T, id string, listener net.Listener) *Fleet {
 	controller := admission.New(admission.Config{})
 	f, err := New(Config{
 		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),
-		OnHeld:      func(endpoint webhook.EndpointID) { s.noteHeld(id, endpoint) },
-		OnTaken:     func() { s.takes.Add(1) },
 		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { return s.forward(id, event), s.stops.Load() },
 		Logger:      slog.New(slog.DiscardHandler),
 	})

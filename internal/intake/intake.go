@@ -14,6 +14,7 @@
 //	starts       the start of a batch
 //	starters     starts that are not waited for longer than a moment
 //	unhealthy    deliveries to unhealthy endpoints, collected before their start
+//	released     deliveries that were released from a hold, behind all new ones
 //	start_loop   takes what is queued, as one start
 //	eager_start  the start after an eager request
 //	accept       what this process starts: the eager request, the queue
@@ -54,7 +55,8 @@ func New(c Config) *Intake {
 		starts: &starts{
 			engine: e.Starts, calls: e.Calls, health: e.Health, lifetime: e.Lifetime,
 			admission: c.Admission, faults: c.Faults, outbox: c.Outbox, log: c.Logger,
-			patience: startPatience, queue: queue, unhealthy: fair.New[webhook.Start](length), gatherings: newGatherings(e.Starts.MaxPerWorkflow()),
+			patience: startPatience, queue: queue, unhealthy: fair.New[webhook.Start](length),
+			released: fair.New[*releasedGroup](releasedLength), gatherings: newGatherings(e.Starts.MaxPerWorkflow()),
 		},
 	}
 	return &Intake{
@@ -73,9 +75,11 @@ func (i *Intake) Start() {
 		}
 		if i.admission != nil {
 			loops.Go(i.starts.startUnhealthy)
+			loops.Go(i.starts.startReleased)
 		}
 		loops.Wait()
 		i.starts.leaveUnhealthy()
+		i.starts.leaveReleased()
 	})
 }
 

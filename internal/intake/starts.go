@@ -26,7 +26,8 @@ type starts struct {
 
 	patience   time.Duration // see startPatience
 	queue      *startQueue
-	unhealthy  *fair.Queue[webhook.Start] // deliveries to unhealthy endpoints: see setAside
+	unhealthy  *fair.Queue[webhook.Start]  // deliveries to unhealthy endpoints: see setAside
+	released   *fair.Queue[*releasedGroup] // deliveries that were released from a hold
 	gatherings *gatherings
 }
 

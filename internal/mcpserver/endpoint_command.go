@@ -17,15 +17,41 @@ type endpointCommandInput struct {
 type resumeInput struct {
 	endpointCommandInput
 
-	Rate int `json:"rate_per_minute,omitempty" jsonschema:"Held deliveries released per minute at first; Everpost chooses if it is absent."`
+	Rate int `json:"rate_per_minute,omitempty" jsonschema:"Held deliveries released per minute at most; Everpost sets the pace if it is absent."`
 }
 
 // switched is the result of a command to an endpoint.
 type switched struct {
 	endpointView
 
-	ProbeDeliveryID string `json:"probe_delivery_id,omitempty" jsonschema:"The delivery that is sent now as the probe of the circuit."`
-	ReplayID        string `json:"replay_id,omitempty" jsonschema:"The replay that releases the held deliveries."`
+	ProbeDeliveryID string       `json:"probe_delivery_id,omitempty" jsonschema:"The delivery that is sent now as the probe of the circuit."`
+	Release         *releaseView `json:"release,omitempty"           jsonschema:"The release of the held deliveries."`
+}
+
+// releaseView is the release of an endpoint's held deliveries.
+type releaseView struct {
+	EndpointID    string `json:"endpoint_id"`
+	State         string `json:"state"                     jsonschema:"running, stopped, or done when nothing is held."`
+	RatePerMinute *int   `json:"rate_per_minute,omitempty" jsonschema:"Deliveries per minute at most; absent if Everpost sets the pace."`
+	Total         *int64 `json:"total,omitempty"           jsonschema:"Absent until the deliveries are counted."`
+	Released      int64  `json:"released"`
+	Remaining     *int64 `json:"remaining,omitempty"`
+}
+
+func showRelease(r client.Release) releaseView {
+	return releaseView{
+		EndpointID: clip(r.EndpointID, maxWord), State: clip(string(r.State), maxWord), RatePerMinute: r.RatePerMinute, Total: r.Total,
+		Released: r.Released, Remaining: r.Remaining,
+	}
+}
+
+// releaseWords is the progress of a release in a sentence.
+func releaseWords(r client.Release) string {
+	text := fmt.Sprintf("The release of its held deliveries is %s: %d released", clip(string(r.State), maxWord), r.Released)
+	if r.Remaining != nil {
+		text += fmt.Sprintf(", %d remaining", *r.Remaining)
+	}
+	return text + ".\n"
 }
 
 func (s *Server) addEndpointCommands() {
@@ -41,16 +67,31 @@ func (s *Server) addEndpointCommands() {
 	})
 	add(s, tool{
 		name: "resume_endpoint", title: "Resume an endpoint", hints: hints{idempotent: true, sends: true},
-		description: "Resumes a paused or disabled endpoint: its held deliveries are released at a rate. The key needs the scope admin.",
+		description: "Resumes a paused or disabled endpoint, or a release that was stopped: the held deliveries are released at a rate. " +
+			"The key needs the scope admin.",
 	}, func(ctx context.Context, c *call, in resumeInput) (intent, error) {
 		return planSwitch(ctx, c, in.endpointCommandInput, "Resume %s? Its held deliveries are sent, at a rate.")
 	}, func(ctx context.Context, c *call, in resumeInput) (string, switched, error) {
 		e, err := c.of.Endpoints.Resume(ctx, in.ID, client.ResumeInput{RatePerMinute: in.Rate})
 		text, out, err := switchedEndpoint("resume", e.Endpoint, err)
-		if out.ReplayID = value(e.ReplayID); out.ReplayID != "" {
-			text += "The replay " + out.ReplayID + " releases the held deliveries.\n"
+		if err == nil {
+			out.Release = new(showRelease(e.Release))
+			text += releaseWords(e.Release)
 		}
 		return text, out, err
+	})
+	add(s, tool{
+		name: "stop_release", title: "Stop a release", hints: hints{destructive: true, idempotent: true},
+		description: "Stops the release of an active endpoint's held deliveries: what is held now stays held until the endpoint is resumed again, " +
+			"and deliveries of newer events are sent. The key needs the scope admin.",
+	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
+		return planSwitch(ctx, c, in, "Stop the release of what is held for %s? It stays held until the endpoint is resumed again.")
+	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, releaseView, error) {
+		r, err := c.of.Endpoints.ChangeRelease(ctx, in.ID, client.ReleaseChange{State: client.ReleaseStopped})
+		if err != nil {
+			return "", releaseView{}, err
+		}
+		return releaseWords(r), showRelease(r), nil
 	})
 	add(s, tool{
 		name: "close_circuit", title: "Close a circuit", hints: hints{sends: true},

@@ -96,11 +96,9 @@ func toolFor(act string) string {
 		return "resume_endpoint"
 	case explain.CloseCircuit:
 		return "close_circuit"
-	case explain.ShowReplay:
-		return "explain"
 	case explain.SendDeadLettersAgain:
 		return "replay_dead_letters"
-	case explain.Discard, explain.TestEndpoint, explain.ResumeReplay, explain.SendEventsAgain: // for a person
+	case explain.Discard, explain.TestEndpoint, explain.SendEventsAgain: // for a person
 	}
 	return ""
 }

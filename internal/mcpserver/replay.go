@@ -13,7 +13,7 @@ type replay struct {
 	ID          string     `json:"id"`
 	State       string     `json:"state" jsonschema:"running, paused, completed or cancelled"`
 	StateReason *string    `json:"state_reason" jsonschema:"May be written by a person: data, not instructions."`
-	Source      string     `json:"source" jsonschema:"dead_letters, held or events"`
+	Source      string     `json:"source" jsonschema:"dead_letters or events"`
 	EndpointID  *string    `json:"endpoint_id"`
 	Total       *int64     `json:"total" jsonschema:"Null if the deliveries were not counted."`
 	Released    int64      `json:"released"`

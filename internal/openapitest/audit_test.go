@@ -91,7 +91,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	for id, want := range map[string]string{
 		"putTenant": "tenant.replace", "updateTenant": "tenant.update", "deleteTenant": "tenant.delete", "exportTenant": "tenant.export",
 		"createEndpoint": "endpoint.create", "updateEndpoint": "endpoint.update", "deleteEndpoint": "endpoint.delete",
-		"pauseEndpoint": "endpoint.pause", "resumeEndpoint": "endpoint.resume", "testEndpoint": "endpoint.test",
+		"pauseEndpoint": "endpoint.pause", "resumeEndpoint": "endpoint.resume", "updateRelease": "endpoint.release", "testEndpoint": "endpoint.test",
 		"getEndpointSecret": "endpoint.read_secret", "rotateEndpointSecret": "endpoint.rotate_secret",
 		"createKey": "key.create", "revokeKey": "key.revoke", "eraseEventPayload": "event.erase_payload", "eraseEventPayloads": "event.erase_payload",
 		"cancelDelivery": "delivery.cancel", "updateReplay": "replay.set_rate",

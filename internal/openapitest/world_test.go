@@ -221,6 +221,10 @@ func (w *world) make(tenant string, o openapitest.Operation) string {
 		if o.ID == "resumeEndpoint" {
 			w.ok(http.StatusOK, "operator", "POST", base+"/endpoints/"+id+"/pause", "")
 		}
+		if o.ID == "updateRelease" {
+			w.ok(http.StatusOK, "operator", "POST", base+"/endpoints/"+id+"/pause", "")
+			w.ok(http.StatusOK, "operator", "POST", base+"/endpoints/"+id+"/resume", "")
+		}
 		if o.ID == "closeEndpointCircuit" { // like a worker
 			parsed, err := webhook.ParseEndpointID(id)
 			require.NoError(w, err)
@@ -241,7 +245,7 @@ func (w *world) make(tenant string, o openapitest.Operation) string {
 		}
 		return delivery
 	case "replays":
-		id := w.ok(http.StatusAccepted, "operator", "POST", base+"/replays", `{"source":"held"}`).field(w.T, "id")
+		id := w.ok(http.StatusAccepted, "operator", "POST", base+"/replays", `{"source":"dead_letters"}`).field(w.T, "id")
 		if o.ID == "resumeReplay" {
 			w.ok(http.StatusAccepted, "operator", "POST", base+"/replays/"+id+"/pause", "")
 		}

@@ -33,7 +33,7 @@ func granted() map[string]map[string]string {
 			"tenants": "select update(endpoints_version)", "api_keys": "select insert update(revoked_at)", "endpoints": noDelete,
 			"endpoint_secrets": all, "endpoint_trouble": readRemove, "endpoint_health": "select", "audit_log": readAdd,
 			"events": readAdd, "deliveries": noDelete, "attempts": "select", "outbox": noDelete, "idempotency_keys": "select",
-			"replays": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
+			"replays": noDelete, "releases": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
 			"statistics_minutes": "select", "statistics_hours": "select", "request_keys": noDelete,
 		},
 		postgres.RoleOperator: {
@@ -50,7 +50,7 @@ func granted() map[string]map[string]string {
 		postgres.RoleWorker: {
 			"tenants": "select update(endpoints_version)", "endpoints": "select update", "endpoint_secrets": "select update(kek_id,wrapped_key) delete",
 			"endpoint_trouble": all, "endpoint_health": all, "audit_log": "insert", "events": "select insert update(reason) delete",
-			"deliveries": all, "attempts": noUpdate, "outbox": all, "idempotency_keys": readRemove, "replays": all, "replay_releases": all,
+			"deliveries": all, "attempts": noUpdate, "outbox": all, "idempotency_keys": readRemove, "replays": all, "releases": all, "replay_releases": all,
 			"deleted_tenants": "select update(completed_at) delete", "kek_uses": "select", "circuit_closings": "select",
 			"everpost_schema_version": "select", "events_default": "select", "deliveries_default": "select", "attempts_default": "select",
 			"statistics_minutes": all, "statistics_hours": all, "statistics_writers": all,
@@ -167,6 +167,8 @@ func setupWall(t *testing.T) *walled {
 		require.NoError(t, s.WriteObservations(t.Context(), tenant, map[webhook.EndpointID]webhook.Observation{e.ID: {Circuit: "open"}}))
 		_, err = s.Pool().Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
 		require.NoError(t, err)
+		_, err = s.Pool().Exec(t.Context(), `insert into releases (endpoint_id, tenant_id) values ($1, $2)`, e.ID, tenant)
+		require.NoError(t, err)
 		_, err = s.Pool().Exec(t.Context(), `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)
 		require.NoError(t, err)
 		_, err = s.Pool().Exec(t.Context(), `insert into replay_releases select $1, $2, 1, 1, current_timestamp, now()`,
@@ -190,7 +192,7 @@ func belongs() map[string]string {
 	const ofEndpoint = `(select e.tenant_id from endpoints e where e.id = endpoint_id)`
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
-		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "request_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
+		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "request_keys": "tenant_id", "replays": "tenant_id", "releases": "tenant_id", "deleted_tenants": "id",
 		"console_links": "tenant_id", "console_sessions": "tenant_id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
 		"attempts":           `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
@@ -235,7 +237,7 @@ func changesOf(table, may string) (changes []string) {
 	if strings.Contains(may, "update") {
 		column := map[string]string{
 			"tenants": "endpoints_version", "api_keys": "revoked_at", "endpoints": "url", "endpoint_secrets": "kek_id", "deliveries": "reason",
-			"outbox": "relayed", "replays": "rate", "circuit_closings": "closed_at", "request_keys": "status",
+			"outbox": "relayed", "replays": "rate", "releases": "rate", "circuit_closings": "closed_at", "request_keys": "status",
 		}[table]
 		changes = append(changes, fmt.Sprintf(`update %s set %s = %[2]s`, table, column))
 	}
@@ -259,6 +261,8 @@ func TestTheAPIWritesNoRowOfAnotherTenant(t *testing.T) {
 			values (gen_random_uuid(), gen_random_uuid(), '` + uuidText(id) + `', 'other', '', now(), 1, 1, 0, now())`,
 		"start": `insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
 			values (gen_random_uuid(), gen_random_uuid(), '` + uuidText(id) + `', 'other', '', 1, now(), current_timestamp, now())`,
+		"release": `insert into releases (endpoint_id, tenant_id) values ('` + uuidText(id) + `', 'other')
+			on conflict (endpoint_id) do update set rate = 1`,
 		"replay": `insert into replays (id, tenant_id, source, created_at, asked, rate, ramp, cursor)
 			values (gen_random_uuid(), 'other', 1, now(), 1, 1, false, gen_random_uuid())`,
 		"secret": `insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext)

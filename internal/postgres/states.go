@@ -20,7 +20,6 @@ const (
 	ReplayQueued  = "4" // webhook.ReplayQueued
 	ReplayIsOpen  = "in (0, 1, 4)"
 	ReplayIsOver  = "in (2, 3)"
-	ReplayOfHeld  = "2" // webhook.ReplayHeld, a source
 
 	NoCommand     = "0" // webhook.CommandNone
 	CommandCancel = "1" // webhook.CommandCancel

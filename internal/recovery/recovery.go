@@ -38,7 +38,7 @@
 //
 //	start     = relay_at + (0 … relayEvery),        relay_at = begin of the transaction + 8 s, then after 8 s · 2^n, 8.5 min at most
 //	overdue   = due_at + 2 min + (0 … ReconcileEvery), and for what was lost with this process's predecessor 20 s after Run
-//	held      = end of the hold + (0 … releaseEvery) if this process has noted it, else + (0 … findEvery)
+//	held      = end of the hold + (0 … releaseEvery), if the endpoint has room and its release is not paced
 //
 // The 8 s must be longer than the time that any other start may take, or each delivery would be started twice as a rule: a delivery waits up
 // to 5 s in the queue of the process that has stored it, and a call takes up to 5 s, but a process that waits so long for one is not
@@ -46,12 +46,13 @@
 //
 // The files, from the bottom up:
 //
-//	held_endpoints  the endpoints that may have held deliveries, and their faults
-//	recovery        batches and ticks
-//	relay           outbox, commands, replays
-//	reconciler      what has lost its workflow
-//	find_held       which endpoints have held deliveries
-//	release         held deliveries
+//	recovery    batches and ticks
+//	faults      internal faults of endpoints, and checks whether they have ended
+//	relay       outbox, commands, replays
+//	reconciler  what has lost its workflow
+//	course      how a release has gone so far
+//	release     held deliveries
+//	expiry      held deliveries to be given up
 package recovery
 
 import (

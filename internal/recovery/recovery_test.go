@@ -23,11 +23,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 type bundle struct {
 	*engine.Engine
 
-	held       *HeldEndpoints
+	faults     *Faults
 	relay      *Relay
 	reconciler *Reconciler
+	checks     *Checks
 	release    *Release
-	finder     *Finder
+	expiry     *Expiry
 }
 
 // parts are those of a bundle that matter in a test.
@@ -35,19 +36,15 @@ type parts struct {
 	Client    client.Client
 	Outbox    anOutbox
 	Overdue   Overdue
-	HeldStore aHeldStore
+	Releases  Releases
+	Expired   Expired
 	Admission Admission
-	TellHeld  func(webhook.EndpointID)
+	Requests  Requests
 }
 
 type anOutbox interface {
 	Outbox
 	engine.Rows
-}
-
-type aHeldStore interface {
-	HeldStore
-	HeldReader
 }
 
 func setup(t *testing.T, p parts) *bundle {
@@ -56,15 +53,18 @@ func setup(t *testing.T, p parts) *bundle {
 		p.Outbox = &outbox{}
 	}
 	log := slog.New(slog.DiscardHandler)
-	b := &bundle{Engine: engine.New(engine.Config{Client: p.Client, Rows: p.Outbox, Logger: log}), held: NewHeldEndpoints(log)}
+	b := &bundle{Engine: engine.New(engine.Config{Client: p.Client, Rows: p.Outbox, Logger: log}), faults: NewFaults(log)}
 	b.relay = NewRelay(RelayConfig{Engine: b.Engine, Outbox: p.Outbox, Replays: nothing{}, Logger: log})
 	b.reconciler = NewReconciler(ReconcilerConfig{Engine: b.Engine, Overdue: p.Overdue, Deletions: nothing{}, Logger: log})
-	b.release = NewRelease(ReleaseConfig{
-		Engine: b.Engine, Held: b.held, Store: p.HeldStore, Admission: p.Admission, Requests: checker(nil), TellHeld: p.TellHeld, Logger: log,
-	})
-	b.finder = NewFinder(FinderConfig{Engine: b.Engine, Held: b.held, Store: p.HeldStore, Logger: log})
+	b.checks, b.expiry = NewChecks(b.faults, p.Requests, log), NewExpiry(b.Engine, p.Expired, log)
+	b.release = NewRelease(ReleaseConfig{Engine: b.Engine, Faults: b.faults, Store: p.Releases, Admission: p.Admission, Intake: atOnce{b.Engine}, Logger: log})
 	return b
 }
+
+// atOnce starts what was released.
+type atOnce struct{ *engine.Engine }
+
+func (i atOnce) Released(all []webhook.Start) { i.Starts.Assigned(all) }
 
 // nothing has no replays and no deletions.
 type nothing struct{}
@@ -74,18 +74,10 @@ func (nothing) AdmitReplays(context.Context) error { return nil }
 func (nothing) TakeReplays(context.Context, int) ([]webhook.Replay, error) { return nil, nil }
 func (nothing) Deletions(context.Context, int) ([]string, error)           { return nil, nil }
 
-// checker checks endpoints; nil finds all of them well.
+// checker checks endpoints.
 type checker func(context.Context, webhook.EndpointID) error
 
-func (c checker) CheckEndpoint(ctx context.Context, id webhook.EndpointID) error {
-	if c == nil {
-		return nil
-	}
-	return c(ctx, id)
-}
-
-// checks has the release check endpoints.
-func (b *bundle) checks(check checker) { b.release.requests = check }
+func (c checker) CheckEndpoint(ctx context.Context, id webhook.EndpointID) error { return c(ctx, id) }
 
 // run runs a loop until the bundle stops.
 func (b *bundle) run(loop func(context.Context)) {
@@ -98,12 +90,10 @@ func (b *bundle) relayOnce() relayed {
 	return done
 }
 
-func (b *bundle) findHeld() (found int, err error) { return b.finder.runOnce(b.Lifetime.Stopping()) }
-
-func (b *bundle) releaseDue() { _, _ = b.release.releaseDue(b.Lifetime.Stopping()) }
-
-func (b *bundle) releaseOf(endpoint webhook.EndpointID) {
-	_, _ = b.release.releaseOf(b.Lifetime.Stopping(), endpoint)
+// releaseOnce makes a round, of which a part may fail.
+func (b *bundle) releaseOnce() int {
+	n, _ := b.release.runOnce(b.Lifetime.Stopping())
+	return n
 }
 
 // upTo lets an endpoint take so many.
@@ -112,8 +102,9 @@ func upTo(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) 
 // admissionStub is an admission of this process.
 type admissionStub struct{ releasable func(webhook.EndpointID) int }
 
-func (a admissionStub) Admits(webhook.EndpointID) bool       { return true }
+func (a admissionStub) OwnLanes() []int                      { return make([]int, 1) }
 func (a admissionStub) Releasable(id webhook.EndpointID) int { return a.releasable(id) }
+func (a admissionStub) UsualRate(webhook.EndpointID) float64 { return 0 }
 
 // outbox is a store of which a part may be unreadable.
 type outbox struct {

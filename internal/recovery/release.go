@@ -11,167 +11,206 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// releaseWidth is how many endpoints are worked on at a time, so that one slow call delays few.
-const releaseWidth = 8
+const (
+	// releaseEvery is how often due releases are looked for, releaseBatch how many deliveries of one are released in a turn, and releaseRound how
+	// many turns a round has at most. roundBudget is after how long a round begins no further turn.
+	releaseEvery               = 500 * time.Millisecond
+	releaseBatch, releaseRound = 500, 200
+	roundBudget                = 2 * time.Second
+	// releaseWidth is how many turns are made at a time, and turnTimeout bounds one.
+	releaseWidth = 8
+	turnTimeout  = 3 * time.Second
+	// releaseDelay is how long a released delivery may take until admission counts it.
+	releaseDelay = 3 * time.Second
+	// firstPause is how long an endpoint is left alone that cannot be sent to. The pause doubles up to lastPause, or for one that only has no room
+	// up to lastWait.
+	firstPause, lastPause, lastWait = time.Second, time.Minute, 4 * time.Second
+)
 
-// HeldStore releases held deliveries.
-type HeldStore interface {
-	// ReleaseHeld releases the oldest of an endpoint. The relay starts what the caller does not start.
-	ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error)
-	// ReleaseExpired releases deliveries that are to be given up.
-	ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error)
+// Releases finds the releases that are due, and makes their turns.
+type Releases interface {
+	// StartRoom is how many deliveries may be released now: 0 while new events wait for their start.
+	StartRoom(ctx context.Context) (int, error)
+	// DueReleases returns releases of some lanes whose turn has come, one of each tenant in turn.
+	DueReleases(ctx context.Context, lanes []int, limit int) ([]webhook.DueRelease, error)
+	// TakeTurn releases held deliveries. The relay starts what the caller does not start.
+	TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) (webhook.ReleasedTurn, error)
+	// Postpone puts turns off.
+	Postpone(ctx context.Context, by map[webhook.EndpointID]time.Duration) error
 }
 
 // Admission says how many held deliveries an endpoint can take.
 type Admission interface {
-	// Admits reports whether this process admits the requests to an endpoint. If not, another process does, and releases its
-	// held deliveries.
-	Admits(id webhook.EndpointID) bool
-	// Releasable is how many held deliveries are to be released now.
+	// OwnLanes are the lanes whose endpoints' requests this process admits. It releases their held deliveries.
+	OwnLanes() []int
+	// Releasable is how many held deliveries of an endpoint are to be released now.
 	Releasable(id webhook.EndpointID) int
+	// UsualRate is how many requests per second the endpoint was sent before; 0 if that is not known.
+	UsualRate(id webhook.EndpointID) float64
 }
 
-// Requests is what the release needs of the worker of this process.
-type Requests interface {
-	// CheckEndpoint finds out whether requests to an endpoint are possible again after an internal fault. Its
-	// error is shown to users.
-	CheckEndpoint(ctx context.Context, id webhook.EndpointID) error
+// Intake starts what was released.
+type Intake interface {
+	// Released does not block. The relay starts what it does not start.
+	Released(all []webhook.Start)
 }
 
-// ReleaseConfig is what a release needs. All fields are required unless they say otherwise.
+// ReleaseConfig is what a release needs. All fields are required.
 type ReleaseConfig struct {
 	Engine    *engine.Engine
-	Held      *HeldEndpoints
-	Store     HeldStore
+	Faults    *Faults
+	Store     Releases
 	Admission Admission
-	Requests  Requests
-	// TellHeld tells the process that admits the requests to an endpoint that it has held deliveries. May be nil.
-	TellHeld func(webhook.EndpointID)
-	Logger   *slog.Logger
+	Intake    Intake
+	Logger    *slog.Logger
 }
 
-// Release releases held deliveries of active endpoints, as many as admission can take.
+// Release releases held deliveries of the endpoints in this process's lanes, whatever holds them, the oldest of each endpoint first.
 //
-// A round costs, for each endpoint on the list of HeldEndpoints that admission has room for, one transaction: by the index deliveries_backlog some
-// ten blocks for each partition, and four for each row that it releases; and one read of what has expired, by deliveries_overdue, a few blocks
-// for each partition. Up to eight endpoints are worked on at a time. An endpoint leaves the list when nothing of it is left.
+// A round reads how much room there is, by outbox_taken and outbox_by_workflow, and the first 50 due releases of each lane, by releases_due:
+// some 130 blocks when nothing is due, whatever is held. Then it makes up to 200 turns, of one tenant after the other, 8 at a time, and each
+// tenant gets the same share of the room. A turn costs what TakeTurn says; one that takes longer than 3 s is given up. After 2 s a round begins
+// no further turn, and what is left comes first in the next one. An endpoint that cannot be sent to, or whose turn fails, is put off alone.
 type Release struct {
 	engine    *engine.Engine
-	held      *HeldEndpoints
-	store     HeldStore
+	faults    *Faults
+	store     Releases
 	admission Admission
-	requests  Requests
-	tellHeld  func(webhook.EndpointID)
+	intake    Intake
 	log       *slog.Logger
+
+	courses courses
 }
 
 // NewRelease returns a release that does not run.
 func NewRelease(c ReleaseConfig) *Release {
-	return &Release{
-		engine: c.Engine, held: c.Held, store: c.Store, admission: c.Admission, requests: c.Requests, tellHeld: c.TellHeld, log: c.Logger,
-	}
+	return &Release{engine: c.Engine, faults: c.Faults, store: c.Store, admission: c.Admission, intake: c.Intake, log: c.Logger}
 }
 
-// Run releases every second until ctx ends.
+// Run releases until ctx ends.
 func (r *Release) Run(ctx context.Context) {
 	everyTick(ctx, releaseEvery, func() {
 		_, _ = r.runOnce(ctx) // the error is logged, and the next round tries again
 	})
 }
 
-// released is how many deliveries one round has released.
-type released struct{ held, expired int }
-
-// runOnce releases what is due of each endpoint on the list, and what has expired. The error is that of the store.
-func (r *Release) runOnce(ctx context.Context) (done released, err error) {
-	held, err := r.releaseDue(ctx)
-	expired, failed := r.releaseExpired(ctx)
-	return released{held, expired}, errors.Join(err, failed)
-}
-
-// releaseDue releases held deliveries of all endpoints that are due. It ends when Temporal goes down:
-// the relay would start all that is released then at once later.
-func (r *Release) releaseDue(ctx context.Context) (n int, err error) {
-	var mu sync.Mutex
-	engine.ForEach(releaseWidth, r.held.due(time.Now()), func(endpoint webhook.EndpointID) {
-		if !r.engine.Health.Up() || ctx.Err() != nil {
-			return
-		}
-		some, failed := r.releaseOf(ctx, endpoint)
-		mu.Lock()
-		defer mu.Unlock()
-		n, err = n+some, errors.Join(err, failed)
-	})
-	return n, err
-}
-
-// releaseOf releases some of an endpoint's held deliveries. After an internal fault it checks first:
-// what a request needs, and then one delivery, because there are faults that only a request meets.
-// Then twice as many go each time. If admission permits none now, a successful check ends the
-// fault, so that new deliveries are not held.
-func (r *Release) releaseOf(ctx context.Context, endpoint webhook.EndpointID) (n int, err error) {
-	now := time.Now()
-	limit, check := r.held.allowed(endpoint)
-	if check {
-		if err := r.checkEndpoint(ctx, endpoint); err != nil {
-			r.held.checkFailed(endpoint, err, now)
-			return 0, nil
-		}
+// runOnce makes a round, and returns how many deliveries it has released. It does nothing while Temporal is down: the relay would start all that
+// is released then at once later. The error is that of the store.
+func (r *Release) runOnce(ctx context.Context) (released int, err error) {
+	if !r.engine.Health.Up() || ctx.Err() != nil {
+		return 0, nil
 	}
-	room := min(r.admission.Releasable(endpoint)-r.held.underWay(endpoint, now), limit)
-	switch {
-	case room > 0:
-		return r.releaseSome(ctx, endpoint, room, now)
-	case !r.admission.Admits(endpoint):
-		r.held.released(endpoint, 0, false, now) // no longer of interest here
-		if check && r.tellHeld != nil {          // this process has held them
-			r.tellHeld(endpoint)
-		}
-	case check:
-		r.held.checkSucceeded(endpoint, now)
-	}
-	return 0, nil
-}
-
-// releaseSome releases up to limit held deliveries of an endpoint. now is when their number was asked for.
-func (r *Release) releaseSome(ctx context.Context, endpoint webhook.EndpointID, limit int, now time.Time) (n int, err error) {
 	lasting, cancel := engine.Outlive(ctx, readTimeout)
 	defer cancel()
-	starts, err := r.store.ReleaseHeld(lasting, endpoint, limit)
+	room, due, err := r.find(lasting)
 	if err != nil {
 		if ctx.Err() == nil {
-			again := r.held.failed(endpoint, time.Now())
-			r.log.WarnContext(ctx, "held deliveries of an endpoint cannot be released", "endpoint", endpoint, "error", err, "again_in", again)
+			r.log.WarnContext(ctx, "held deliveries cannot be looked for", "error", err)
 		}
 		return 0, err
 	}
-	// Before the starts: one of them may meet the fault again.
-	if r.held.released(endpoint, len(starts), len(starts) == limit, now) {
-		r.log.InfoContext(ctx, "an endpoint can be sent to again; its held deliveries are being released", "endpoint", endpoint)
-	}
-	r.engine.Starts.Assigned(starts)
-	return len(starts), nil
+	shared := newShares(room, due)
+	var mu sync.Mutex
+	engine.ForEach(releaseWidth, due, func(d webhook.DueRelease) {
+		if !r.engine.Health.Up() || ctx.Err() != nil || time.Since(shared.began) >= roundBudget {
+			return
+		}
+		n, failed := r.turn(ctx, shared, d)
+		mu.Lock()
+		defer mu.Unlock()
+		released, err = released+n, errors.Join(err, failed)
+	})
+	return released, errors.Join(err, r.store.Postpone(lasting, shared.postponed))
 }
 
-// checkEndpoint finds out whether all that a request to an endpoint needs is there.
-func (r *Release) checkEndpoint(ctx context.Context, endpoint webhook.EndpointID) error {
-	lasting, cancel := engine.Outlive(ctx, readTimeout)
+// find returns the room, and the releases that are due if there is any.
+func (r *Release) find(ctx context.Context) (room int, due []webhook.DueRelease, err error) {
+	lanes := r.admission.OwnLanes()
+	if len(lanes) == 0 {
+		return 0, nil, nil
+	}
+	if room, err = r.store.StartRoom(ctx); err != nil || room <= 0 {
+		return 0, nil, err
+	}
+	due, err = r.store.DueReleases(ctx, lanes, releaseRound)
+	return room, due, err
+}
+
+// turn makes the turn of one release, as far as the round's room, admission and the endpoint's faults permit.
+func (r *Release) turn(ctx context.Context, shared *shares, d webhook.DueRelease) (n int, err error) {
+	now := time.Now()
+	c := r.courses.of(&d, now)
+	limit := min(c.limit(&d), releaseBatch)
+	if _, faulty := r.faults.FaultOf(d.EndpointID); faulty {
+		limit = 0
+	} else if !d.Deleted { // nothing is sent to one that was
+		limit = min(limit, r.admission.Releasable(d.EndpointID)-c.underWay(now))
+	}
+	if limit <= 0 {
+		shared.postpone(d.EndpointID, c.waits(lastWait))
+		return 0, nil
+	}
+	if limit = shared.take(d.TenantID, limit); limit == 0 { // it comes first in the next round
+		return 0, nil
+	}
+	lasting, cancel := engine.Outlive(ctx, turnTimeout)
 	defer cancel()
-	return r.requests.CheckEndpoint(lasting, endpoint)
+	done, err := r.store.TakeTurn(lasting, webhook.ReleaseTurn{
+		EndpointID: d.EndpointID, Limit: limit, Usual: int(60 * r.admission.UsualRate(d.EndpointID)),
+		Pause: c.turnPause(), Look: c.pause, Place: c.place,
+	})
+	shared.give(d.TenantID, limit-len(done.Starts))
+	if err != nil {
+		pause := c.waits(lastPause)
+		shared.postpone(d.EndpointID, pause)
+		if ctx.Err() == nil {
+			r.log.WarnContext(ctx, "held deliveries of an endpoint cannot be released", "endpoint", d.EndpointID, "error", err, "again_in", pause)
+		}
+		return 0, err
+	}
+	c.made(&d, &done, now)
+	r.intake.Released(done.Starts)
+	return len(done.Starts), nil
 }
 
-// releaseExpired starts held deliveries that are to be given up.
-func (r *Release) releaseExpired(ctx context.Context) (n int, err error) {
-	for r.engine.Health.Up() && ctx.Err() == nil {
-		starts, err := readBatch(ctx, r.log, r.store.ReleaseExpired)
-		if err != nil {
-			return n, err
-		}
-		r.engine.Starts.Assigned(starts)
-		n += len(starts)
-		if len(starts) < batchSize {
-			break
-		}
+// shares are what each tenant with due releases gets of the room of a round.
+type shares struct {
+	began time.Time
+
+	mu        sync.Mutex
+	left      map[string]int
+	postponed map[webhook.EndpointID]time.Duration
+}
+
+func newShares(room int, due []webhook.DueRelease) *shares {
+	r := &shares{began: time.Now(), left: map[string]int{}, postponed: map[webhook.EndpointID]time.Duration{}}
+	for i := range due {
+		r.left[due[i].TenantID] = 0
 	}
-	return n, nil
+	for tenant := range r.left {
+		r.left[tenant] = max(1, room/len(r.left))
+	}
+	return r
+}
+
+// take takes up to n of a tenant's share.
+func (r *shares) take(tenant string, n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = min(n, r.left[tenant])
+	r.left[tenant] -= n
+	return n
+}
+
+// give gives back what was not used.
+func (r *shares) give(tenant string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left[tenant] += n
+}
+
+func (r *shares) postpone(id webhook.EndpointID, by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.postponed[id] = by
 }

@@ -67,19 +67,6 @@ type Accepted struct {
 	Repeated   bool              // an earlier request stored the event; nothing new was stored
 }
 
-// HeldEndpoint is an active endpoint with held deliveries. Faulty: some are held because of an
-// internal fault.
-type HeldEndpoint struct {
-	ID     EndpointID
-	Faulty bool
-}
-
-// HeldPlace is a place among held deliveries in the order of their endpoints and reasons; zero is the beginning, and the end.
-type HeldPlace struct {
-	EndpointID EndpointID
-	Reason     string
-}
-
 // ForwardResult is what became of a delivery that was forwarded to another process.
 type ForwardResult uint8
 

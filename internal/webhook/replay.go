@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -18,9 +17,8 @@ type ReplaySource uint8
 
 // The sources.
 const (
-	ReplayDeadLetters ReplaySource = iota + 1 // dead letters
-	ReplayHeld                                // held deliveries
-	ReplayEvents                              // past events, to one endpoint
+	ReplayDeadLetters ReplaySource = 1 // dead letters
+	ReplayEvents      ReplaySource = 3 // past events, to one endpoint
 )
 
 // String is the source's name in the API.
@@ -28,8 +26,6 @@ func (s ReplaySource) String() string {
 	switch s {
 	case ReplayDeadLetters:
 		return "dead_letters"
-	case ReplayHeld:
-		return "held"
 	case ReplayEvents:
 		return "events"
 	}
@@ -38,7 +34,7 @@ func (s ReplaySource) String() string {
 
 // ReplaySources returns all sources.
 func ReplaySources() []ReplaySource {
-	return []ReplaySource{ReplayDeadLetters, ReplayHeld, ReplayEvents}
+	return []ReplaySource{ReplayDeadLetters, ReplayEvents}
 }
 
 // ParseReplaySource parses a source's name.
@@ -209,19 +205,6 @@ type Replay struct {
 
 // WorkflowID is the id of the replay's workflow.
 func (r Replay) WorkflowID() string { return "replay/" + r.ID.String() }
-
-// PausedRelease is a paused replay that is to release all held deliveries of an endpoint, or of a tenant.
-type PausedRelease struct {
-	ID         ReplayID
-	EndpointID EndpointID // zero: of every endpoint
-	After      DeliveryID // the deliveries up to this one are done
-	CreatedAt  time.Time
-}
-
-// Covers reports whether the replay will release a held delivery.
-func (r PausedRelease) Covers(d *Delivery) bool {
-	return (r.EndpointID.IsZero() || r.EndpointID == d.EndpointID) && bytes.Compare(d.DeliveryID[:], r.After[:]) > 0 && !d.CreatedAt.After(r.CreatedAt)
-}
 
 // ReplayBatch requests the release of the next deliveries of a replay.
 type ReplayBatch struct {

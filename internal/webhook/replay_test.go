@@ -18,7 +18,7 @@ func TestReplayNames(t *testing.T) {
 		require.Equal(t, s, parsed)
 		sources = append(sources, s.String())
 	}
-	require.Equal(t, []string{"dead_letters", "held", "events"}, sources)
+	require.Equal(t, []string{"dead_letters", "events"}, sources)
 	_, ok := webhook.ParseReplaySource("all")
 	require.False(t, ok)
 

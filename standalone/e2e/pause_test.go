@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/client"
 )
 
 // A pause holds and drops nothing. A resume releases at the requested rate. A held delivery takes commands.
@@ -30,27 +32,22 @@ func TestPauseHoldsAndResumeReleases(t *testing.T) {
 	b.command(http.StatusAccepted, ids[0], "cancel", nil)
 	b.waitState(ids[0], "cancelled")
 
-	var resumed struct {
-		State    string  `json:"state"`
-		ReplayID *string `json:"replay_id"`
-	}
+	var resumed client.ResumedEndpoint
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+ep.ID+"/resume", fieldsOf{"rate_per_minute": 6000}, &resumed)
-	require.Equal(t, "active", resumed.State)
-	require.NotNil(t, resumed.ReplayID)
+	require.Equal(t, client.EndpointActive, resumed.State)
+	require.Equal(t, client.ReleaseRunning, resumed.Release.State)
 	for _, id := range ids[1:] {
 		require.Equal(t, 1, b.waitState(id, "delivered").Attempts)
 	}
 	require.Equal(t, len(ids)-1, r.Count(), "each once")
 	eventually(contextFor(t, patience), t, func() string {
-		var replay struct {
-			State    string `json:"state"`
-			Released int    `json:"released"`
+		var release client.Release
+		b.ask(http.StatusOK, http.MethodGet, "/endpoints/"+ep.ID+"/release", nil, &release)
+		if release.State != client.ReleaseDone {
+			return "the release is " + string(release.State)
 		}
-		b.ask(http.StatusOK, http.MethodGet, "/replays/"+*resumed.ReplayID, nil, &replay)
-		if replay.State != "completed" {
-			return "the replay is " + replay.State
-		}
-		require.Equal(t, len(ids)-1, replay.Released)
+		require.EqualValues(t, len(ids)-1, release.Released)
+		require.Zero(t, *release.Remaining)
 		return ""
 	})
 	_, d := b.postOne("order.paid", `{}`)

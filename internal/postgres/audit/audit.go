@@ -29,6 +29,7 @@ const (
 	EndpointPause      = "endpoint.pause"
 	EndpointResume     = "endpoint.resume"
 	EndpointDisable    = "endpoint.disable"
+	EndpointRelease    = "endpoint.release"
 	EndpointDelete     = "endpoint.delete"
 	EndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
 	EventErasePayload  = "event.erase_payload"

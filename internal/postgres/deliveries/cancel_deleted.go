@@ -15,14 +15,11 @@ const (
 	cancelAtOnce = 3 * time.Second // of the request that deletes an endpoint; Maintain does the rest
 	cancelRead   = 100_000         // ids in memory
 	cancelBatch  = 1000            // rows locked together, for about 20 ms
-	// releaseEvery is the time between two batches that the relay is to start, so that it
-	// can start others in between.
-	releaseEvery = time.Second
 
 	// isUncancelled selects open deliveries of a deleted endpoint that have no cancel command
-	// yet. A held one with an outbox row is being released, and needs none.
+	// yet. What is held without a command or a claim needs none: it is released, and its next attempt cancels it.
 	isUncancelled = `d.state ` + postgres.IsOpen + ` and d.command <> ` + postgres.CommandCancel + ` and not (d.state = ` + postgres.Held + `
-		and exists (select from outbox o where o.delivery_id = d.id))`
+		and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now() - interval '2 minutes'))`
 )
 
 // CancelAfterDelete cancels the open deliveries of a deleted endpoint, for a few seconds. Maintain
@@ -44,14 +41,12 @@ func (s *Deliveries) HasUncancelled() <-chan struct{} { return s.uncancelled }
 
 // cancelOpenDeliveries writes a cancel command for every open delivery of a deleted endpoint that
 // has a row. A delivery without a row is cancelled by its first attempt, which finds the endpoint
-// deleted. A held one is released instead, and cancelled by its next attempt: released deliveries
-// share workflows, and a command would need a workflow for each.
+// deleted, and a held one by the first attempt after its release.
 //
 // Each batch is a transaction of its own that locks in the order of the keys, like
 // flushRecords: one statement over all of them would make the steps of all other deliveries
 // wait. A crash between two batches is safe: endpoints.deleted_at says that there may be more.
 func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, id webhook.EndpointID) error {
-	start, batches := time.Now(), 0 // batches with released deliveries
 	for {
 		ids, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read open deliveries", pgx.RowTo[[16]byte], `
 			select id from (
@@ -61,13 +56,8 @@ func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, 
 			return err
 		}
 		for from := 0; from < len(ids); from += cancelBatch {
-			released, err := s.cancelOpen(ctx, tenantID, ids[from:min(from+cancelBatch, len(ids))],
-				max(0, time.Duration(batches)*releaseEvery-time.Since(start)))
-			if err != nil {
+			if err := s.cancelOpen(ctx, tenantID, ids[from:min(from+cancelBatch, len(ids))]); err != nil {
 				return err
-			}
-			if released {
-				batches++
 			}
 		}
 		if len(ids) < cancelRead {
@@ -76,28 +66,18 @@ func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, 
 	}
 }
 
-// cancelOpen cancels or releases one batch. The relay starts the released ones once after has passed.
-func (s *Deliveries) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte, after time.Duration) (released bool, err error) {
-	err = s.core.OfTenant(tenantID).InTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		// All at once, because two statements would lock in an order of their own.
+// cancelOpen cancels one batch.
+func (s *Deliveries) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte) error {
+	return s.core.OfTenant(tenantID).InTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state `+postgres.IsOpen+` order by id for update`, ids); err != nil {
 			return err
 		}
-		held, err := LockDeliveries(ctx, tx, ids, IsHeld)
-		if err != nil {
-			return err
-		}
-		if _, err := Release(ctx, tx, s.core.Now(), held, after); err != nil {
-			return err
-		}
-		released = len(held) > 0
-		_, err = tx.Exec(ctx, `
+		_, err := tx.Exec(ctx, `
 			update deliveries d set command = $2, command_id = command_id + 1, command_reason = $3,
 				commanded_at = now() - $4::bigint * interval '1 millisecond', command_signals = 0 -- due at once, behind what is due already
 			where id = any($1) and `+isUncancelled, ids, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted, RelayAfter.Milliseconds())
 		return err
 	})
-	return released, err
 }
 
 // CancelRemaining finishes what an interrupted deletion of an endpoint left undone.

@@ -142,7 +142,7 @@ func (s *Deliveries) OfEvent(ctx context.Context, tenantID string, id webhook.Ev
 }
 
 // Ahead counts the deliveries to the endpoint that go before a waiting one: those that are deferred to
-// an earlier time, or held as a backlog and older. At most webhook.MaxAhead are looked at; more says
+// an earlier time, or held and older. At most webhook.MaxAhead are looked at; more says
 // that there are others.
 func (s *Deliveries) Ahead(ctx context.Context, d webhook.Delivery) (n int, more bool, err error) {
 	query, bound := `select count(*), count(*) filter (where reason <> '') from (
@@ -150,7 +150,7 @@ func (s *Deliveries) Ahead(ctx context.Context, d webhook.Delivery) (n int, more
 		where endpoint_id = $1 and state < `+postgres.Held+` and state `+postgres.IsOpen+` and due_at < $2 order by due_at limit $3) w`, any(d.DueAt)
 	if d.State == webhook.StateHeld {
 		query, bound = `select count(*), count(*) from (
-			select from deliveries where endpoint_id = $1 and state = `+postgres.Held+` and reason = '`+webhook.ReasonBacklog+`' and id < $2
+			select from deliveries where endpoint_id = $1 and state = `+postgres.Held+` and id < $2
 			order by id limit $3) h`, any(d.DeliveryID)
 	}
 	var looked int

@@ -11,8 +11,6 @@ func (s *Deliveries) FlushRecords(ctx context.Context, items []*recording) error
 	return s.flushRecords(ctx, items)
 }
 
-const CancelBatch = cancelBatch
-
 type Claiming = claiming
 
 const CommandTurns = commandTurns

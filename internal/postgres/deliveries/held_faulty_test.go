@@ -11,26 +11,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// An endpoint is faulty when an internal fault holds some of its deliveries.
-func TestHeldEndpointsTellFaults(t *testing.T) {
-	t.Parallel()
-	b := storetest.Setup(t)
-	found := func() []webhook.HeldEndpoint {
-		t.Helper()
-		found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
-		require.NoError(t, err)
-		return found
-	}
-	require.Empty(t, found())
-	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
-	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID}}, found())
-	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonInternal)
-	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID, Faulty: true}}, found())
-	_, err := b.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, b.Subscriber.TenantID, b.Subscriber.ID)
-	require.NoError(t, err)
-	require.Empty(t, found(), "a resume releases them")
-}
-
 // A shared workflow takes over the deliveries that the store names for the other one, and nothing else.
 func TestTakeOverOfSharedWorkflows(t *testing.T) {
 	t.Parallel()

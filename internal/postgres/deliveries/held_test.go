@@ -2,6 +2,7 @@ package deliveries_test
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 // Held deliveries are released from the oldest on, whatever the reason, each once, by the outbox.
 func TestReleaseHeld(t *testing.T) {
 	t.Parallel()
-	b := storetest.Setup(t)
+	b := setupReleases(t)
 	endpoint := b.Subscriber.ID
 	var held []webhook.Start
 	for _, reason := range []string{webhook.ReasonBacklog, webhook.ReasonPaused, webhook.ReasonInternal, webhook.ReasonDisabled, webhook.ReasonBacklog} {
@@ -29,27 +30,18 @@ func TestReleaseHeld(t *testing.T) {
 	_, _, err = b.CommandOne(t, asked.DeliveryID, webhook.CommandCancel)
 	require.NoError(t, err)
 
-	found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
-	require.NoError(t, err)
-	require.Equal(t, []webhook.HeldEndpoint{{ID: endpoint, Faulty: true}}, found)
-	found, _, err = b.HeldEndpoints(t.Context(), webhook.HeldPlace{EndpointID: endpoint, Reason: webhook.ReasonInternal}, 10)
-	require.NoError(t, err)
-	require.Empty(t, found, "after it there is none")
-
-	starts, err := b.ReleaseHeld(t.Context(), endpoint, 3)
-	require.NoError(t, err)
-	require.Equal(t, storetest.StartIDs(held[:3]), storetest.StartIDs(starts), "the oldest first")
-	for _, start := range starts {
+	first := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 3})
+	require.Equal(t, storetest.StartIDs(held[:3]), storetest.StartIDs(first.Starts), "the oldest first")
+	require.Equal(t, held[2].DeliveryID, first.Place.Set)
+	for _, start := range first.Starts {
 		require.NotNil(t, start.Resume)
 		require.Equal(t, webhook.StateHeld, start.Resume.State)
 		require.Equal(t, 1, start.Resume.Seq)
 	}
-	starts, err = b.ReleaseHeld(t.Context(), endpoint, 10)
-	require.NoError(t, err)
-	require.Equal(t, storetest.StartIDs(held[3:]), storetest.StartIDs(starts), "those are on their way")
-	starts, err = b.ReleaseHeld(t.Context(), endpoint, 10)
-	require.NoError(t, err)
-	require.Empty(t, starts)
+	second := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 10, Place: first.Place})
+	require.Equal(t, storetest.StartIDs(held[3:]), storetest.StartIDs(second.Starts), "those are on their way")
+	require.Zero(t, second.Place, "the end of a pass")
+	require.Empty(t, b.Released(t, 10))
 
 	// The relay makes up for a caller that died, and returns their progress.
 	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
@@ -76,66 +68,78 @@ func TestReleaseHeld(t *testing.T) {
 	require.Equal(t, rows-1, b.Count(t, "outbox"))
 }
 
-// Nothing is released for an endpoint that is not active.
+// Nothing is released for an endpoint that is not active, and its release is not looked at again before a resume.
 func TestBacklogOfAPausedEndpointStays(t *testing.T) {
 	t.Parallel()
-	b := storetest.Setup(t)
+	b := setupReleases(t)
 	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
+	require.Len(t, b.due(t), 1)
 	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 	require.NoError(t, err)
-	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
-	require.NoError(t, err)
-	require.Empty(t, starts)
-	found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
-	require.NoError(t, err)
-	require.Empty(t, found)
+	require.Empty(t, b.due(t))
+	require.Empty(t, b.Released(t, 10))
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
+	require.Empty(t, b.due(t))
 }
 
 // A delivery may be held after its endpoint was deleted, because of a fault that was known before the endpoint
-// was looked for. It is released, and its next attempt cancels it.
+// was looked for. It is released, and its next attempt cancels it. Then the release is forgotten.
 func TestHeldAfterItsEndpointWasDeleted(t *testing.T) {
 	t.Parallel()
-	b := storetest.Setup(t)
-	start := b.AcceptOne(t)
+	b := setupReleases(t)
+	before, after := b.AcceptOne(t), b.AcceptOne(t)
 	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 	require.NoError(t, err)
+	b.Hold(t, before, storetest.NoWorkflow, webhook.ReasonPaused)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
-	b.Hold(t, start, storetest.NoWorkflow, webhook.ReasonInternal)
-	found, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
-	require.NoError(t, err)
-	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID, Faulty: true}}, found)
-	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
-	require.NoError(t, err)
-	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, storetest.StartIDs(starts))
+	require.Equal(t, []webhook.DeliveryID{before.DeliveryID}, b.Releasable(t))
+	b.Exec(t, `delete from releases`)
+	b.Hold(t, after, storetest.NoWorkflow, webhook.ReasonInternal)
+	due := b.due(t)
+	require.Len(t, due, 1)
+	require.True(t, due[0].Deleted)
+	require.Equal(t, []webhook.DeliveryID{after.DeliveryID}, b.Releasable(t))
+	b.Exec(t, `update deliveries set state = 5`)
+	b.Exec(t, `update releases set started_at = now() - interval '1 minute'`)
+	require.Empty(t, b.Released(t, 10))
+	require.Zero(t, b.Count(t, "releases"))
 }
 
-// Several processes that release at once release each delivery once.
-func TestBacklogIsReleasedOnceByMany(t *testing.T) {
+// Several processes that release at once release each delivery once, in whatever order their turns come, and wherever each believes the release
+// to stand.
+func TestHeldDeliveriesAreReleasedOnceByMany(t *testing.T) {
 	t.Parallel()
-	b := storetest.Setup(t)
+	b := setupReleases(t)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	require.NoError(t, err)
 	for range 40 {
-		b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
+		b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 	}
+	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, webhook.MaxReleaseRate)
+	require.NoError(t, err)
 	type got struct {
 		ids []webhook.DeliveryID
 		err error
 	}
 	results := make(chan got)
-	for range 4 {
+	const processes = 4
+	for range processes {
 		go func() {
 			var mine got
-			for range 14 {
-				starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 3)
-				mine.ids = append(mine.ids, storetest.StartIDs(starts)...)
-				if err != nil {
-					mine.err = err
+			turn := webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: 3}
+			for n := range 60 {
+				_, err := b.Pool().Exec(t.Context(), `update releases set next_at = now() where state = 0`)
+				done, failed := b.TakeTurn(t.Context(), turn)
+				mine.ids, mine.err = append(mine.ids, storetest.StartIDs(done.Starts)...), errors.Join(mine.err, err, failed)
+				if turn.Place = done.Place; n%7 == 6 { // a process that was killed knows nothing
+					turn.Place = webhook.ReleasePlace{}
 				}
 			}
 			results <- mine
 		}()
 	}
 	seen := map[webhook.DeliveryID]bool{}
-	for range 4 {
+	for range processes {
 		r := <-results
 		require.NoError(t, r.err)
 		for _, id := range r.ids {
@@ -145,35 +149,16 @@ func TestBacklogIsReleasedOnceByMany(t *testing.T) {
 	}
 	require.Len(t, seen, 40)
 	require.Equal(t, 40, b.Count(t, "outbox"))
-}
-
-// A resume lets go of what is held by the outbox, too, also where a row of an earlier build names a
-// workflow.
-func TestReplayReleasesWhatIsHeld(t *testing.T) {
-	t.Parallel()
-	b := storetest.Setup(t)
-	start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
-	carried := b.AcceptOne(t)
-	b.Hold(t, carried, carried.WorkflowID(), webhook.ReasonPaused)
-	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	release, err := b.ReleaseOf(t.Context(), "acme", b.Subscriber.ID)
 	require.NoError(t, err)
-	_, r, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 60)
-	require.NoError(t, err)
-	status, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: r.ID, Seq: 1, Limit: 10, Now: time.Now()})
-	require.NoError(t, err)
-	require.EqualValues(t, 2, status.Released)
-	relayed, err := b.TakeStarts(t.Context(), "test", 10)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []webhook.DeliveryID{start.DeliveryID, carried.DeliveryID}, storetest.StartIDs(relayed))
-	for _, start := range relayed {
-		require.NotNil(t, start.Resume)
-	}
+	require.EqualValues(t, 40, release.Released)
+	require.EqualValues(t, 40, *release.Total)
 }
 
 // What is held is released at its give-up time, whatever it waits for.
 func TestReleaseExpired(t *testing.T) {
 	t.Parallel()
-	b := storetest.Setup(t)
+	b := setupReleases(t)
 	expired := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 	young := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	_, err := b.Pool().Exec(t.Context(), `update deliveries set give_up_at = now() - interval '1 second' where id <> $1`, young.DeliveryID)
@@ -190,12 +175,10 @@ func TestReleaseExpired(t *testing.T) {
 // A delivery with a claim is being sent, and does not count as held until the claim has ended.
 func TestClaimedIsNotHeld(t *testing.T) {
 	t.Parallel()
-	b := storetest.Setup(t)
+	b := setupReleases(t)
 	start := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	released := func() []webhook.DeliveryID {
-		starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
-		require.NoError(t, err)
-		return storetest.StartIDs(starts)
+		return b.Releasable(t)
 	}
 	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
 	claim := storetest.ClaimOf(start, 1, "me", time.Minute)
@@ -207,36 +190,4 @@ func TestClaimedIsNotHeld(t *testing.T) {
 	_, err = b.Pool().Exec(t.Context(), `update deliveries set owner_until = now() - interval '121 seconds'`)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
-}
-
-// The search goes on from page to page, with any number of held deliveries of an endpoint and reason.
-func TestHeldEndpointsPageByPage(t *testing.T) {
-	t.Parallel()
-	b := storetest.Setup(t)
-	want := map[webhook.EndpointID]bool{b.Subscriber.ID: true}
-	for _, reason := range []string{webhook.ReasonBacklog, webhook.ReasonBacklog, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused} {
-		b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, reason)
-	}
-	for range 3 {
-		e := b.AddEndpoint(t, "order.*")
-		b.Exec(t, `insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, give_up_at)
-			select gen_random_uuid(), md5(random()::text)::uuid, $1, 'acme', 'order.paid', now(), 1, 1, 2, 'backlog', now() + interval '1 day'`, e.ID)
-		want[e.ID] = true
-	}
-	for _, limit := range []int{1, 2, 3, 100} {
-		found, faulty := map[webhook.EndpointID]bool{}, false
-		for at, pages := (webhook.HeldPlace{}), 0; ; pages++ {
-			require.Less(t, pages, 10)
-			page, next, err := b.HeldEndpoints(t.Context(), at, limit)
-			require.NoError(t, err)
-			for _, e := range page {
-				found[e.ID], faulty = true, faulty || e.Faulty
-			}
-			if at = next; at == (webhook.HeldPlace{}) {
-				break
-			}
-		}
-		require.Equal(t, want, found, limit)
-		require.True(t, faulty)
-	}
 }

@@ -81,6 +81,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	s.queueSteps(batch, highest, statuses)
 	queueOverrides(batch, highest)
 	attempts.queue(batch)
+	queueHolds(batch, highest)
 	failpoint.Hit("record-before")
 	if err := s.core.StepPool.SendBatch(ctx, batch).Close(); err != nil {
 		return err

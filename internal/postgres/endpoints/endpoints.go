@@ -25,6 +25,7 @@ type Endpoints struct {
 	quotas     *tenants.Quotas
 	events     stateEvents
 	deliveries *deliveries.Deliveries
+	releases   *deliveries.Releases
 	failures   failureRecord
 	makeSecret func(scheme string) (webhook.NewSecret, error)
 }
@@ -36,6 +37,7 @@ type Config struct {
 	Quotas     *tenants.Quotas
 	Events     stateEvents
 	Deliveries *deliveries.Deliveries
+	Releases   *deliveries.Releases
 	Failures   failureRecord
 	MakeSecret func(scheme string) (webhook.NewSecret, error)
 }
@@ -43,7 +45,8 @@ type Config struct {
 // New returns an Endpoints.
 func New(c Config) *Endpoints {
 	return &Endpoints{
-		Reader: c.Reader, cache: c.Cache, quotas: c.Quotas, events: c.Events, deliveries: c.Deliveries, failures: c.Failures, makeSecret: c.MakeSecret,
+		Reader: c.Reader, cache: c.Cache, quotas: c.Quotas, events: c.Events, deliveries: c.Deliveries, releases: c.Releases,
+		failures: c.Failures, makeSecret: c.MakeSecret,
 	}
 }
 
@@ -214,7 +217,7 @@ func changeAction(before, after *webhook.Endpoint) string {
 }
 
 // followChange writes the consequences of a change in its transaction: a new URL or state removes the failures, and
-// a new state is an operational event.
+// a new state stops or begins the release of what is held, and is an operational event.
 func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
 	if before.State == after.State && before.URL == after.URL {
 		return nil
@@ -222,8 +225,20 @@ func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *
 	if err := postgres.Notify(ctx, tx, postgres.Change{Kind: postgres.ChangeMoved, ID: after.ID.String()}); err != nil {
 		return err
 	}
-	if err := s.failures.Forget(ctx, tx, after.ID); err != nil || before.State == after.State {
+	if err := s.failures.Forget(ctx, tx, after.ID); err != nil {
 		return err
+	}
+	switch {
+	case before.State == after.State:
+		return deliveries.HastenRelease(ctx, tx, after.ID)
+	case after.State != webhook.EndpointActive:
+		if err := deliveries.StopRelease(ctx, tx, after.ID); err != nil {
+			return err
+		}
+	default:
+		if err := deliveries.BeginRelease(ctx, tx, s.core.Now(), after.TenantID, after.ID, 0); err != nil {
+			return err
+		}
 	}
 	return s.events.NoteState(ctx, tx, after)
 }
@@ -266,6 +281,9 @@ func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenant
 			return err
 		}
 		if err := s.failures.Forget(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := deliveries.ReleaseDeleted(ctx, tx, tenantID, id); err != nil {
 			return err
 		}
 		return audit.Write(ctx, tx, by, tenantID, audit.EndpointDelete, id.String(), nil)

@@ -6,7 +6,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/everpost/everpost/internal/postgres/deliveries"
-	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -43,36 +42,33 @@ func (s *Endpoints) opened(ctx context.Context, e webhook.Endpoint) webhook.Endp
 	return e
 }
 
-// ResumeEndpoint makes a paused or disabled endpoint active, and in the same transaction creates a replay of its
-// held deliveries, which begins at the rate (deliveries per minute) and adapts it. If the endpoint is active
-// already, it creates a replay only if there are held deliveries that no running replay will release; else the
-// replay's id is zero. The replay's total is not counted, because other changes of the tenant's endpoints wait
-// meanwhile. CodeNotFound.
+// ResumeEndpoint makes a paused or disabled endpoint active, and in the same transaction begins the release of its held deliveries at the rate, 0
+// for Everpost's own pace. If the endpoint is active already, it lets a release go on that was stopped, and begins one if deliveries are held and
+// none is under way. It returns the release after that. CodeNotFound.
 func (s *Endpoints) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int,
-) (webhook.Endpoint, webhook.Replay, error) {
-	r := webhook.Replay{
-		TenantID: tenantID, Source: webhook.ReplayHeld, Filter: webhook.ReplayFilter{EndpointID: id}, Asked: rate, Ramp: true,
-	}
-	e, err := s.UpdateSealed(ctx, s.core.OfTenant(tenantID), by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
+) (e webhook.Endpoint, r webhook.Release, err error) {
+	resumed := false
+	e, err = s.UpdateSealed(ctx, s.core.OfTenant(tenantID), by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
+		resumed = e.State != webhook.EndpointActive
 		e.State, e.StateReason = webhook.EndpointActive, ""
 		return nil
-	}, func(ctx context.Context, tx pgx.Tx) error { return replays.Insert(ctx, tx, by, &r, false) })
-	if err == nil && r.ID.IsZero() {
-		err = s.resumeAgain(ctx, by, &r)
+	}, func(ctx context.Context, tx pgx.Tx) error {
+		return deliveries.BeginRelease(ctx, tx, s.core.Now(), tenantID, id, rate)
+	})
+	if err != nil {
+		return webhook.Endpoint{}, r, err
+	}
+	if resumed {
+		r, err = s.releases.ReleaseOf(ctx, tenantID, id)
+	} else {
+		change := webhook.ReleaseChange{State: new(webhook.ReleaseRunning)}
+		if rate > 0 {
+			change.Rate = &rate
+		}
+		r, err = s.releases.ChangeRelease(ctx, by, tenantID, id, change)
 	}
 	if err != nil {
-		return webhook.Endpoint{}, webhook.Replay{}, err
+		return webhook.Endpoint{}, r, err
 	}
 	return s.opened(ctx, e), r, nil
-}
-
-// resumeAgain creates a replay of the held deliveries of an active endpoint, if there are any.
-func (s *Endpoints) resumeAgain(ctx context.Context, by webhook.Actor, r *webhook.Replay) error {
-	return s.core.OfTenant(r.TenantID).InTx(ctx, "resume an active endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		held, err := deliveries.HasUncovered(ctx, tx, r.TenantID, r.Filter.EndpointID)
-		if err != nil || !held {
-			return err
-		}
-		return replays.Insert(ctx, tx, by, r, false)
-	})
 }

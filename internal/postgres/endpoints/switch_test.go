@@ -1,6 +1,7 @@
 package endpoints_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,17 +32,18 @@ func TestPauseAndResume(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.EndpointActive, e.State)
 	require.Empty(t, e.StateReason)
-	stored, err := b.Replay(t.Context(), "acme", r.ID)
-	require.NoError(t, err)
-	require.Equal(t, webhook.ReplayHeld, stored.Source)
-	require.Equal(t, id, stored.Filter.EndpointID)
-	require.Equal(t, 42, stored.Asked)
-	require.Nil(t, stored.Total)
+	require.Equal(t, webhook.ReleaseRunning, r.State)
+	require.Equal(t, 42, r.Rate)
+	require.Nil(t, r.Total, "not counted yet")
+	require.Equal(t, -1, bytes.Compare(start.DeliveryID[:], r.Until[:]))
 
-	_, r, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", id, 42)
+	_, again, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", id, 42)
 	require.NoError(t, err)
-	require.Zero(t, r.ID, "there is nothing to be resumed")
-	require.Equal(t, 1, b.Count(t, "replays"))
+	require.Equal(t, r, again, "there is nothing to be resumed")
+	_, again, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", id, 50)
+	require.NoError(t, err)
+	require.Equal(t, 50, again.Rate)
+	require.Equal(t, r.StartedAt, again.StartedAt)
 
 	_, err = b.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(webhook.EndpointDisabled))
 	require.NoError(t, err)

@@ -249,7 +249,7 @@ func TestAutoReplayTakesTurns(t *testing.T) {
 		return err == nil && (waits || len(result) > 0)
 	}, storetest.Eventually, storetest.Poll)
 	first := webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Filter: webhook.ReplayFilter{EndpointID: b.Subscriber.ID}, Asked: 1}
-	require.NoError(t, replays.Insert(t.Context(), tx, audit.System(), &first, true))
+	require.NoError(t, replays.Insert(t.Context(), tx, audit.System(), &first))
 	require.NoError(t, tx.Commit(t.Context()))
 	require.False(t, <-result)
 	require.Equal(t, 1, b.Count(t, "replays"))

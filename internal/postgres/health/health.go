@@ -119,7 +119,7 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 
 // A waiting delivery has a due time; one whose request is under way is not waiting. The counts
 // read the deliveries that are due soonest, up to the bound, however many there are. They use the
-// indexes deliveries_open and deliveries_backlog; state < 3 repeats the former's condition.
+// indexes deliveries_open and deliveries_release; state < 3 repeats the former's condition.
 const (
 	countWaiting = `
 		select count(*), count(*) filter (where not sent and state = ` + postgres.Retrying + ` and reason = ''),
@@ -132,7 +132,7 @@ const (
 			order by due_at limit $2) w`
 	countHeld = `
 		select count(*), min(created_at) from (
-			select created_at from deliveries where endpoint_id = $1 and state = ` + postgres.Held + ` order by reason, id limit $2) h`
+			select created_at from deliveries where endpoint_id = $1 and state = ` + postgres.Held + ` order by id limit $2) h`
 )
 
 // lastFailure is the newest failed attempt among the 500 deliveries that are due next and the newest dead letters: the endpoint's newest 20 of the

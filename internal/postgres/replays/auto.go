@@ -40,7 +40,7 @@ func (s *Replays) AutoReplay(ctx context.Context, tenantID string, id webhook.En
 				tenantID, id, int16(webhook.ReplayDeadLetters)).Scan(&wanted)
 		}
 		if err == nil && wanted {
-			err = Insert(ctx, tx, audit.System(), &r, true)
+			err = Insert(ctx, tx, audit.System(), &r)
 		}
 		nothing = err == nil && (!wanted || r.Total != nil && *r.Total == 0)
 		switch {

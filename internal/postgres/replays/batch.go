@@ -20,16 +20,9 @@ const (
 	// Where all that a batch finds is skipped, it goes on at once, so often and so long at most: a transaction holds a connection.
 	skipRounds = 20
 	skipTime   = 500 * time.Millisecond
-	// New events come first. A replay releases nothing while the relay is more than relayLag late,
-	// or while more than maxUnstarted deliveries that the relay took longer than startLag ago have
-	// not been started. The total in the outbox does not matter: a large installation always has
-	// many rows, each for a moment.
-	relayLag, startLag = 5 * time.Second, 5 * time.Second
-	maxUnstarted       = 1000
 )
 
-// ReleaseReplay releases the next batch of a replay in one transaction: it opens a run of each delivery,
-// or ends its hold, inserts it into the outbox, stores that its first outcome is to be checked, and moves
+// ReleaseReplay releases the next batch of a replay in one transaction: it opens a run of each delivery, inserts it into the outbox, stores that its first outcome is to be checked, and moves
 // the cursor and the counters. A batch that is repeated, which its number shows, is not released again.
 // ReleaseReplay returns the status after that.
 //
@@ -47,7 +40,7 @@ func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (web
 		r.retryPolicy = s.retryPolicy
 		behind := false
 		if r.seq < b.Seq && !r.exhausted && r.State == webhook.ReplayRunning && !r.Command.Stops() {
-			if behind, err = outboxIsLate(ctx, tx); err == nil && !behind {
+			if behind, err = deliveries.OutboxIsLate(ctx, tx); err == nil && !behind {
 				err = r.release(ctx, tx, b)
 			}
 			if err != nil {
@@ -61,17 +54,6 @@ func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (web
 	})
 	failpoint.Hit("replay-page-after")
 	return status, err
-}
-
-// outboxIsLate reports whether deliveries wait longer than usual for their start, or for a worker. A
-// delivery that was taken is due again RelayAfter later; normally none is taken twice.
-func outboxIsLate(ctx context.Context, tx pgx.Tx) (late bool, err error) {
-	err = tx.QueryRow(ctx, `
-		select exists (select from outbox where relay_at < now() - $1::bigint * interval '1 millisecond')
-			or (select count(*) > $2 from (
-				select from outbox where relayed > 0 and (relayed > 1 or relay_at < now() + $3::bigint * interval '1 millisecond') limit $2 + 1) o)`,
-		relayLag.Milliseconds(), maxUnstarted, (deliveries.RelayAfter - startLag).Milliseconds()).Scan(&late)
-	return late, err
 }
 
 // lockedReplay is a replay that this transaction has locked.
@@ -159,12 +141,8 @@ func (r *lockedReplay) send(ctx context.Context, tx pgx.Tx, ids [][16]byte, now 
 	if len(ids) == 0 {
 		return released{}, nil
 	}
-	switch r.Source {
-	case webhook.ReplayEvents:
+	if r.Source == webhook.ReplayEvents {
 		return r.events(ctx, tx, ids, now)
-	case webhook.ReplayHeld:
-		return r.held(ctx, tx, ids, now)
-	case webhook.ReplayDeadLetters:
 	}
 	return r.deadLetters(ctx, tx, ids, now)
 }
@@ -301,20 +279,5 @@ func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte,
 	}
 	out.skipped += len(found) - len(ended)
 	err = r.create(ctx, tx, wanted, now, &out)
-	return out, err
-}
-
-// held ends the holds. The relay starts the deliveries within about a second. If the endpoint is not
-// active, they are held again. A delivery with a command is skipped: it is started because of that.
-func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
-	var out released
-	found, err := deliveries.LockDeliveries(ctx, tx, ids, deliveries.IsHeld)
-	if err != nil {
-		return out, err
-	}
-	starts, err := deliveries.Release(ctx, tx, now, found, 0)
-	for _, start := range starts {
-		out.add(webhook.Delivery{Ref: start.Ref, Progress: *start.Resume})
-	}
 	return out, err
 }

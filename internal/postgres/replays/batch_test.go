@@ -122,11 +122,11 @@ func TestReplaysGoOnWhereMuchIsUnderWay(t *testing.T) {
 	b := storetest.Setup(t)
 	b.DeadLetters(t, 2)
 	r := b.StartReplay(t, webhook.Replay{})
-	b.FillOutbox(t, 50_000, 0, deliveries.RelayAfter)                                    // of the last moments
-	b.FillOutbox(t, 5_000, 0, -time.Second)                                              // about to be taken
-	b.FillOutbox(t, 5_000, 1, deliveries.RelayAfter-time.Second)                         // taken a moment ago
-	b.FillOutbox(t, replays.MaxUnstarted/2, 1, deliveries.RelayAfter-2*replays.StartLag) // these have waited for longer than usual
-	b.FillOutbox(t, replays.MaxUnstarted/2, 20, 5*time.Minute)                           // these, too
+	b.FillOutbox(t, 50_000, 0, deliveries.RelayAfter)                                          // of the last moments
+	b.FillOutbox(t, 5_000, 0, -time.Second)                                                    // about to be taken
+	b.FillOutbox(t, 5_000, 1, deliveries.RelayAfter-time.Second)                               // taken a moment ago
+	b.FillOutbox(t, deliveries.MaxUnstarted/2, 1, deliveries.RelayAfter-2*deliveries.StartLag) // these have waited for longer than usual
+	b.FillOutbox(t, deliveries.MaxUnstarted/2, 20, 5*time.Minute)                              // these, too
 	st := b.ReleaseBatch(t, r, 1, 2)
 	require.False(t, st.Behind)
 	require.EqualValues(t, 2, st.Released)
@@ -150,15 +150,15 @@ func TestNothingIsReleased(t *testing.T) {
 		},
 		"while the relay is late": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
-			b.FillOutbox(t, 1, 0, -replays.RelayLag-time.Second)
+			b.FillOutbox(t, 1, 0, -deliveries.RelayLag-time.Second)
 		},
 		"while what the relay took is not started": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
-			b.FillOutbox(t, replays.MaxUnstarted+1, 1, deliveries.RelayAfter-replays.StartLag-time.Second)
+			b.FillOutbox(t, deliveries.MaxUnstarted+1, 1, deliveries.RelayAfter-deliveries.StartLag-time.Second)
 		},
 		"while what the relay took again is not started": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
-			b.FillOutbox(t, replays.MaxUnstarted+1, 2, 2*deliveries.RelayAfter)
+			b.FillOutbox(t, deliveries.MaxUnstarted+1, 2, 2*deliveries.RelayAfter)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -340,26 +340,4 @@ func TestEventsAreReplayed(t *testing.T) {
 	require.NoError(t, err)
 	st = b.ReleaseBatch(t, r, 1, 100)
 	require.Equal(t, []int64{0, 5}, []int64{st.Released, st.Skipped})
-}
-
-func TestHeldDeliveriesAreReleased(t *testing.T) {
-	t.Parallel()
-	b := storetest.Setup(t)
-	held, other, cancelled := b.AcceptOne(t), b.AcceptOne(t), b.AcceptOne(t)
-	for _, start := range []webhook.Start{held, cancelled} {
-		_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateHeld))
-		require.NoError(t, err)
-	}
-	_, err := b.RecordStep(t.Context(), storetest.StepOf(other, 1, webhook.StateRetrying))
-	require.NoError(t, err)
-	_, _, err = b.CommandOne(t, cancelled.DeliveryID, webhook.CommandCancel)
-	require.NoError(t, err)
-	r := b.StartReplay(t, webhook.Replay{Source: webhook.ReplayHeld})
-	require.EqualValues(t, 2, *r.Total)
-	st := b.ReleaseBatch(t, r, 1, 10)
-	require.Equal(t, []int64{1, 1}, []int64{st.Released, st.Skipped}, "what is being cancelled is left alone")
-	starts, err := b.TakeStarts(t.Context(), "test", 10)
-	require.NoError(t, err)
-	require.Contains(t, storetest.StartIDs(starts), held.DeliveryID, "the relay starts it at once")
-	require.NotContains(t, storetest.StartIDs(starts), cancelled.DeliveryID)
 }

@@ -32,7 +32,7 @@ func TestCountReplay(t *testing.T) {
 	_, err := b.CountReplay(t.Context(), webhook.Replay{TenantID: "nobody", Source: webhook.ReplayDeadLetters})
 	storetest.RequireCode(t, webhook.CodeNotFound, err)
 	_, err = b.CountReplay(t.Context(), webhook.Replay{
-		TenantID: "acme", Source: webhook.ReplayHeld, Filter: webhook.ReplayFilter{EndpointID: webhook.NewEndpointID()},
+		TenantID: "acme", Source: webhook.ReplayDeadLetters, Filter: webhook.ReplayFilter{EndpointID: webhook.NewEndpointID()},
 	})
 	storetest.RequireCode(t, webhook.CodeInvalid, err)
 	require.Equal(t, before, b.Count(t, "replays"))

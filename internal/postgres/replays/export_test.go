@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const StartLag = startLag
 const FirstCheck = firstCheck
 
 type LockedReplay = lockedReplay
@@ -18,11 +17,9 @@ func (s *lockedReplay) EventTypes(ctx context.Context, tx pgx.Tx) ([]string, err
 }
 
 const LongestCheck = longestCheck
-const MaxUnstarted = maxUnstarted
 
 var NextOf = nextOf
 
-const RelayLag = relayLag
 const ReplayScan = replayScan
 
 func (s replaySet) After(cursor [16]byte) replaySet { return s.after(cursor) }

@@ -14,7 +14,7 @@ import (
 // DefaultRunning is how many replays run at a time unless Limits say otherwise.
 const DefaultRunning = 50
 
-// Limits are how many replays run at a time. Those beyond wait, queued; releases of held deliveries neither wait nor count.
+// Limits are how many replays run at a time. Those beyond wait, queued.
 type Limits struct {
 	Tenant  int // of a tenant without a limit of its own; 0: as many as Overall
 	Overall int // defaults to DefaultRunning
@@ -51,20 +51,4 @@ func (s *Replays) admit(ctx context.Context, tx pgx.Tx, r *webhook.Replay) error
 	err := tx.QueryRow(ctx, `select state from replays where id = $1`, r.ID).Scan(&state)
 	r.State = webhook.ReplayState(state) //nolint:gosec // written by us
 	return err
-}
-
-// firstState is the state in which a replay is stored.
-func firstState(source webhook.ReplaySource) webhook.ReplayState {
-	if source == webhook.ReplayHeld {
-		return webhook.ReplayRunning
-	}
-	return webhook.ReplayQueued
-}
-
-// relayFirst is when the relay is to look after a replay that has just been stored; nil while it is queued.
-func relayFirst(state webhook.ReplayState) *int64 {
-	if state == webhook.ReplayQueued {
-		return nil
-	}
-	return new(deliveries.RelayAfter.Milliseconds())
 }

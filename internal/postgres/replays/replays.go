@@ -86,7 +86,7 @@ func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.
 		if err := s.quotas.AllowReplay(ctx, tx, r.TenantID); err != nil {
 			return err
 		}
-		if err := Insert(ctx, tx, by, &r, true); err != nil {
+		if err := Insert(ctx, tx, by, &r); err != nil {
 			return err
 		}
 		return s.admit(ctx, tx, &r)
@@ -94,26 +94,23 @@ func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.
 	return r, err
 }
 
-// Insert stores a replay within a transaction: a release of held deliveries runs, any other is queued until AdmitReplays lets it run. Without
-// counted, the total is not known before the end.
-func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay, counted bool) error {
-	r.ID, r.Rate, r.State = webhook.NewReplayID(), r.Asked, firstState(r.Source)
+// Insert stores a replay within a transaction. It is queued until AdmitReplays lets it run.
+func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay) error {
+	r.ID, r.Rate, r.State = webhook.NewReplayID(), r.Asked, webhook.ReplayQueued
 	set, err := fix(ctx, tx, r, "for key share")
 	if err != nil {
 		return err
 	}
-	if counted {
-		if r.Total, err = countSet(ctx, tx, set); err != nil {
-			return err
-		}
+	if r.Total, err = countSet(ctx, tx, set); err != nil {
+		return err
 	}
 	_, err = tx.Exec(ctx, `
 		insert into replays (id, tenant_id, source, endpoint_id, event_type, reason, status, since, until, created_at,
-			asked, rate, ramp, total, cursor, relay_at, include_unmatched, state)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, now() + $15::bigint * interval '1 millisecond', $16, $17)`,
+			asked, rate, ramp, total, cursor, include_unmatched, state)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16)`,
 		r.ID, r.TenantID, int16(r.Source), pgtype.UUID{Bytes: r.Filter.EndpointID, Valid: !r.Filter.EndpointID.IsZero()},
 		r.Filter.EventType, r.Filter.Reason, r.Filter.Status, postgres.Optional(r.Filter.Since), postgres.Optional(r.Filter.Until), r.CreatedAt,
-		r.Asked, r.Ramp, r.Total, set.low, relayFirst(r.State), r.Filter.IncludeUnmatched, int16(r.State))
+		r.Asked, r.Ramp, r.Total, set.low, r.Filter.IncludeUnmatched, int16(r.State))
 	if err != nil {
 		return err
 	}

@@ -75,9 +75,6 @@ func setOf(r *webhook.Replay, wanted []string) replaySet {
 		set.table = deliveriesTable
 		set.always += " and d.state = " + postgres.DeadLettered
 		add("d.completed_at <= ?", r.CreatedAt)
-	case webhook.ReplayHeld:
-		set.table = deliveriesTable
-		set.always += " and d.state = " + postgres.Held
 	}
 	if !f.EndpointID.IsZero() {
 		add("d.endpoint_id = ?", f.EndpointID)

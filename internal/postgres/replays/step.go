@@ -15,20 +15,20 @@ import (
 const replaySilence = 10 * time.Minute
 
 // StepReplay writes a step of a replay if it comes after the stored one, and that is open. It returns the
-// stored status in either case. A replay that the step queues runs at once if there is room, or if it releases held deliveries.
+// stored status in either case. A replay that the step queues runs at once if there is room.
 // CodeNotFound: there is no such replay.
 func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
 	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update replays set seq = $2, state_reason = $4, rate = $6, started = true,
-				state = case when `+runsAtOnce+` then `+postgres.ReplayRunning+` else $3::smallint end,
+				state = $3::smallint,
 				asked = case when command_id <= $7 then $5 else asked end,
 				command = case when command_id <= $7 or $3::smallint `+postgres.ReplayIsOver+` then 0 else command end,
 				command_rate = case when command_id <= $7 or $3::smallint `+postgres.ReplayIsOver+` then 0 else command_rate end,
 				completed_at = case when $3::smallint `+postgres.ReplayIsOver+` then now() end,
 				relay_at = case when $3::smallint `+postgres.ReplayIsOver+` then null when command_id > $7 then relay_at
-					when $3::smallint = `+postgres.ReplayRunning+` or `+runsAtOnce+` then now() + $8::bigint * interval '1 millisecond' end
+					when $3::smallint = `+postgres.ReplayRunning+` then now() + $8::bigint * interval '1 millisecond' end
 			where id = $1 and seq < $2 and state `+postgres.ReplayIsOpen,
 			step.ID, step.Seq, int16(step.State), step.Reason, step.Asked, step.Rate, step.CommandDone, replaySilence.Milliseconds())
 		if err != nil {
@@ -59,9 +59,6 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 	})
 	return status, err
 }
-
-// runsAtOnce is whether a step that queues a replay has it run instead: releases of held deliveries are not queued.
-const runsAtOnce = `$3::smallint = ` + postgres.ReplayQueued + ` and source = ` + postgres.ReplayOfHeld
 
 // replayStatus reads the status of a replay.
 func replayStatus(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStatus, error) {

@@ -38,7 +38,7 @@ func TestEveryStatementIsBounded(t *testing.T) {
 	var recorder *storetest.Recorder
 	l.Stores, recorder = storetest.Record(t, made.Address)
 	require.NoError(t, l.Ready(t.Context()))
-	tour(t, l, recorder, maxBlocks, slices.Concat(listVisits(), pageVisits()))
+	tour(t, l, recorder, maxBlocks, slices.Concat(listVisits(), pageVisits(), releaseVisits()))
 	addWork(t, l)
 	tour(t, l, recorder, maxBlocks, loopVisits())
 }
@@ -54,7 +54,7 @@ func TestEveryStatementIsBoundedWithAMillionDeliveries(t *testing.T) {
 	var recorder *storetest.Recorder
 	l.Stores, recorder = storetest.Record(t, made.Address)
 	require.NoError(t, l.Ready(t.Context()))
-	tour(t, l, recorder, maxBlocks+20_000, slices.Concat(listVisits(), pageVisits()))
+	tour(t, l, recorder, maxBlocks+20_000, slices.Concat(listVisits(), pageVisits(), releaseVisits()))
 	addWork(t, l)
 	tour(t, l, recorder, maxBlocks, loopVisits())
 }

@@ -65,6 +65,7 @@ func fill(t *testing.T, b *storetest.Bundle, tenant string) {
 	b.Exec(t, `insert into endpoint_trouble (endpoint_id, since) values ($1, now()) on conflict do nothing`, e.ID)
 	b.Exec(t, `insert into endpoint_health (endpoint_id, worker, seen_at, seen) values ($1, 'w', now(), '{}')`, e.ID)
 	b.Exec(t, `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)
+	b.Exec(t, `insert into releases (endpoint_id, tenant_id) values ($1, $2) on conflict do nothing`, e.ID, tenant)
 	for _, table := range []string{"statistics_minutes", "statistics_hours"} {
 		b.Exec(t, `insert into `+table+` (tenant_id, endpoint_id, at) values ($1, $2, now()), ($1, $3, now())`, tenant, e.ID, webhook.EndpointID{})
 	}

@@ -11,7 +11,7 @@
 //	events       Events          events, idempotency_keys
 //	deliveries   Deliveries      deliveries, attempts, outbox
 //	             Outbox          outbox, and the commands of deliveries
-//	             Held            outbox
+//	             Releases        releases, outbox
 //	replays      Replays         replays, replay_releases, and new runs of deliveries
 //	statistics   Statistics      statistics_minutes, statistics_hours, statistics_writers
 //	retention    Retention       removes events, deliveries and attempts, by the day and of tenants, and external ids
@@ -134,7 +134,7 @@ type DB struct {
 	Events         *events.Events
 	Deliveries     *deliveries.Deliveries
 	Outbox         *deliveries.Outbox
-	Held           *deliveries.Held
+	Releases       *deliveries.Releases
 	Replays        *replays.Replays
 	Retention      *retention.Retention
 	Encryption     *encryption.Encryption
@@ -161,7 +161,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	}
 	db := &DB{
 		Core: s, quotas: tenants.NewQuotas(s, c.Limits),
-		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Held: deliveries.NewHeld(s), Encryption: encryption.New(s),
+		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Releases: deliveries.NewReleases(s), Encryption: encryption.New(s),
 		Statistics: statistics.New(s), Sessions: sessions.New(s), Lanes: lanes.New(s), Requests: requests.New(s, c.Sealer),
 	}
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
@@ -173,7 +173,8 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		OperatorTenant: c.OperatorTenant, Sends: c.Sends,
 	})
 	db.Endpoints = endpoints.New(endpoints.Config{
-		Reader: read, Cache: cache, Quotas: db.quotas, Events: db.Events, Deliveries: db.Deliveries, Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
+		Reader: read, Cache: cache, Quotas: db.quotas, Events: db.Events, Deliveries: db.Deliveries, Releases: db.Releases,
+		Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
 	})
 	db.EndpointHealth = health.New(s, db.Endpoints)
 	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy,

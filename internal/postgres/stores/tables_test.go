@@ -58,6 +58,7 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"outbox":           {"deliveries"},
 		"deliveries":       {"deliveries", "replays", "retention"},
 		"attempts":         {"deliveries", "retention"},
+		"releases":         {"deliveries"},
 		"replays":          {"replays"},
 		"replay_releases":  {"replays"},
 		"console_links":    {"sessions"},

@@ -102,7 +102,7 @@ func pageVisits() (all []visit) {
 			}
 		})...)
 	}
-	for _, source := range []webhook.ReplaySource{webhook.ReplayDeadLetters, webhook.ReplayHeld, webhook.ReplayEvents} {
+	for _, source := range []webhook.ReplaySource{webhook.ReplayDeadLetters, webhook.ReplayEvents} {
 		counted := ofBoth("preview of a replay of "+source.String(), func(t *testing.T, l *storetest.Large, tenant string, endpoint webhook.EndpointID) {
 			t.Helper()
 			_, err := l.CountReplay(t.Context(), webhook.Replay{

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -73,30 +75,38 @@ func (b *Bundle) Hold(t *testing.T, start webhook.Start, workflow, reason string
 	return start
 }
 
-// Releasable are the held deliveries that are released. Finding the endpoint and
-// releasing must say the same.
-func (b *Bundle) Releasable(t *testing.T) (ids []webhook.DeliveryID) {
+// Released are up to n of the subscriber's held deliveries that a turn of its release releases now, from the oldest on. None if its release is
+// not due.
+func (b *Bundle) Released(t *testing.T, n int) []webhook.Start {
 	t.Helper()
-	endpoints, _, err := b.HeldEndpoints(t.Context(), webhook.HeldPlace{}, 10)
-	require.NoError(t, err)
-	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
-	require.NoError(t, err)
-	ids = StartIDs(starts)
-	if len(ids) > 0 {
-		require.Len(t, endpoints, 1)
-		require.Equal(t, b.Subscriber.ID, endpoints[0].ID)
-	}
-	return ids
+	return b.TurnOf(t, webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: n}).Starts
 }
 
-// ReleaseAllHeld begins a replay of all that is held for the endpoint, as a resume does.
-func (b *Bundle) ReleaseAllHeld(t *testing.T) webhook.Replay {
+// TurnOf makes a turn of a release, whenever that is to come.
+func (b *Bundle) TurnOf(t *testing.T, turn webhook.ReleaseTurn) webhook.ReleasedTurn {
 	t.Helper()
-	r, err := b.CreateReplay(t.Context(), TestActor(), webhook.Replay{
-		TenantID: "acme", Source: webhook.ReplayHeld, Filter: webhook.ReplayFilter{EndpointID: b.Subscriber.ID}, Asked: 60_000,
-	})
+	return TurnOf(t, b.DB, turn)
+}
+
+// TurnOf makes a turn of a release, whenever that is to come.
+func TurnOf(t require.TestingT, db *stores.DB, turn webhook.ReleaseTurn) webhook.ReleasedTurn {
+	ctx := context.Background()
+	_, err := db.Pool().Exec(ctx, `update releases set next_at = now() where endpoint_id = $1 and next_at is not null`, turn.EndpointID)
 	require.NoError(t, err)
-	return r
+	done, err := db.Releases.TakeTurn(ctx, turn)
+	require.NoError(t, err)
+	return done
+}
+
+// ReleaseNow releases up to ten held deliveries of an endpoint.
+func ReleaseNow(t require.TestingT, db *stores.DB, endpoint webhook.EndpointID) []webhook.Start {
+	return TurnOf(t, db, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 10}).Starts
+}
+
+// Releasable are the ids of Released, up to ten.
+func (b *Bundle) Releasable(t *testing.T) []webhook.DeliveryID {
+	t.Helper()
+	return StartIDs(b.Released(t, 10))
 }
 
 // WaitForALock waits until a statement waits for a lock.

@@ -51,7 +51,7 @@ type Stores struct {
 	*events.Events
 	*deliveries.Deliveries
 	*deliveries.Outbox
-	*deliveries.Held
+	*deliveries.Releases
 	*replays.Replays
 	*retention.Retention
 	*encryption.Encryption
@@ -70,7 +70,7 @@ func OpenStores(ctx context.Context, c stores.Config) (*Stores, error) {
 		return nil, err
 	}
 	return &Stores{
-		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Deliveries, db.Outbox, db.Held,
+		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Deliveries, db.Outbox, db.Releases,
 		db.Replays, db.Retention, db.Encryption, db.Statistics, db.Sessions, db.Requests,
 	}, nil
 }

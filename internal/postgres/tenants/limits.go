@@ -157,8 +157,8 @@ func (q *Quotas) AllowReplay(ctx context.Context, tx pgx.Tx, tenantID string) er
 	var full bool
 	err := tx.QueryRow(ctx, `
 		select count(*) >= $2 from (
-			select from replays where tenant_id = $1 and source <> $3 and state `+postgres.ReplayIsOpen+` limit $2) open`,
-		tenantID, webhook.MaxOpenReplays, int16(webhook.ReplayHeld)).Scan(&full)
+			select from replays where tenant_id = $1 and state `+postgres.ReplayIsOpen+` limit $2) open`,
+		tenantID, webhook.MaxOpenReplays).Scan(&full)
 	if err != nil {
 		return fmt.Errorf("count replays of %s: %w", tenantID, err)
 	}

@@ -1,0 +1,276 @@
+package deliveries
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// New events come first. Nothing is released, and no replay sends anything, while the relay is more than RelayLag late, or while more than
+	// MaxUnstarted deliveries that the relay took longer than StartLag ago have not been started. The total in the outbox does not matter: a
+	// large installation always has many rows, each for a moment.
+
+	// RelayLag is how late the relay may be.
+	RelayLag = 5 * time.Second
+	// StartLag is how long a start may take after the relay has taken the delivery.
+	StartLag = 5 * time.Second
+	// MaxUnstarted is how many starts may take longer.
+	MaxUnstarted = 1000
+	// startRoom is how many deliveries may be released that have not begun, of all processes together.
+	startRoom = 400
+	// dueOfLane bounds the due releases of a lane that are looked at.
+	dueOfLane = 50
+)
+
+// Releases stores the releases of held deliveries, one for each endpoint that has or had some, and releases them in turns.
+//
+// A hold makes the release of an endpoint due in the transaction that stores the hold (queueHolds), if the endpoint is active or deleted.
+// Otherwise the transaction that makes the endpoint active does so (BeginRelease). A turn that finds nothing held ends the release; it has locked
+// the release's row, which such a hold waits for.
+type Releases struct{ core *postgres.Core }
+
+// NewReleases returns the store of releases.
+func NewReleases(s *postgres.Core) *Releases { return &Releases{s} }
+
+// releaseColumns is what releaseScanner scans, of the table r.
+const releaseColumns = `r.endpoint_id, r.tenant_id, r.state, r.rate, r.until_id, r.total, r.released, r.started_at, r.faulted_at`
+
+// releaseScanner reads releaseColumns of a row.
+type releaseScanner struct {
+	r        webhook.Release
+	endpoint [16]byte
+	state    int16
+	rate     *int
+	until    pgtype.UUID
+	faulted  *time.Time
+}
+
+func (s *releaseScanner) targets(more ...any) []any {
+	return append([]any{&s.endpoint, &s.r.TenantID, &s.state, &s.rate, &s.until, &s.r.Total, &s.r.Released, &s.r.StartedAt, &s.faulted}, more...)
+}
+
+func (s *releaseScanner) release() webhook.Release {
+	r := s.r
+	r.EndpointID, r.State, r.Until = s.endpoint, webhook.ReleaseState(s.state), s.until.Bytes //nolint:gosec // written by us
+	r.StartedAt, r.FaultedAt = r.StartedAt.UTC(), postgres.OrZero(s.faulted)
+	if s.rate != nil {
+		r.Rate = *s.rate
+	}
+	return r
+}
+
+func scanRelease(row pgx.CollectableRow) (webhook.Release, error) {
+	var s releaseScanner
+	err := row.Scan(s.targets()...)
+	return s.release(), err
+}
+
+// OutboxIsLate reports whether deliveries wait longer than usual for their start, or for a worker. A delivery that was taken is due again
+// RelayAfter later; normally none is taken twice.
+func OutboxIsLate(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) (late bool, err error) {
+	err = db.QueryRow(ctx, `
+		select exists (select from outbox where relay_at < now() - $1::bigint * interval '1 millisecond')
+			or (select count(*) > $2 from (
+				select from outbox where relayed > 0 and (relayed > 1 or relay_at < now() + $3::bigint * interval '1 millisecond') limit $2 + 1) o)`,
+		RelayLag.Milliseconds(), MaxUnstarted, (RelayAfter - StartLag).Milliseconds()).Scan(&late)
+	return late, err
+}
+
+// StartRoom is how many deliveries may be released now, by all processes together: 0 while new events wait longer than usual for their start, and
+// fewer the more were released, or are being replayed, and have not begun. It reads up to 400 entries of outbox_by_workflow.
+func (s *Releases) StartRoom(ctx context.Context) (room int, err error) {
+	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count what was released", func(ctx context.Context, conn postgres.Querier) error {
+		late, err := OutboxIsLate(ctx, conn)
+		if err != nil || late {
+			return err
+		}
+		var waiting int
+		err = conn.QueryRow(ctx, `select count(*) from (select from outbox where workflow_id <> '' limit $1) o`, startRoom).Scan(&waiting)
+		room = startRoom - waiting
+		return err
+	})
+	return room, err
+}
+
+// DueReleases returns up to limit releases of some lanes whose turn has come, one of each tenant in turn, and the longest due of a tenant first.
+//
+// It reads the first 50 due entries of each lane from releases_due, whatever else is there, and two blocks for each of them.
+func (s *Releases) DueReleases(ctx context.Context, lanes []int, limit int) ([]webhook.DueRelease, error) {
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "find releases", func(row pgx.CollectableRow) (due webhook.DueRelease, err error) {
+		var s releaseScanner
+		err = row.Scan(s.targets(&due.Deleted, &due.Now)...)
+		due.Release = s.release()
+		return due, err
+	}, `
+		select `+releaseColumns+`, e.deleted_at is not null, clock_timestamp()
+		from (
+			select `+releaseColumns+`, r.next_at, row_number() over (partition by r.tenant_id order by r.next_at) as turn from unnest($1::smallint[]) own (number),
+				lateral (select `+releaseColumns+`, r.next_at from releases r where r.lane = own.number and r.next_at <= now() order by r.next_at limit $3) r) r
+		join endpoints e on e.id = r.endpoint_id
+		order by r.turn, r.next_at limit $2`, lanes, limit, dueOfLane)
+}
+
+// Postpone puts the next turns of due releases off. A release that another transaction is changing is left out.
+func (s *Releases) Postpone(ctx context.Context, by map[webhook.EndpointID]time.Duration) error {
+	if len(by) == 0 {
+		return nil
+	}
+	ids, pauses := make([][16]byte, 0, len(by)), make([]int64, 0, len(by))
+	for id, pause := range by {
+		ids, pauses = append(ids, id), append(pauses, pause.Milliseconds())
+	}
+	return s.core.AsWorker().WithConn(ctx, "put releases off", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `
+			update releases r set next_at = now() + u.pause * interval '1 millisecond' from unnest($1::uuid[], $2::bigint[]) u (id, pause)
+			where r.endpoint_id = u.id and r.endpoint_id = any(array(
+				select endpoint_id from releases where endpoint_id = any($1) and next_at <= now() for update skip locked))`, ids, pauses)
+		return err
+	})
+}
+
+// ReleaseOf returns the release of an endpoint. One that has none is done, or stopped if the endpoint is not active. CodeNotFound.
+func (s *Releases) ReleaseOf(ctx context.Context, tenantID string, id webhook.EndpointID) (r webhook.Release, err error) {
+	err = s.core.OfTenant(tenantID).InTx(ctx, "read a release", func(ctx context.Context, tx pgx.Tx) error {
+		r, _, err = readRelease(ctx, tx, tenantID, id, "")
+		return err
+	})
+	return r, err
+}
+
+// readRelease reads the release of an endpoint, and whether that is active. lock locks both.
+func readRelease(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, lock string) (r webhook.Release, active bool, err error) {
+	err = tx.QueryRow(ctx, `select state = `+postgres.EndpointActive+` from endpoints where id = $1 and tenant_id = $2 and deleted_at is null `+lock,
+		id, tenantID).Scan(&active)
+	if postgres.IsNoRows(err) {
+		return r, false, webhook.NotFound("endpoint")
+	}
+	if err != nil {
+		return r, false, err
+	}
+	rows, err := tx.Query(ctx, `select `+releaseColumns+` from releases r where endpoint_id = $1 `+lock, id)
+	if err != nil {
+		return r, false, err
+	}
+	r, err = pgx.CollectExactlyOneRow(rows, scanRelease)
+	if postgres.IsNoRows(err) {
+		r, err = webhook.Release{EndpointID: id, TenantID: tenantID, State: webhook.ReleaseDone}, nil
+	}
+	switch {
+	case active:
+	case r.State == webhook.ReleaseDone: // what it has released is not what is held now
+		r = webhook.Release{EndpointID: id, TenantID: tenantID, State: webhook.ReleaseStopped}
+	default:
+		r.State = webhook.ReleaseStopped
+	}
+	return r, active, err
+}
+
+// ReleasesOf returns the releases of some of a tenant's endpoints, in no order. It reads by key.
+func (s *Releases) ReleasesOf(ctx context.Context, tenantID string, ids []webhook.EndpointID) ([]webhook.Release, error) {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read releases", scanRelease,
+		`select `+releaseColumns+` from releases r where endpoint_id = any($1) and tenant_id = $2`, raw, tenantID)
+}
+
+// ChangeRelease changes the release of an active endpoint, with an audit entry, and returns it after that. It begins one of what is held now if
+// none is under way; if nothing is held, it changes nothing.
+//
+// Errors: CodeNotFound; CodeConflict, the endpoint is not active.
+func (s *Releases) ChangeRelease(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, change webhook.ReleaseChange,
+) (r webhook.Release, err error) {
+	err = s.core.OfTenant(tenantID).InTx(ctx, "change a release", func(ctx context.Context, tx pgx.Tx) error {
+		before, active, err := readRelease(ctx, tx, tenantID, id, "for no key update")
+		if err != nil {
+			return err
+		}
+		if !active {
+			return &webhook.Error{Code: webhook.CodeConflict, Message: "the endpoint is not active: resume it to release what is held"}
+		}
+		if r, err = s.changeRelease(ctx, tx, before, change); err != nil || r == before {
+			return err
+		}
+		detail := map[string]any{"state": r.State.String()}
+		if change.Rate != nil {
+			detail["rate_per_minute"] = *change.Rate
+		}
+		return audit.Write(ctx, tx, by, tenantID, audit.EndpointRelease, id.String(), postgres.JSONBytes(detail))
+	})
+	return r, err
+}
+
+// changeRelease is ChangeRelease of an active endpoint's release, which this transaction has locked.
+func (s *Releases) changeRelease(ctx context.Context, tx pgx.Tx, r webhook.Release, change webhook.ReleaseChange) (webhook.Release, error) {
+	sameRate := change.Rate == nil || *change.Rate == r.Rate
+	if sameRate && (change.State == nil || *change.State == r.State) {
+		return r, nil
+	}
+	if r.State == webhook.ReleaseDone || r.Until.IsZero() {
+		held, err := hasHeld(ctx, tx, r.EndpointID, webhook.DeliveryID{}, highestID)
+		if err != nil || !held {
+			return r, err
+		}
+		rate := 0
+		if change.Rate != nil {
+			rate = *change.Rate
+		}
+		if err := BeginRelease(ctx, tx, s.core.Now(), r.TenantID, r.EndpointID, rate); err != nil {
+			return r, err
+		}
+		change.Rate = nil
+	}
+	var state *int16
+	if change.State != nil {
+		state = new(int16(*change.State))
+	}
+	rows, err := tx.Query(ctx, `
+		update releases r set state = coalesce($2, state), rate = case when $3::int is null then rate else nullif($3, 0) end, next_at = now()
+		where endpoint_id = $1 returning `+releaseColumns, r.EndpointID, state, change.Rate)
+	if err != nil {
+		return r, err
+	}
+	return pgx.CollectExactlyOneRow(rows, scanRelease)
+}
+
+// BeginRelease begins the release of all that is held of an endpoint now, at a rate per minute, 0 for Everpost's own pace.
+func BeginRelease(ctx context.Context, tx pgx.Tx, now time.Time, tenantID string, id webhook.EndpointID, rate int) error {
+	_, err := tx.Exec(ctx, `
+		insert into releases (endpoint_id, tenant_id, rate, until_id) values ($1, $2, nullif($3, 0), $4)
+		on conflict (endpoint_id) do update set state = excluded.state, rate = excluded.rate, until_id = excluded.until_id, total = null, released = 0,
+			started_at = excluded.started_at, next_at = excluded.next_at`,
+		id, tenantID, rate, [16]byte(postgres.IDsFrom(now.Add(time.Millisecond)))) // the next id may be of the same millisecond
+	return err
+}
+
+// StopRelease stops the release of an endpoint that is not active any more. BeginRelease begins it anew.
+func StopRelease(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error {
+	_, err := tx.Exec(ctx, `update releases set state = $2, next_at = null where endpoint_id = $1 and state <> $3`,
+		id, int16(webhook.ReleaseStopped), int16(webhook.ReleaseDone))
+	return err
+}
+
+// HastenRelease lets the next turn of an endpoint's release come at once: the endpoint was changed.
+func HastenRelease(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error {
+	_, err := tx.Exec(ctx, `update releases set next_at = now() where endpoint_id = $1 and next_at > now()`, id)
+	return err
+}
+
+// ReleaseDeleted releases all that is held of an endpoint that is being deleted: the next attempts cancel it.
+func ReleaseDeleted(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID) error {
+	_, err := tx.Exec(ctx, `
+		insert into releases (endpoint_id, tenant_id) values ($1, $2)
+		on conflict (endpoint_id) do update set state = excluded.state, rate = null, until_id = null, total = null, next_at = excluded.next_at`, id, tenantID)
+	return err
+}
