@@ -79,8 +79,7 @@ func (r *replay) RestTime() string {
 func (r *replay) SourceWords() string { return sourceWords(string(r.Source)) }
 
 func sourceWords(source string) string {
-	switch source {
-	case webhook.ReplayEvents.String():
+	if source == webhook.ReplayEvents.String() {
 		return "past events"
 	}
 	return "dead letters"

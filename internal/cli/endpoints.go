@@ -173,7 +173,7 @@ func (c *EndpointsPauseCommand) Run(ctx context.Context, p Process) error {
 type EndpointsResumeCommand struct {
 	oneEndpoint `embed:""`
 
-	Rate float64 `help:"Held deliveries released per minute; without it Everpost sets the pace, beginning at the rate before the pause." name:"rate-per-minute" placeholder:"N"`
+	Rate float64 `help:"Held deliveries released per minute; without it Everpost sets the pace, from the rate before." name:"rate-per-minute" placeholder:"N"`
 }
 
 // Run resumes it.

@@ -123,7 +123,8 @@ func TestMCPReadOnlyByDefault(t *testing.T) {
 	}
 	writes := map[string][3]bool{ // destructive, idempotent, sends requests to receivers
 		"cancel_delivery": {true, true, false}, "close_circuit": {false, false, true}, "pause_endpoint": {true, true, false},
-		"replay_dead_letters": {true, false, true}, "replay_delivery": {false, false, true}, "resume_endpoint": {false, true, true}, "stop_release": {true, true, false},
+		"replay_dead_letters": {true, false, true}, "replay_delivery": {false, false, true}, "resume_endpoint": {false, true, true},
+		"stop_release":   {true, true, false},
 		"retry_delivery": {false, false, true},
 	}
 	a := connectAgent(t, b.mcpCommand(operatorKey), nil)

@@ -114,7 +114,8 @@ func (s *Releases) DueReleases(ctx context.Context, lanes []int, limit int) ([]w
 	}, `
 		select `+releaseColumns+`, e.deleted_at is not null, clock_timestamp()
 		from (
-			select `+releaseColumns+`, r.next_at, row_number() over (partition by r.tenant_id order by r.next_at) as turn from unnest($1::smallint[]) own (number),
+			select `+releaseColumns+`, r.next_at, row_number() over (partition by r.tenant_id order by r.next_at) as turn
+			from unnest($1::smallint[]) own (number),
 				lateral (select `+releaseColumns+`, r.next_at from releases r where r.lane = own.number and r.next_at <= now() order by r.next_at limit $3) r) r
 		join endpoints e on e.id = r.endpoint_id
 		order by r.turn, r.next_at limit $2`, lanes, limit, dueOfLane)

@@ -22,9 +22,9 @@ const (
 	skipTime   = 500 * time.Millisecond
 )
 
-// ReleaseReplay releases the next batch of a replay in one transaction: it opens a run of each delivery, inserts it into the outbox, stores that its first outcome is to be checked, and moves
-// the cursor and the counters. A batch that is repeated, which its number shows, is not released again.
-// ReleaseReplay returns the status after that.
+// ReleaseReplay releases the next batch of a replay in one transaction: it opens a run of each delivery, inserts it into the outbox, stores that
+// its first outcome is to be checked, and moves the cursor and the counters. A batch that is repeated, which its number shows, is not released
+// again. ReleaseReplay returns the status after that.
 //
 // It releases nothing if the replay is not running, if a pause or a cancel is pending, or if deliveries
 // wait longer for their start than usual (Behind). It skips what was replayed, discarded or deleted since

@@ -208,8 +208,8 @@ func TestReplaysLeftBehind(t *testing.T) {
 func TestReplaysArePruned(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	running, ended, old := b.StartReplay(t, webhook.Replay{Source: webhook.ReplayDeadLetters}), b.StartReplay(t, webhook.Replay{Source: webhook.ReplayDeadLetters}),
-		b.StartReplay(t, webhook.Replay{Source: webhook.ReplayDeadLetters})
+	start := func() webhook.Replay { return b.StartReplay(t, webhook.Replay{Source: webhook.ReplayDeadLetters}) }
+	running, ended, old := start(), start(), start()
 	rate, err := b.ReplayRate(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, replays.Rate{Running: 3, PerMinute: int64(running.Rate + ended.Rate + old.Rate)}, rate)
