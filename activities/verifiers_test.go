@@ -130,12 +130,12 @@ func (r *rotation) scheme(scheme string) {
 	}
 }
 
-// deliver makes that many deliveries, 16 at a time, and something in the middle of them.
+// deliver makes that many deliveries, as many at a time as the endpoint takes, and something in the middle of them.
 func (r *rotation) deliver(n int, want sent, meanwhile func()) {
 	r.Helper()
 	before, next := len(r.receiver.Requests()), atomic.Int64{}
 	var all sync.WaitGroup
-	for range 16 {
+	for range r.endpoint.MaxInFlight {
 		all.Go(func() {
 			for {
 				turn := next.Add(1)
