@@ -39,6 +39,19 @@ func (s *Replays) AdmitReplays(ctx context.Context) error {
 	})
 }
 
+// admitAgain is admit for a replay whose workflow has queued it, and goes on if there is room.
+func (s *Replays) admitAgain(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) error {
+	r := webhook.Replay{ID: id, State: webhook.ReplayQueued}
+	if err := s.admit(ctx, tx, &r); err != nil || r.State != webhook.ReplayRunning {
+		return err
+	}
+	_, err := tx.Exec(ctx, `
+		update replays set started = true,
+			relay_at = case when command <> 0 or command_rate <> 0 then relay_at else now() + $2::bigint * interval '1 millisecond' end
+		where id = $1`, id, replaySilence.Milliseconds())
+	return err
+}
+
 // admit is AdmitReplays in a transaction that has just queued a replay, whose state it reads then.
 func (s *Replays) admit(ctx context.Context, tx pgx.Tx, r *webhook.Replay) error {
 	if r.State != webhook.ReplayQueued {

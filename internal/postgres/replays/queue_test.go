@@ -196,6 +196,12 @@ func TestReplaysAreQueued(t *testing.T) {
 	status, err = b.StepReplay(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, webhook.ReplayRunning, status.State, "it is the oldest that waits")
+	resumed, err := b.Replay(t.Context(), "acme", step.ID)
+	require.NoError(t, err)
+	require.True(t, resumed.Started, "its workflow has resumed it: if that is lost, it was")
+	due, err = b.TakeReplays(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, due)
 }
 
 // What waits in the set and cannot be sent costs no second each: a batch goes on behind it at once.

@@ -35,7 +35,7 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 			return err
 		}
 		if step.State == webhook.ReplayQueued && tag.RowsAffected() > 0 {
-			if err := s.admit(ctx, tx, &webhook.Replay{ID: step.ID, State: step.State}); err != nil {
+			if err := s.admitAgain(ctx, tx, step.ID); err != nil {
 				return err
 			}
 		}
