@@ -117,24 +117,25 @@ func TestOtherRequestsOfATenantAreLimited(t *testing.T) {
 	w.ok(http.StatusOK, "operator", "GET", acme, "")
 }
 
-func TestTheReplaysOfATenantAreLimited(t *testing.T) {
+func TestTheRunningReplaysOfATenantAreLimited(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.limit(`{"running_replays":2}`)
-	create := func(status int) answer {
-		return w.ok(status, "admin", "POST", acme+"/replays", `{"source":"dead_letters"}`)
+	create := func() (id, state string) {
+		a := w.ok(http.StatusAccepted, "admin", "POST", acme+"/replays", `{"source":"dead_letters"}`)
+		return a.field(t, "id"), a.field(t, "state")
 	}
-	first := create(http.StatusAccepted).field(t, "id")
-	create(http.StatusAccepted)
-	kind, detail := create(http.StatusConflict).problem(t)
-	require.Equal(t, "https://everpost.dev/errors/quota-exceeded", kind)
-	require.Equal(t, "the tenant's limit of running replays is 2", detail)
-	w.ok(http.StatusAccepted, "admin", "POST", acme+"/replays/"+first+"/pause", "")
-	create(http.StatusConflict) // it can be resumed at any time
-	w.limit(`{"running_replays":1}`)
-	w.ok(http.StatusAccepted, "admin", "POST", acme+"/replays/"+first+"/resume", "") // what exists stays
+	for range 2 {
+		_, state := create()
+		require.Equal(t, "running", state)
+	}
+	third, state := create()
+	require.Equal(t, "queued", state)
+	w.ok(http.StatusAccepted, "admin", "POST", acme+"/replays/"+third+"/pause", "")
+	w.ok(http.StatusAccepted, "admin", "POST", acme+"/replays/"+third+"/cancel", "")
 	w.limit(`null`)
-	create(http.StatusAccepted)
+	_, state = create()
+	require.Equal(t, "running", state, "the installation's limit is higher")
 }
 
 func TestThePendingDeliveriesOfATenantAreLimited(t *testing.T) {

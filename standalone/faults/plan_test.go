@@ -63,7 +63,10 @@ func TestFailpointsExist(t *testing.T) {
 	t.Parallel()
 	hit := regexp.MustCompile(`failpoint\.Hit(?:WhenRead)?\("([a-z-]+)"`)
 	var found []string
-	for _, pattern := range []string{"activities", "workflows", "internal/egress", "internal/engine", "internal/intake", "internal/recovery", "internal/postgres/*"} {
+	patterns := []string{
+		"activities", "workflows", "internal/egress", "internal/engine", "internal/intake", "internal/recovery", "internal/postgres/*",
+	}
+	for _, pattern := range patterns {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern, "*.go"))
 		require.NoError(t, err)
 		for _, name := range files {
