@@ -2,8 +2,7 @@
 // they were held and their endpoint can be sent to again.
 //
 // Each loop has a Config, runs in Run until its context ends, and does all its work in runOnce. Several processes run the same loops at a
-// time: what a read of PostgreSQL hands out it hands out to one of them, and not again for a while, except that all of them look for endpoints
-// with held deliveries.
+// time: what a read of PostgreSQL hands out it hands out to one of them, and not again for a while.
 //
 // # What happens after a crash
 //
