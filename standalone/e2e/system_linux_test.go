@@ -31,9 +31,12 @@ func serversOf(dir string) (ids []int, known bool) {
 		}
 	}
 	// A process that a server has just forked for a client still has the server's own
-	// command line. It is no server: its parent is one.
-	children := func(id int) bool { return slices.Contains(ids, parentOf(id)) }
-	return slices.DeleteFunc(slices.Clone(ids), children), true
+	// command line. It is no server: its parent is one. Nor is one that has ended since.
+	noServer := func(id int) bool {
+		parent := parentOf(id)
+		return parent == 0 || slices.Contains(ids, parent)
+	}
+	return slices.DeleteFunc(slices.Clone(ids), noServer), true
 }
 
 // parentOf is the parent of a process, 0 when it has ended.
