@@ -52,11 +52,18 @@ func (a *Activities) takeRoom(ctx context.Context, att *attempt) bool {
 			return false
 		}
 	}
-	var ok bool
-	if att.payload, ok = a.takePayloadRoom(ctx, att.in.TenantID); !ok {
+	if !att.payload.take(ctx, a.maxPayload) {
 		att.permit.Cancel()
+		return false
 	}
-	return ok
+	return true
+}
+
+// isNear reports whether an attempt is to take its right to send before admission is asked, because it is likely to be admitted while it waits. A claim
+// takes as long as a commit, and meanwhile a slot of the endpoint would be taken by a request that is not under way: an endpoint that
+// takes few requests at a time would get as many in the time of a commit.
+func (a *Activities) isNear(att *attempt) bool {
+	return a.admission.Near(att.in.EndpointID, att.in.DeliveryID) && att.payload.takeSpare(a.maxPayload)
 }
 
 // refuse defers or holds the delivery, as admission has decided. It drops the fresh token: the next attempt must claim.

@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// claimSlack is added to the request's timeout in its claim: the time to record the outcome.
-const claimSlack = 5 * time.Second
+const (
+	// claimSlack is added to the request's timeout in its claim: the time to record the outcome.
+	claimSlack = 5 * time.Second
+	// admissionTime is added to that of a claim before admission: the time in Acquire, and for its room.
+	admissionTime = time.Second
+)
 
 // takeRight takes the right to send with the payload: a fresh token, or a claim, which it makes.
 func (a *Activities) takeRight(ctx context.Context, att *attempt) outcome {
@@ -29,7 +34,11 @@ func (a *Activities) takeRight(ctx context.Context, att *attempt) outcome {
 			return outcome{fault: err}
 		}
 	}
-	claimed, err := a.store.Claim(ctx, a.claim(in, f.target.Timeout))
+	span := f.target.Timeout
+	if att.permit == nil {
+		span = admission.LimitsOf(&f.target.Endpoint).LongestTimeout() + admissionTime
+	}
+	claimed, err := a.store.Claim(ctx, a.claim(in, span))
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
 		f.unstored = true
 		return att.decide(a.now())

@@ -188,6 +188,7 @@ func (in *AttemptInput) refusedStep(f *facts, now time.Time) webhook.Step {
 		return in.heldStep(f.refusal.Reason, f.fault, now)
 	}
 	step := in.next()
+	step.Unsent = f.claim != nil
 	step.State, step.Reason, step.DueAt = webhook.StatePending, f.refusal.Reason, now.Add(f.refusal.Wait).UTC().Truncate(time.Microsecond)
 	if in.RunAttempts > 0 {
 		step.State = webhook.StateRetrying

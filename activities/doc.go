@@ -39,6 +39,10 @@
 //	   │  finish   │ step or answer
 //	   └───────────┘
 //
+// An attempt that is likely to be admitted soon goes through takeRight before admit, so that it does not
+// occupy a slot of its endpoint for as long as a claim takes (isNear, in admit.go). If it is deferred
+// after all, the step ends the claim.
+//
 // If the request has met the end of a kept connection, the attempt is recorded and a second pass
 // begins at takeRight, with the permit of the first.
 //
@@ -61,6 +65,7 @@
 // it twice, but never misses it. A claim ends at
 //
 //	claim + timeout of the request + claimSlack
+//	claim + admissionTime + longest timeout + claimSlack   if it was made before admission
 //
 // It is made before the request begins, or while it runs (claimSlow, leaveRunning). So it outlasts
 // the request, and claimSlack is the time to record the outcome. No process sends while another
@@ -75,9 +80,9 @@
 //	recorded, delivered       step                  nothing is left to be done
 //
 // The relay takes a row 8 s after its event was stored. By then a request without a claim cannot be
-// on its way: the token lives 1 s, the request is slow after FastWait, and its claim has as long:
+// on its way: the token lives 3 s at most, the request is slow after FastWait, and its claim has as long:
 //
-//	1 s + 2 × FastWait = 3 s < 8 s
+//	3 s + 2 × FastWait = 5 s < 8 s
 //
 // A process that lives sends no attempt twice: executions remembers what it has made, and an
 // outcome that the store could not take is recorded by the next call, which sends nothing.

@@ -22,12 +22,12 @@ type attempt struct {
 	permit     *admission.Permit // nil before admission
 	admitting  time.Duration     // what admission has taken, which is not Everpost's lateness
 	slowPlace  bool              // it has a place among the requests to slow receivers
-	payload    payloadRoom       // while it has a permit
+	payload    payloadRoom
 	isRecorded bool
 }
 
 func (a *Activities) newAttempt(exec *execution, in AttemptInput) *attempt {
-	return &attempt{exec: exec, in: in, facts: facts{leastDelay: a.leastRetryDelay, unrecorded: exec.unrecorded}}
+	return &attempt{exec: exec, in: in, payload: payloadRoom{of: a.payloads, tenant: in.TenantID}, facts: facts{leastDelay: a.leastRetryDelay, unrecorded: exec.unrecorded}}
 }
 
 func (att *attempt) decide(now time.Time) outcome { return decide(att.in, &att.facts, now) }
@@ -66,6 +66,9 @@ func (a *Activities) pass(ctx context.Context, att *attempt) (out outcome) {
 	}
 	if att.permit == nil {
 		out = a.load(ctx, att)
+		if out.goesOn() && a.isNear(att) {
+			out = a.takeRight(ctx, att)
+		}
 		if out.goesOn() {
 			out = a.admit(ctx, att)
 		}
@@ -217,8 +220,8 @@ func (a *Activities) send(ctx context.Context, att *attempt) outcome {
 func (a *Activities) leave(att *attempt) {
 	if att.permit != nil {
 		att.permit.Cancel()
-		att.payload.release()
 	}
+	att.payload.release()
 	if att.slowPlace {
 		a.slow.Release(att.in.TenantID, 1)
 	}

@@ -47,6 +47,19 @@ func (c *Controller) LikelySlow(id webhook.EndpointID) (slow bool) {
 	return slow
 }
 
+// Near reports whether a delivery is likely to be admitted when it asks now, at once or while it waits in Acquire.
+func (c *Controller) Near(id webhook.EndpointID, delivery webhook.DeliveryID) (near bool) {
+	c.look(id, func(e *endpoint, now time.Duration) {
+		at, _ := e.earliest(now)
+		if own := e.reservations.of(delivery); own != nil {
+			at = own.at
+		}
+		until, _ := e.blocked(now)
+		near = max(at, until) <= now+e.patience()
+	})
+	return near
+}
+
 // OwnLanes are all lanes: a Controller admits the requests to all endpoints.
 func (*Controller) OwnLanes() []int {
 	lanes := make([]int, webhook.Lanes)

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,4 +110,72 @@ func TestTryAcquireAtAHost(t *testing.T) {
 	permit = ctl.TryAcquire(second)
 	require.NotNil(t, permit)
 	permit.Cancel()
+}
+
+// Near says what Acquire is going to answer: a permit, at once or after a short wait, or something else.
+func TestNear(t *testing.T) {
+	t.Parallel()
+	quick := func(t *testing.T, ctl *Controller, req Request) {
+		t.Helper()
+		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
+	}
+	for name, test := range map[string]struct {
+		before func(t *testing.T, ctl *Controller, req Request)
+		near   bool
+	}{
+		"nothing is known": {func(*testing.T, *Controller, Request) {}, false},
+		"idle":             {quick, true},
+		"all slots are taken for a moment": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			quick(t, ctl, req)
+			for range 2 {
+				permit := admit(t, ctl, another(req))
+				time.AfterFunc(10*time.Millisecond, func() { permit.Done(delivered(10 * time.Millisecond)) })
+			}
+		}, true},
+		"all slots are taken by requests that hang": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			quick(t, ctl, req)
+			admit(t, ctl, another(req))
+			admit(t, ctl, another(req))
+			elapse(5 * time.Second)
+		}, false},
+		"asked to wait": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			admit(t, ctl, another(req)).Done(Result{Latency: time.Millisecond, Number: 1, Delivered: true, Answered: true, PaceFor: time.Minute})
+		}, false},
+		"its reservation is far": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			reserve(t, ctl, req)
+		}, false},
+		"its reservation has come": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			elapse(reserve(t, ctl, req))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctl, req := New(Config{}), newRequest()
+				req.Limits = Limits{MaxInFlight: 2, Rate: 2000}
+				test.before(t, ctl, req)
+				require.Equal(t, test.near, ctl.Near(req.Endpoint, req.Delivery))
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				require.Equal(t, test.near || name == "nothing is known", ctl.Acquire(ctx, req).Permit != nil)
+			})
+		})
+	}
+}
+
+// reserve has a delivery deferred, and returns how long.
+func reserve(t *testing.T, ctl *Controller, req Request) time.Duration {
+	t.Helper()
+	first, second := admit(t, ctl, another(req)), admit(t, ctl, another(req))
+	elapse(5 * time.Second)
+	decision := ctl.Acquire(canceled(), req)
+	require.True(t, decision.Deferred())
+	first.Done(delivered(time.Millisecond))
+	second.Done(delivered(time.Millisecond))
+	return decision.Wait
 }

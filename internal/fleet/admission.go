@@ -81,6 +81,14 @@ func (f *Fleet) LikelySlow(id webhook.EndpointID) bool {
 	return f.forecast(id).Slow
 }
 
+// Near is that of admission.Controller, as far as this process knows.
+func (f *Fleet) Near(id webhook.EndpointID, delivery webhook.DeliveryID) bool {
+	if _, own := f.owner(id); own {
+		return f.controller.Near(id, delivery)
+	}
+	return !f.forecast(id).Slow
+}
+
 // Forecast is that of admission.Controller, as far as this process knows.
 func (f *Fleet) Forecast(id webhook.EndpointID) admission.Forecast {
 	if _, own := f.owner(id); own {

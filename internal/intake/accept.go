@@ -27,7 +27,6 @@ func (l *local) accept(event *webhook.Accepted, start *webhook.Start) {
 	if !l.health.Up() {
 		return
 	}
-	// All times count from before the commit, as the relay's do, however long the commit took.
 	if l.fresh != nil && !l.starts.engine.IsScheduled(start) {
 		l.fresh.put(start.Ref, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
 		if l.sendEagerly(*start) {

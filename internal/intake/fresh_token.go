@@ -9,10 +9,12 @@ import (
 )
 
 const (
-	// tokenLife is how long after its storage a delivery may be sent without asking the store. For
-	// so long a cancel may come in vain, so it is short; and it is less than the relay waits before
-	// it starts the delivery.
+	// tokenLife is how long after its commit a delivery may be sent without asking the store. For
+	// so long a cancel may come in vain, so it is short.
 	tokenLife = time.Second
+	// tokenEnd is how long after the process began to store it a delivery may be sent without asking the store, however
+	// long the commit took: less than the relay waits, from then on, before it starts the delivery.
+	tokenEnd = 3 * time.Second
 	// maxFreshBytes bounds the payloads in memory. The first attempt of a delivery beyond that reads
 	// its payload from the store.
 	maxFreshBytes = 64 << 20
@@ -44,14 +46,16 @@ func newFresh(now func() time.Time) *Fresh {
 }
 
 // put stores a payload for the delivery's first attempt, with its SHA-256 and the time of its event by
-// the database's clock. received is a time before the commit by this process's clock: the token lives
-// from then on.
+// the database's clock. received is when this process began to store it, by its own clock.
 func (f *Fresh) put(of webhook.Ref, payload []byte, sum [sha256.Size]byte, created, received time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
 	f.expire(now)
-	until := received.Add(tokenLife)
+	until := now.Add(tokenLife)
+	if end := received.Add(tokenEnd); end.Before(until) {
+		until = end
+	}
 	if _, twice := f.byID[of.DeliveryID]; twice || f.bytes+len(payload) > maxFreshBytes || !now.Before(until) {
 		return
 	}

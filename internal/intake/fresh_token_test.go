@@ -65,32 +65,36 @@ func TestFreshTokenIsOfItsDelivery(t *testing.T) {
 	require.True(t, ok)
 }
 
-// R2: a token is valid for tokenLife from when its delivery was stored, not from when it was put.
+// R2: a token is valid for tokenLife from when it was put, and never longer than tokenEnd from when storing its delivery began.
 func TestFreshTokenExpires(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	now := start
-	f := newFresh(func() time.Time { return now })
-	early, late, latest := newRef(), newRef(), newRef()
-	f.put(early, []byte("1"), noSum, start, start)
-	f.put(late, []byte("2"), noSum, start, start)
-
-	now = start.Add(tokenLife - time.Nanosecond)
-	_, ok := f.Take(early)
-	require.True(t, ok)
-	f.put(latest, []byte("3"), noSum, start.Add(time.Second), start.Add(time.Second))
-
-	now = start.Add(tokenLife)
-	content, ok := f.Take(late)
-	require.False(t, ok)
-	require.Zero(t, content)
-
-	f.put(newRef(), []byte("4"), noSum, start, start)
-	require.Equal(t, 1, f.bytes, "a commit that took longer than a token's life leaves none")
-	now = start.Add(tokenLife + time.Second)
-	_, ok = f.Take(latest)
-	require.False(t, ok)
-	require.Zero(t, f.bytes)
+	for name, c := range map[string]struct {
+		commit, ask time.Duration // since storing began
+		valid       bool
+	}{
+		"at once":                    {0, 0, true},
+		"just in time":               {0, tokenLife - 1, true},
+		"at its end":                 {0, tokenLife, false},
+		"a long commit, at once":     {2 * time.Second, 2 * time.Second, true},
+		"a long commit, in time":     {1500 * time.Millisecond, 1500*time.Millisecond + tokenLife - 1, true},
+		"a long commit, at its end":  {1500 * time.Millisecond, 1500*time.Millisecond + tokenLife, false},
+		"a longer one, in time":      {2500 * time.Millisecond, tokenEnd - 1, true},
+		"a longer one, at its end":   {2500 * time.Millisecond, tokenEnd, false},
+		"a commit as long as tokens": {tokenEnd, tokenEnd, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := start.Add(c.commit)
+			f, id := newFresh(func() time.Time { return now }), newRef()
+			f.put(id, []byte("1"), noSum, start, start)
+			now = start.Add(c.ask)
+			content, ok := f.Take(id)
+			require.Equal(t, c.valid, ok)
+			require.Equal(t, c.valid, content.Payload != nil)
+			require.Zero(t, f.bytes)
+		})
+	}
 }
 
 // The payloads in memory are bounded, and those of expired tokens are dropped.

@@ -90,6 +90,8 @@ type Step struct {
 	KeepOutbox bool `json:"-"`
 	// Known: the delivery has been found in the store, by a claim or a fresh token. The store does not look for it again.
 	Known bool `json:"-"`
+	// Unsent: the writing process has claimed the attempt and sent nothing. The step ends the claim.
+	Unsent bool `json:"-"`
 	// Overrides: the attempt was delivered, and takes the place of the same attempt of another process, which was not.
 	Overrides bool `json:"-"`
 }

@@ -144,10 +144,10 @@ func withAttempt(r *recording) int {
 	return 0
 }
 
-// waitsForClaim reports an end or a hold without an attempt. It must not overtake a request that another
+// waitsForClaim reports an end or a hold without an attempt, or one that gives a claim back. It must not overtake a request that another
 // process has under way.
 func waitsForClaim(s *webhook.Step) bool {
-	return s.Attempt == nil && (s.State == webhook.StateHeld || s.State > webhook.StateDelivered)
+	return s.Attempt == nil && (s.Unsent || s.State == webhook.StateHeld || s.State > webhook.StateDelivered)
 }
 
 // lateAttempts are the steps with an attempt that were not applied: of deliveries that have a higher step.
@@ -276,12 +276,12 @@ func upsertStep(rows string) string {
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
-		-- A step without an attempt after which the delivery is neither held nor at its end, such as a fault, keeps the claim.
-		owner = case when excluded.last_decision is null and excluded.state < `+postgres.Held+` then d.owner end,
-		owner_until = case when excluded.last_decision is null and excluded.state < `+postgres.Held+` then d.owner_until end,
+		-- A step without an attempt that names no claimant, such as a fault, keeps the claim.
+		owner = case when excluded.last_decision is null and excluded.owner is null and excluded.state < `+postgres.Held+` then d.owner end,
+		owner_until = case when excluded.last_decision is null and excluded.owner is null and excluded.state < `+postgres.Held+` then d.owner_until end,
 		command = case when excluded.state >= `+postgres.Delivered+` or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
 	  and (excluded.run > d.run or d.state not `+postgres.IsFinished+` and (d.state <> `+postgres.DeadLettered+` or excluded.state = `+postgres.Discarded+`))
-	  -- Only an end and a hold without an attempt name a claimant. They wait for a request under way elsewhere.
+	  -- Only an end, a hold, and a step that gives a claim back name a claimant, without an attempt. They wait for a request under way elsewhere.
 	  and (excluded.owner is null or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
 }
