@@ -55,7 +55,7 @@ type Admission interface {
 	TryAcquire(r admission.Request) *admission.Permit
 	Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
 	LikelySlow(endpoint webhook.EndpointID) bool
-	Near(endpoint webhook.EndpointID, delivery webhook.DeliveryID) bool
+	Near(r admission.Request) (timeout time.Duration, near bool)
 }
 
 // Observer counts attempts for metrics and statistics. Its methods must be quick.

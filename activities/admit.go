@@ -23,10 +23,8 @@ const (
 // the attempts that may run, and its payloads half of the memory for them; beyond that they are deferred.
 func (a *Activities) admit(ctx context.Context, att *attempt) outcome {
 	in, target := &att.in, att.facts.target
-	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
-	request.Released, request.Retries, request.Forced = in.State == webhook.StateHeld, in.RunAttempts, in.Forced
 	asked := a.now()
-	decision := a.admission.Acquire(ctx, request)
+	decision := a.admission.Acquire(ctx, in.admissionRequest(target))
 	if decision.Permit != nil {
 		att.permit = decision.Permit
 		if !a.takeRoom(ctx, att) {
@@ -37,7 +35,11 @@ func (a *Activities) admit(ctx context.Context, att *attempt) outcome {
 	if decision.Permit == nil {
 		return a.refuse(att, decision)
 	}
-	att.facts.target = withTimeout(target, decision.Permit.Timeout())
+	timeout := decision.Permit.Timeout()
+	if att.facts.claim != nil { // which is for a request that takes no longer
+		timeout = min(timeout, target.Timeout)
+	}
+	att.facts.target = withTimeout(target, timeout)
 	att.exec.timeout = att.facts.target.Timeout
 	close(att.exec.admitted)
 	return outcome{}
@@ -63,7 +65,19 @@ func (a *Activities) takeRoom(ctx context.Context, att *attempt) bool {
 // takes as long as a commit, and meanwhile a slot of the endpoint would be taken by a request that is not under way: an endpoint that
 // takes few requests at a time would get as many in the time of a commit.
 func (a *Activities) isNear(att *attempt) bool {
-	return a.admission.Near(att.in.EndpointID, att.in.DeliveryID) && att.payload.takeSpare(a.maxPayload)
+	timeout, near := a.admission.Near(att.in.admissionRequest(att.facts.target))
+	if !near || !att.payload.takeSpare(a.maxPayload) {
+		return false
+	}
+	att.facts.target = withTimeout(att.facts.target, timeout)
+	return true
+}
+
+// admissionRequest is what admission is asked for the attempt.
+func (in *AttemptInput) admissionRequest(target *webhook.Target) admission.Request {
+	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
+	request.Released, request.Retries, request.Forced = in.State == webhook.StateHeld, in.RunAttempts, in.Forced
+	return request
 }
 
 // refuse defers or holds the delivery, as admission has decided. It drops the fresh token: the next attempt must claim.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -36,7 +35,7 @@ func (a *Activities) takeRight(ctx context.Context, att *attempt) outcome {
 	}
 	span := f.target.Timeout
 	if att.permit == nil {
-		span = admission.LimitsOf(&f.target.Endpoint).LongestTimeout() + admissionTime
+		span += admissionTime
 	}
 	claimed, err := a.store.Claim(ctx, a.claim(in, span))
 	if webhook.CodeOf(err) == webhook.CodeNotFound {

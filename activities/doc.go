@@ -65,7 +65,7 @@
 // it twice, but never misses it. A claim ends at
 //
 //	claim + timeout of the request + claimSlack
-//	claim + admissionTime + longest timeout + claimSlack   if it was made before admission
+//	claim + admissionTime + timeout of the request + claimSlack   if it was made before admission
 //
 // It is made before the request begins, or while it runs (claimSlow, leaveRunning). So it outlasts
 // the request, and claimSlack is the time to record the outcome. No process sends while another

@@ -65,7 +65,9 @@ type refusing struct {
 	decision admission.Decision
 }
 
-func (refusing) Near(webhook.EndpointID, webhook.DeliveryID) bool { return true }
+func (refusing) Near(r admission.Request) (timeout time.Duration, near bool) {
+	return r.Limits.LongestTimeout(), true
+}
 
 func (r refusing) Acquire(context.Context, admission.Request) admission.Decision {
 	r.before()

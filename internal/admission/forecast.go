@@ -47,17 +47,18 @@ func (c *Controller) LikelySlow(id webhook.EndpointID) (slow bool) {
 	return slow
 }
 
-// Near reports whether a delivery is likely to be admitted when it asks now, at once or while it waits in Acquire.
-func (c *Controller) Near(id webhook.EndpointID, delivery webhook.DeliveryID) (near bool) {
-	c.look(id, func(e *endpoint, now time.Duration) {
+// Near reports whether a delivery is likely to be admitted when it asks now, at once or while it waits in Acquire, and the timeout that its
+// permit would have. It is false for an endpoint of which nothing is known.
+func (c *Controller) Near(r Request) (timeout time.Duration, near bool) {
+	c.look(r.Endpoint, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
-		if own := e.reservations.of(delivery); own != nil {
-			at = own.at
+		if own := e.reservations.of(r.Delivery); own != nil {
+			until, _ := e.blocked(now)
+			at = max(own.at, until)
 		}
-		until, _ := e.blocked(now)
-		near = max(at, until) <= now+e.patience()
+		timeout, near = e.timeout(now, r.Retries), at <= now+e.patience()
 	})
-	return near
+	return timeout, near
 }
 
 // OwnLanes are all lanes: a Controller admits the requests to all endpoints.

@@ -159,7 +159,8 @@ func TestNear(t *testing.T) {
 				ctl, req := New(Config{}), newRequest()
 				req.Limits = Limits{MaxInFlight: 2, Rate: 2000}
 				test.before(t, ctl, req)
-				require.Equal(t, test.near, ctl.Near(req.Endpoint, req.Delivery))
+				_, near := ctl.Near(req)
+				require.Equal(t, test.near, near)
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				require.Equal(t, test.near || name == "nothing is known", ctl.Acquire(ctx, req).Permit != nil)

@@ -82,11 +82,11 @@ func (f *Fleet) LikelySlow(id webhook.EndpointID) bool {
 }
 
 // Near is that of admission.Controller, as far as this process knows.
-func (f *Fleet) Near(id webhook.EndpointID, delivery webhook.DeliveryID) bool {
-	if _, own := f.owner(id); own {
-		return f.controller.Near(id, delivery)
+func (f *Fleet) Near(r admission.Request) (timeout time.Duration, near bool) {
+	if _, own := f.owner(r.Endpoint); own {
+		return f.controller.Near(r)
 	}
-	return !f.forecast(id).Slow
+	return r.Limits.LongestTimeout(), !f.forecast(r.Endpoint).Slow
 }
 
 // Forecast is that of admission.Controller, as far as this process knows.

@@ -99,7 +99,7 @@ func TestFreshTokensForLocalWorker(t *testing.T) {
 		d := setup(t, parts{LocalWorker: local})
 		a := enginetest.Accepted(3)
 		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
-		a.Deliveries[2].ReceivedAt = time.Now().Add(-tokenLife) // its commit took so long
+		a.Deliveries[2].ReceivedAt = time.Now().Add(-tokenEnd) // its commit took so long
 		d.Accepted(a)
 		if !local {
 			require.Nil(t, d.fresh)

@@ -131,11 +131,11 @@ func TestForwarded(t *testing.T) {
 		require.Empty(t, refusedBy(d, event))
 		require.Len(t, asked, 1)
 		require.Equal(t, time.Now().Add(-tokenLife/2), event.Deliveries[0].ReceivedAt, "by this process's clock")
-		<-time.After(tokenLife/2 - time.Millisecond)
+		<-time.After(tokenLife - time.Millisecond)
 		_, ok := d.fresh.Take(event.Deliveries[0].Ref)
 		require.True(t, ok, "its payload is at hand")
 
-		old := forwarded(1, tokenLife)
+		old := forwarded(1, tokenEnd)
 		require.Empty(t, refusedBy(d, old))
 		_, ok = d.fresh.Take(old.Deliveries[0].Ref)
 		require.False(t, ok, "the relay may have it")
