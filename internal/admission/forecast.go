@@ -54,7 +54,7 @@ func (c *Controller) Near(r Request) (timeout time.Duration, near bool) {
 		at, _ := e.earliest(now)
 		if own := e.reservations.of(r.Delivery); own != nil {
 			until, _ := e.blocked(now)
-			at = max(own.at, until)
+			at = min(at, max(own.at, until))
 		}
 		timeout, near = e.timeout(now, r.Retries), at <= now+e.patience()
 	})

@@ -144,13 +144,13 @@ func TestNear(t *testing.T) {
 			t.Helper()
 			admit(t, ctl, another(req)).Done(Result{Latency: time.Millisecond, Number: 1, Delivered: true, Answered: true, PaceFor: time.Minute})
 		}, false},
-		"its reservation is far": {func(t *testing.T, ctl *Controller, req Request) {
+		"it comes before its reservation, and slots are free": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			reserve(t, ctl, req)
-		}, false},
+			deferred(t, ctl, req)
+		}, true},
 		"its reservation has come": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			elapse(reserve(t, ctl, req))
+			elapse(deferred(t, ctl, req))
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestNear(t *testing.T) {
 	}
 }
 
-// reserve has a delivery deferred, and returns how long.
-func reserve(t *testing.T, ctl *Controller, req Request) time.Duration {
+// deferred has a delivery deferred while all slots are taken, and returns how long.
+func deferred(t *testing.T, ctl *Controller, req Request) time.Duration {
 	t.Helper()
 	first, second := admit(t, ctl, another(req)), admit(t, ctl, another(req))
 	elapse(5 * time.Second)
