@@ -134,10 +134,11 @@ func (w *Writer[T]) runApart() {
 		case <-w.apart.ready:
 			w.commitApart(w.apart.take())
 		case <-w.apart.done:
-			for _, item := range w.apart.take() {
+			last := w.apart.take()
+			for _, item := range last {
 				item.tries = attempts // no further wait
-				w.commitApart([]*waiting[T]{item})
 			}
+			w.commitApart(last)
 			return
 		}
 	}

@@ -134,3 +134,21 @@ func TestStopSettlesWhatIsLocked(t *testing.T) {
 	require.ErrorIs(t, <-refused, errLock)
 	w.Stop()
 }
+
+// The last try waits out one lock timeout, however many items are locked.
+func TestStopTriesAllAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLockable(1, 2, 3)
+	batch := batchOf(1, 2, 3, 4)
+	for _, item := range batch {
+		require.True(t, l.apart.add(item.item, item, time.Now()))
+	}
+	close(l.apart.done)
+	<-l.apart.ready
+	l.runApart()
+	require.Equal(t, [][]int{{1, 2, 3, 4}, {4}}, l.flushes)
+	for _, item := range batch[:3] {
+		require.ErrorIs(t, <-item.done, errLock)
+	}
+	require.NoError(t, <-batch[3].done)
+}

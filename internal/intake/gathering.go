@@ -99,7 +99,7 @@ func (g *gatherings) join(start *webhook.Start, now time.Time) *gathering {
 
 // part returns a gathering for the next part of a tick. The caller holds the lock.
 func (g *gatherings) part(now time.Time) *gathering {
-	if tick := int64(now.Sub(g.since) / gatherTick); tick != g.tick {
+	if tick := int64(now.Sub(g.since) / gatherTick); tick > g.tick { // now may be before that of another call
 		g.tick, g.parts = tick, 0
 	}
 	g.parts++

@@ -41,12 +41,14 @@ func (i *Intake) Released(all []webhook.Start) {
 
 // startReleased starts released deliveries while no new ones wait, a few workflows at a time.
 func (s *starts) startReleased() {
+	made := newStarters(s.patience)
+	defer made.stop()
 	for !s.lifetime.Stopped() { // select would choose any case that is ready
 		select {
 		case <-s.lifetime.Stopping().Done():
 		case <-s.released.Ready:
 			for batch := s.nextReleased(); len(batch) > 0 && !s.lifetime.Stopped(); batch = s.nextReleased() {
-				s.engine.Assigned(batch)
+				made.do(func() { s.engine.Assigned(batch) })
 			}
 		}
 	}

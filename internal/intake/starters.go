@@ -13,8 +13,8 @@ const (
 	maxStarting = 16
 )
 
-// starters make the starts of one loop: one at a time as long as they are quick. What starts are not answered in time holds up no other; its
-// deliveries have outbox rows, from which the relay repeats it. The goroutines stay, because a start needs a large stack.
+// starters make the starts of one loop: one at a time as long as they are quick. What starts are not answered in time holds up no other: the relay
+// repeats them from the outbox, and the start loop those of gatherings. The goroutines stay, because a start needs a large stack.
 type starters struct {
 	patience time.Duration
 	starts   chan func()

@@ -27,7 +27,7 @@ const (
 	MaxReplayQuota       = 1000
 )
 
-// MaxOpenReplays is how many replays of a tenant, without releases of held deliveries, may be open when another is requested.
+// MaxOpenReplays is how many replays of a tenant may be open when another is requested.
 const MaxOpenReplays = 1000
 
 // Or returns the limits with zero fields replaced by the defaults. A tenant with its own

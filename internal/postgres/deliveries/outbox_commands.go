@@ -14,19 +14,35 @@ import (
 // to 34 min. Each is an event of the workflow's history.
 const maxSignalDoublings = 8
 
-// commandTurns is of how many tenants TakeCommands takes commands at a time.
-const commandTurns = 32
+const (
+	// commandTurns is of how many tenants TakeCommands takes commands at a time, and maxCommandTurns how often, until it has enough.
+	commandTurns, maxCommandTurns = 32, 8
+)
 
 // TakeCommands takes up to limit commands to signal again, because no step has answered them for
 // RelayAfter. It returns them again after RelayAfter, and each time after twice as long.
 //
-// The tenants take turns, and of each the oldest commands come first; of more than 32 tenants with commands, each call takes those of the next 32.
-// It reads the index deliveries_commanded_by_tenant: while there is no command, a block or two of each partition, and otherwise that twice for each of
-// these tenants, and what it takes.
-func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error) {
-	tenants, err := s.nextCommanding(ctx)
-	if err != nil || len(tenants) == 0 {
-		return nil, err
+// The tenants take turns, and of each the oldest commands come first; of more than 256 tenants with commands, each call takes those of the next 256
+// at most. It reads the index deliveries_commanded_by_tenant: while there is no command, a block or two of each partition, and otherwise that twice for
+// each of these tenants, and what it takes.
+func (s *Outbox) TakeCommands(ctx context.Context, limit int) (all []webhook.CommandedDelivery, err error) {
+	for turn := 0; turn < maxCommandTurns && len(all) < limit; turn++ {
+		tenants, last, err := s.nextCommanding(ctx)
+		if err != nil {
+			return all, err
+		}
+		some, err := s.takeCommandsOf(ctx, tenants, limit-len(all))
+		all = append(all, some...)
+		if err != nil || last {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func (s *Outbox) takeCommandsOf(ctx context.Context, tenants []string, limit int) ([]webhook.CommandedDelivery, error) {
+	if len(tenants) == 0 {
+		return nil, nil
 	}
 	return postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), "take commands", scanCommanded, `
 		with next as materialized (
@@ -45,27 +61,27 @@ func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.Command
 // isDueCommand selects deliveries d with a command that is due.
 const isDueCommand = `d.command <> ` + postgres.NoCommand + ` and d.commanded_at <= now() - $2::bigint * interval '1 millisecond'`
 
-// nextCommanding returns the next tenants with commands, due or not, after those of the call before.
-func (s *Outbox) nextCommanding(ctx context.Context) ([]string, error) {
+// nextCommanding returns the next tenants with commands, due or not, after those of the call before, and whether they are the last.
+func (s *Outbox) nextCommanding(ctx context.Context) (tenants []string, last bool, err error) {
 	s.mu.Lock()
 	after := s.after
 	s.mu.Unlock()
 	const next = `select d.tenant_id from deliveries d where d.command <> ` + postgres.NoCommand + ` and d.tenant_id > `
-	tenants, err := postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), "find tenants with commands", pgx.RowTo[string], `
+	tenants, err = postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), "find tenants with commands", pgx.RowTo[string], `
 		with recursive tenant as (
 			(`+next+`$1 order by d.tenant_id limit 1)
 			union all
 			select (`+next+`t.id order by d.tenant_id limit 1) from tenant t (id) where t.id is not null)
 		select id from tenant t (id) where id is not null limit $2`, after, commandTurns)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.after = ""; len(tenants) == commandTurns {
 		s.after = tenants[len(tenants)-1]
 	}
-	return tenants, nil
+	return tenants, s.after == "", nil
 }
 
 func scanCommanded(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {

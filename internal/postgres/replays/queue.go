@@ -30,10 +30,13 @@ func (l Limits) withDefaults() Limits {
 const admitQueued = `select everpost_admit_replays($1, $2, $3)`
 
 // AdmitReplays lets queued replays run while there is room. TakeReplays returns them at once. It costs a read of the index replays_open while
-// none is queued, and otherwise one of the running ones and a few rows for each tenant with queued ones.
+// none is queued, and otherwise one of the running ones and a few rows for each tenant with queued ones. While another process does it, it does nothing.
 func (s *Replays) AdmitReplays(ctx context.Context) error {
 	return s.core.AsWorker().WithConn(ctx, "let queued replays run", func(ctx context.Context, conn postgres.Querier) error {
-		_, err := conn.Exec(ctx, admitQueued+` where exists (select from replays where state = `+postgres.ReplayQueued+`)`,
+		_, err := conn.Exec(ctx, `
+			select case when pg_try_advisory_xact_lock(hashtextextended('everpost/running-replays/' || current_schema(), 0))
+				then everpost_admit_replays($1, $2, $3) end
+			where exists (select from replays where state = `+postgres.ReplayQueued+`)`,
 			s.limits.Tenant, s.limits.Overall, int64(0))
 		return err
 	})

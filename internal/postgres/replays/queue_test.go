@@ -255,3 +255,26 @@ func TestOpenReplaysAreBounded(t *testing.T) {
 	require.True(t, begun)
 	require.Equal(t, webhook.ReplayQueued, auto.State)
 }
+
+// While another process lets replays run, the relay does not wait for it.
+func TestAdmittingDoesNotWait(t *testing.T) {
+	t.Parallel()
+	b := limited(t, 1, 1)
+	_, err := b.Pool().Exec(t.Context(), `insert into replays (id, tenant_id, source, created_at, asked, rate, ramp, cursor, state)
+		values ($1, 'acme', 1, now(), 1, 1, false, '00000000-0000-0000-0000-000000000000', $2)`, webhook.NewReplayID(), int16(webhook.ReplayQueued))
+	require.NoError(t, err)
+	queued := func() (n int) {
+		require.NoError(t, b.Pool().QueryRow(t.Context(), `select count(*) from replays where state = $1`, int16(webhook.ReplayQueued)).Scan(&n))
+		return n
+	}
+	other, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), `select everpost_admit_replays(0, 0, 0)`)
+	require.NoError(t, err)
+	require.NoError(t, b.AdmitReplays(t.Context()))
+	require.Equal(t, 1, queued())
+
+	require.NoError(t, other.Rollback(t.Context()))
+	require.NoError(t, b.AdmitReplays(t.Context()))
+	require.Zero(t, queued())
+}
