@@ -2,7 +2,7 @@ package api
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,7 +25,7 @@ const (
 
 	answerRetryAfter = time.Second
 
-	// encodeWait is how long an answer waits for a processor: see encoders.
+	// encodeWait is how long an answer waits for a processor: see answers.encoders.
 	encodeWait = 5 * time.Second
 
 	// A client has to read as fast as it has to send a body: it may take answerGrace, and what it reads gives it
@@ -37,17 +37,23 @@ const (
 	answerBuffer = 128 << 10
 )
 
-func newAnswerBudget() *fair.Semaphore {
-	return fair.NewBounded(maxProcessAnswers/answerStep, maxTenantAnswers/answerStep)
+// answers bounds what answers cost the process.
+type answers struct {
+	budget   *fair.Semaphore // of memory, in steps of answerStep
+	encoders *fair.Semaphore // the processors that may encode lists at a time: half of them, and one for each tenant
 }
 
-// newEncoders returns the processors that may encode lists at a time: half of them, and one for each tenant.
-func newEncoders() *fair.Semaphore { return fair.NewCapped(max(1, runtime.GOMAXPROCS(0)/2), 1) } //nolint:mnd // half
+func newAnswers() *answers {
+	return &answers{
+		budget:   fair.NewBounded(maxProcessAnswers/answerStep, maxTenantAnswers/answerStep),
+		encoders: fair.NewCapped(max(1, runtime.GOMAXPROCS(0)/2), 1), //nolint:mnd // half
+	}
+}
 
 // answerRoom is the part of the budget for answers that one request holds until its answer is written. A tenant may
 // hold as much as is free, up to maxTenantAnswers, so that there is room for the next tenant.
 type answerRoom struct {
-	budget *fair.Semaphore
+	of     *answers
 	tenant string // of the key; "" for all operators
 	held   int    // in steps
 }
@@ -56,11 +62,11 @@ type answerRoom struct {
 // tenant use all of its room; CodeUnavailable: the answers to all do.
 func (r *answerRoom) reserve(n int) error {
 	steps := stepsOf(n)
-	if r.budget.TryAcquireAll(r.tenant, steps) {
+	if r.of.budget.TryAcquireAll(r.tenant, steps) {
 		r.held += steps
 		return nil
 	}
-	if r.budget.Held(r.tenant)+steps > maxTenantAnswers/answerStep {
+	if r.of.budget.Held(r.tenant)+steps > maxTenantAnswers/answerStep {
 		return &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: answerRetryAfter,
 			Message: "the answers that are being written to the tenant have reached their limit of " + megabytes(maxTenantAnswers) +
@@ -79,16 +85,24 @@ func (r *answerRoom) fit(n int) {
 	if r.held == 0 && steps <= 1 {
 		return
 	}
-	r.budget.Resize(r.tenant, r.held, steps)
+	r.of.budget.Resize(r.tenant, r.held, steps)
 	r.held = steps
 }
 
 // release returns the room. It may be called more than once.
 func (r *answerRoom) release() {
 	if r.held > 0 {
-		r.budget.Release(r.tenant, r.held)
+		r.of.budget.Release(r.tenant, r.held)
 		r.held = 0
 	}
+}
+
+// encoder waits for a processor that may encode a list, and returns it with done.
+func (r *answerRoom) encoder(ctx context.Context) (done func(), err error) {
+	if !r.of.encoders.Acquire(ctx, r.tenant, 1, encodeWait) {
+		return nil, &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: answerRetryAfter, Message: "too many answers are being made at the moment"}
+	}
+	return func() { r.of.encoders.Release(r.tenant, 1) }, nil
 }
 
 func stepsOf(n int) int { return max(1, (n+answerStep-1)/answerStep) }
@@ -127,40 +141,6 @@ func (w *pacedWriter) step(write func() (int, error)) (int, error) {
 	gained := time.Duration(n) * time.Second / answerRate
 	w.credit = min(w.credit+gained-time.Since(begun), answerPause)
 	return n, err
-}
-
-// send writes a JSON answer whose bytes are known.
-func (c call) send(status int, text []byte) error {
-	c.answer.fit(len(text))
-	header := c.Response().Header()
-	header.Set("Content-Type", contentJSON)
-	c.Response().WriteHeader(status)
-	if _, err := newPacedWriter(c.Response()).Write(text); err != nil {
-		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
-	}
-	return nil
-}
-
-// json writes a JSON response.
-func (c call) json(status int, v any) error {
-	text, err := encodeJSON(v)
-	if err != nil {
-		return fmt.Errorf("encode answer of %s: %w", c.Path(), err)
-	}
-	if err := c.keepAnswer(status, text); err != nil {
-		return err
-	}
-	return c.send(status, text)
-}
-
-// encodeJSON encodes v with a line break at its end. It does not escape <, > and &: nosniff and the media type keep
-// browsers from interpreting an answer as HTML.
-func encodeJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return b.Bytes(), err
 }
 
 // pageWriter encodes a page of a list entry by entry.

@@ -81,8 +81,8 @@ func TestTheReaderOfAnAnswerKeepsAPace(t *testing.T) {
 // Room for answers is bounded for each tenant and for all, and an answer that is larger than its room is written all the same.
 func TestRoomForAnswers(t *testing.T) {
 	t.Parallel()
-	budget := newAnswerBudget()
-	room := func(tenant string) *answerRoom { return &answerRoom{budget: budget, tenant: tenant} }
+	all := newAnswers()
+	room := func(tenant string) *answerRoom { return &answerRoom{of: all, tenant: tenant} }
 	var rooms []*answerRoom
 	for range 16 {
 		r := room("acme")
@@ -106,7 +106,7 @@ func TestRoomForAnswers(t *testing.T) {
 		rooms = append(rooms, r)
 	}
 	require.NoError(t, room("next").reserve(maxPageBytes), "there is room for the next tenant")
-	require.LessOrEqual(t, budget.InUse()*answerStep, maxProcessAnswers)
+	require.LessOrEqual(t, all.budget.InUse()*answerStep, maxProcessAnswers)
 	small := room("acme")
 	small.fit(answerStep)
 	require.Zero(t, small.held, "a small answer needs no room")

@@ -1,208 +1,106 @@
 // Package api is the HTTP API, version 1: Echo handlers over interfaces that the package
 // declares, problem+json errors, and the OpenAPI document. The tests compare the document
 // with the routes and with the responses of the handlers.
+//
+// A Server answers what all requests have in common, and gives each to the handler of its resource. A handler
+// has the interfaces and settings that its operations use, and nothing of the Server but the call.
+//
+// The files, from the bottom up, where each uses those before it only; serve and middleware are methods of the Server:
+//
+//	store                                  the interfaces of the store, and others that several handlers use
+//	format                                 how times, texts and sizes are shown
+//	escape, field_path, json               a strict decoder of JSON, and the path of each error
+//	decode, field                          values of JSON, and fields that several resources have
+//	cursor                                 positions in lists
+//	key, source_address                    the text of an API key, where a request came from
+//	route, caller                          what is known of an operation, and who may use it
+//	problem, metrics                       errors as answers, counts and spans of requests
+//	bodybudget, body, answer               the memory and the pace of bodies and answers
+//	auth, ratelimit, requestkey            API keys, the rates of tenants, requests with an Idempotency-Key
+//	call, query, list                      a request as its handler gets it, its query, pages
+//	workflowurl, explain                   what answers say besides the resource
+//	retrypolicy                            retry policies
+//	erasure, event, batch                  events and their payloads
+//	header, endpointauth, endpointfield    the fields of endpoints
+//	secret, endpoint                       endpoints and their secrets
+//	release, pause, circuit                what an endpoint is told
+//	condition, health                      how an endpoint is
+//	delivery, deadletter, command, replay  deliveries, and what they are told
+//	endpointtest                           test requests
+//	limits, retention, tenant, tenantkey   tenants and their API keys
+//	audit, stats, consolelink              the audit log, statistics, links to the console
+//	export                                 all that is stored of a tenant
+//	docs_page, openapi                     the OpenAPI document
+//	config                                 what a Server is made of
+//	handlers, routes                       all handlers, and the table of operations
+//	once, serve, middleware, api           the Server, and how it answers a request
 package api
 
 import (
 	"context"
-	"crypto/sha256"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"golang.org/x/time/rate"
 
-	"github.com/everpost/everpost/internal/cache"
-	"github.com/everpost/everpost/internal/fair"
-	"github.com/everpost/everpost/internal/retry"
-	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Limits of a request. openapi.yaml documents them.
-const (
-	roomAroundPayload = 64 << 10 // bytes of a body besides its payload
-	minBatchBytes     = 8 << 20  // the limit of a batch, if it is not twice the largest payload
-	maxHeaderBytes    = 32 << 10
-)
+const maxHeaderBytes = 32 << 10 // openapi.yaml documents it
 
-// Config is the configuration of the API. All interfaces but ConsoleLinks are required.
-type Config struct {
-	Tenants         Tenants
-	Keys            Keys
-	Endpoints       Endpoints
-	EndpointSecrets EndpointSecrets
-	Events          Events
-	Erasures        PayloadErasures
-	Exports         Exports
-	RequestKeys     RequestKeys
-	Deliveries      Deliveries
-	EndpointSwitch  EndpointSwitch
-	Releases        Releases
-	Audit           Audit
-	Limits          Limits
-	TenantUpdates   TenantUpdates
-	TenantDeletions TenantDeletions
-	Statistics      Statistics
-
-	Health   EndpointHealth
-	Circuits Circuits
-	Tests    EndpointTests
-	Replays  Replays
-	// ReplayCounts and DeadLetterGroups count the deliveries that a command to many would affect.
-	ReplayCounts     ReplayCounts
-	DeadLetterGroups DeadLetterGroups
-	Starter          Starter
-	URLs             URLs
-
-	// Situations and Engine are for explanations.
-	Situations Situations
-	Engine     Engine
-	// Retention is how long the installation keeps payloads, attempts and ended deliveries, which bounds the retention of
-	// tenants. Defaults to 30 days.
-	Retention time.Duration
-	// DeadLettersKept is how long dead letters are kept; 0 if that is not known.
-	DeadLettersKept time.Duration
-
-	// ConsoleLinks stores links to the console; nil while the console is switched off. ConsoleURL is the
-	// console's address for browsers, without a path. Defaults to the address that a request came to.
-	ConsoleLinks ConsoleLinks
-	ConsoleURL   string
-
-	// MaxPayload is the largest payload of an event in bytes, at most webhook.LargestMaxPayload. Defaults to
-	// webhook.DefaultMaxPayload.
-	MaxPayload int
-
-	// OperatorKey is accepted as an operator key in addition to the stored ones. Any text;
-	// defaults to none.
-	OperatorKey string
-
-	// RetryPolicy is the installation's retry policy. It applies if neither the endpoint nor
-	// its tenant has one. Defaults to retry.Default.
-	RetryPolicy retry.Policy
-
-	// Logger gets internal errors, and each request at debug level, without payloads, keys
-	// and URLs. Defaults to none.
-	Logger *slog.Logger
-
-	// WorkflowURL returns the address of a workflow in the Temporal Web UI. Without it
-	// workflow_url is null. Tenants' keys get it only with WorkflowURLForTenants.
-	WorkflowURL           func(workflowID string) string
-	WorkflowURLForTenants bool
-	// WorkflowsKept returns how long the Web UI shows a closed workflow; afterwards workflow_url
-	// is null. 0: not known, and workflow_url is never null. Defaults to that.
-	WorkflowsKept func() time.Duration
-
-	// TrustedProxies are the proxies whose X-Forwarded-For is used as the source of a
-	// request. Defaults to none: the source is the peer of the connection.
-	TrustedProxies []netip.Prefix
-
-	// Metrics counts requests. Defaults to none.
-	Metrics Metrics
-
-	// Tracer makes a span of each request. Defaults to none.
-	Tracer *tracing.Tracer
-
-	// Version is shown in the OpenAPI document. Defaults to "dev".
-	Version string
-
-	// Now is the database's clock. Defaults to time.Now.
-	Now func() time.Time
-}
-
-func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.RetryPolicy.IsZero() {
-		c.RetryPolicy = retry.Default()
-	}
-	if c.MaxPayload == 0 {
-		c.MaxPayload = webhook.DefaultMaxPayload
-	}
-	if c.Retention == 0 {
-		c.Retention = 30 * 24 * time.Hour
-	}
-	if c.WorkflowURL == nil {
-		c.WorkflowURL = func(string) string { return "" }
-	}
-	if c.WorkflowsKept == nil {
-		c.WorkflowsKept = func() time.Duration { return 0 }
-	}
-	if c.Metrics == nil {
-		c.Metrics = noMetrics{}
-	}
-	if c.Version == "" {
-		c.Version = "dev"
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	return c
-}
-
-// Server is the API.
+// Server is the API: what all requests have in common. What an operation does is its handler's.
 type Server struct {
-	config  Config
-	echo    *echo.Echo
-	openAPI []byte
-	page    func() ([]byte, error) // the documentation page
-	buckets buckets
-	bodies  *bodyBudget
-	answers *fair.Semaphore // in steps of answerStep
+	*authenticator
+	*observer
+	trustedProxies
 
-	encoders *fair.Semaphore // of lists
-	pace     bodyPace
-	exports  exports
-	keys     requestsUnderWay
-
-	byPath   map[string]route // by method and path of Echo
-	inFlight atomic.Int64     // requests
-
-	conditions *cache.Cache[string, []condition] // by tenant
-	presetHash func() [sha256.Size]byte
+	log      *slog.Logger
+	echo     *echo.Echo
+	problems problems
+	limiter  *limiter
+	bodies   *bodies
+	answers  *answers
+	keys     *requestKeys
+	handlers *handlers
 }
 
 // New returns a Server with all routes. The caller closes it.
 func New(c Config) *Server {
+	c = c.withDefaults()
+	all, auth := routes(), newAuthenticator(c.Keys, c.OperatorKey, c.Metrics)
 	s := &Server{
-		config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace(),
-		answers: newAnswerBudget(), encoders: newEncoders(), byPath: map[string]route{},
-		keys: requestsUnderWay{keys: map[[32]byte]struct{}{}},
+		authenticator: auth, observer: newObserver(c.Metrics, c.Tracer, all), trustedProxies: c.TrustedProxies,
+		log: c.Logger, echo: echo.New(), problems: problems{c.Logger}, limiter: newLimiter(c.Limits, c.Now),
+		bodies: newBodies(c.MaxPayload, c.Metrics), answers: newAnswers(), keys: newRequestKeys(c.RequestKeys, c.Logger),
+		handlers: newHandlers(&c, auth, all),
 	}
-	s.bodies = newBodyBudget(s.config.MaxPayload)
-	s.conditions, s.presetHash = s.newConditions(), presetHash(s.config.OperatorKey)
-	s.openAPI = openAPIDocument(s.config.Version)
-	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true
-	s.echo.HTTPErrorHandler = s.routerError
+	s.echo.HTTPErrorHandler = s.problems.writeOfRouter
 	s.echo.Use(s.middleware)
-	for _, r := range routes() {
+	for _, r := range s.handlers.table() {
 		s.echo.Add(r.method, r.echoPath(), s.serve(r))
-		s.byPath[r.method+" "+r.echoPath()] = r
 	}
 	return s
 }
 
-// maxBody and maxBatch are the largest bodies, in bytes: of a batch, and of everything else.
-func (s *Server) maxBody() int  { return s.config.MaxPayload + roomAroundPayload }
-func (s *Server) maxBatch() int { return max(minBatchBytes, 2*s.config.MaxPayload) }
-
 // Close ends what runs in the background. Call it when the server takes no more requests.
-func (s *Server) Close() { s.conditions.Close() }
+func (s *Server) Close() { s.handlers.conditions.cached.Close() }
 
 // Handler returns the API as an http.Handler.
 func (s *Server) Handler() http.Handler { return s.echo }
 
+// CreateLogInLink stores a link that logs in with a key, and returns its path. The key's text is given.
+func (s *Server) CreateLogInLink(ctx context.Context, by webhook.Actor, keyText string) (path string, err error) {
+	return s.handlers.links.logInLink(ctx, by, keyText)
+}
+
 // AnswerBytes returns the memory held by answers that are being made or written, in bytes.
-func (s *Server) AnswerBytes() int { return s.answers.InUse() * answerStep }
+func (s *Server) AnswerBytes() int { return s.answers.budget.InUse() * answerStep }
 
 // BodyBytes returns the memory held by the bodies of current requests, in bytes.
-func (s *Server) BodyBytes() int { return s.bodies.held() }
+func (s *Server) BodyBytes() int { return s.bodies.budget.held() }
 
 // HTTPServer returns the server for the API, with every timeout and limit set. A client has
 // 30 s to send its body. A response takes up to 1 s of
@@ -222,6 +120,6 @@ func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 			}
 			return ctx
 		},
-		ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }

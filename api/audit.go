@@ -19,7 +19,10 @@ func showAudit(e webhook.AuditEntry) client.AuditEntry {
 	}
 }
 
-func (s *Server) listAudit(c call) error {
+// auditHandler lists the audit log.
+type auditHandler struct{ audit Audit }
+
+func (h *auditHandler) list(c call) error {
 	q := c.query("audit", "tenant", "key", "action", "since", "until")
 	f := webhook.AuditFilter{
 		TenantID: q.text("tenant", webhook.ValidTenantID, notATenantID),
@@ -32,7 +35,7 @@ func (s *Server) listAudit(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.AuditEntry, error) {
-		return s.config.Audit.ListAudit(c.Request().Context(), f, pageOf(limit, after))
+		return h.audit.ListAudit(c.Request().Context(), f, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(e webhook.AuditEntry) string { return idPosition(e.ID) }, showAudit)
 }

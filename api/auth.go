@@ -1,10 +1,13 @@
 package api
 
 import (
+	"context"
+	"crypto/pbkdf2"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"strings"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 
@@ -12,81 +15,92 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// serve wraps a route's handler for Echo: it authenticates and authorises the caller, and it is
-// the only place that turns a handler's error into a response.
-func (s *Server) serve(r route) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if r.scope == scopeNone {
-			in := call{Context: c, route: r, server: s, answer: &answerRoom{budget: s.answers}}
-			defer in.answer.release()
-			if err := in.refuseParameters(); err != nil {
-				return s.answer(c, r, err)
-			}
-			return s.answer(c, r, s.handle(in))
-		}
-		// Every response may contain a secret, an address or customer data.
-		c.Response().Header().Set("Cache-Control", "no-store")
-		from, inside := c.Request().Context().Value(callerKey{}).(Caller)
-		if !inside {
-			key, err := s.authenticate(c)
-			if err != nil {
-				return s.answer(c, r, err)
-			}
-			from.Key = key
-		}
-		key := from.Key
-		traceAuthenticated(c)
-		if err := s.admit(c.Request().Context(), r, key, inside); err != nil {
-			return s.answer(c, r, err)
-		}
-		in := call{
-			Context: c, route: r, key: key, from: from, tenant: c.Param("tenant"),
-			server: s, reservation: &bodyReservation{budget: s.bodies, tenant: key.TenantID},
-			answer: &answerRoom{budget: s.answers, tenant: key.TenantID},
-		}
-		defer in.reservation.release()
-		defer in.answer.release()
-		if err := in.authorise(); err != nil {
-			return s.answer(c, r, err)
-		}
-		if err := in.refuseParameters(); err != nil {
-			return s.answer(c, r, err)
-		}
-		return s.answer(c, r, s.handle(in))
-	}
+// authenticator knows who sends a request.
+type authenticator struct {
+	keys            KeyChecks
+	operatorKey     string // configured; "" for none
+	operatorKeyHash func() [sha256.Size]byte
+	metrics         Metrics
 }
 
-func (s *Server) answer(c echo.Context, r route, err error) error {
-	if err == nil {
-		return nil
-	}
-	return s.writeError(c, r.noun, err)
+func newAuthenticator(keys KeyChecks, operatorKey string, metrics Metrics) *authenticator {
+	return &authenticator{keys: keys, operatorKey: operatorKey, operatorKeyHash: presetHash(operatorKey), metrics: metrics}
 }
-
-// challenge is the WWW-Authenticate header (RFC 6750 §3).
-const challenge = `Bearer realm="everpost"`
 
 // authenticate returns the valid key of the request (RFC 6750 §2.1). Text that cannot be a key
 // is refused before any lookup.
-func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
+func (a *authenticator) authenticate(c echo.Context) (webhook.Key, error) {
 	given := c.Request().Header["Authorization"]
 	if len(given) == 0 {
-		s.config.Metrics.AuthFailed(AuthMissing)
+		a.metrics.AuthFailed(AuthMissing)
 		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
 	}
 	scheme, text, _ := strings.Cut(given[0], " ")
 	if len(given) != 1 || !strings.EqualFold(scheme, "Bearer") || credential.Trim(text) == "" {
-		s.config.Metrics.AuthFailed(AuthMalformed)
+		a.metrics.AuthFailed(AuthMalformed)
 		c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 		return webhook.Key{}, &webhook.Error{
 			Code: webhook.CodeUnauthenticated, Message: `the header Authorization has no API key: send it once, as "Authorization: Bearer evk_…"`,
 		}
 	}
-	key, err := s.Authenticate(c.Request().Context(), text)
+	key, err := a.Authenticate(c.Request().Context(), text)
 	if err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated {
 		c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	}
 	return key, err
+}
+
+// Authenticate returns the valid key with this text, as for a request with it: a refusal is counted. What is invisible around the text does
+// not matter. CodeUnauthenticated: it is not valid; the error says why if no key can have that text.
+func (a *authenticator) Authenticate(ctx context.Context, text string) (webhook.Key, error) {
+	text = credential.Trim(text)
+	if a.isPreset(text) {
+		return presetKey(), nil
+	}
+	cause := AuthMalformed
+	id, sum, err := ParseKey(text)
+	if err == nil {
+		var key webhook.Key
+		if key, err = a.keys.Authenticate(ctx, id, sum); err == nil {
+			return key, nil
+		}
+		if webhook.CodeOf(err) != webhook.CodeUnauthenticated {
+			return webhook.Key{}, err
+		}
+		cause = refusalCause(err)
+	}
+	a.metrics.AuthFailed(cause)
+	if cause == AuthMalformed {
+		if _, fault := credential.Clean(text, !strings.HasPrefix(text, keyPrefix)); fault != nil {
+			err = fault
+		}
+		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the given key " + err.Error()}
+	}
+	return webhook.Key{}, errInvalidKey()
+}
+
+// Confirm returns the key with this id and hash if it is still valid, as Authenticate does for its text.
+// Revocation and expiry are seen within 2 s. Unless used is set, it does not count as a use of the key.
+func (a *authenticator) Confirm(ctx context.Context, id webhook.KeyID, sum [sha256.Size]byte, used bool) (webhook.Key, error) {
+	if id == presetKeyID() {
+		preset := a.operatorKeyHash()
+		if a.operatorKey == "" || subtle.ConstantTimeCompare(preset[:], sum[:]) != 1 {
+			return webhook.Key{}, errInvalidKey()
+		}
+		return presetKey(), nil
+	}
+	if !used {
+		return a.keys.Check(ctx, id, sum)
+	}
+	return a.keys.Authenticate(ctx, id, sum)
+}
+
+// KeyHash is the hash by which Confirm knows an authenticated key again.
+func (a *authenticator) KeyHash(key webhook.Key) [sha256.Size]byte {
+	if key.ID == presetKeyID() {
+		return a.operatorKeyHash()
+	}
+	return key.SHA256
 }
 
 // refusalCause is why a key was refused, for the metric.
@@ -101,32 +115,36 @@ func errInvalidKey() error {
 	return &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the API key is not valid, has expired or was revoked"}
 }
 
-// authorise checks the caller's key against the route. A tenant other than the caller's gets
-// the same response as one that does not exist, before the scope is checked.
-func (c call) authorise() error {
-	if strings.Contains(c.route.path, "{tenant}") {
-		foreign := c.key.Scope != webhook.ScopeOperator && c.key.TenantID != c.tenant
-		unusable := !webhook.ValidTenantID(c.tenant) && c.route.id != putTenantID
-		if foreign || unusable {
-			return webhook.NotFound(c.route.noun)
-		}
-	}
-	if c.key.Scope < c.route.scope {
-		return &webhook.Error{Code: webhook.CodeForbidden, Message: "this needs a key with the scope " + c.route.scope.String()}
-	}
-	return c.from.permits(c.route)
-}
-
 // isPreset compares with the configured operator key in constant time. That key is not stored:
 // it is valid as long as it is configured.
-func (s *Server) isPreset(text string) bool {
-	if s.config.OperatorKey == "" {
+func (a *authenticator) isPreset(text string) bool {
+	if a.operatorKey == "" {
 		return false
 	}
-	given, preset := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(s.config.OperatorKey))
+	given, preset := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(a.operatorKey))
 	return subtle.ConstantTimeCompare(given[:], preset[:]) == 1
+}
+
+// presetKey is the configured operator key, without its hash.
+func presetKey() webhook.Key {
+	return webhook.Key{ID: presetKeyID(), Scope: webhook.ScopeOperator, Name: "EVERPOST_OPERATOR_KEY"}
 }
 
 // presetKeyID identifies the configured operator key in the audit log. It is not derived from
 // the key, because a weak key could be guessed from a hash.
 func presetKeyID() webhook.KeyID { return webhook.KeyID([]byte("preset operator ")) }
+
+// presetRounds makes a guess at a preset key cost about 0.2 s (OWASP's figure for PBKDF2 with SHA-256):
+// people choose that key, and its hash is stored with the sessions and links that it opens.
+const presetRounds = 600_000
+
+// presetHash returns a function that hashes the configured operator key at its first call.
+func presetHash(key string) func() [sha256.Size]byte {
+	return sync.OnceValue(func() (sum [sha256.Size]byte) {
+		derived, err := pbkdf2.Key(sha256.New, key, []byte("everpost console"), presetRounds, len(sum))
+		if err == nil { // an error: FIPS mode refuses the parameters; then no session of this key is confirmed
+			copy(sum[:], derived)
+		}
+		return sum
+	})
+}

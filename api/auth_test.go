@@ -147,9 +147,8 @@ func (refusals) Answered(string, int, time.Duration) {}
 // Each request whose key is refused is counted once, by cause.
 func TestFailedAuthenticationIsCounted(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
 	counted := refusals{}
-	b.server.config.Metrics = counted
+	b := setup(t, func(c *Config) { c.Metrics = counted })
 	unknown, _ := NewKey(webhook.NewKeyID())
 	for text, want := range map[string]string{
 		"": "auth missing", "Bearer garbage": "auth malformed", "Basic " + b.keys["operator"]: "auth malformed", "Bearer " + unknown: "auth unknown",

@@ -12,21 +12,22 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func (s *Server) postEventBatch(c call) error {
+// postBatch takes the events of a batch in.
+func (h *eventHandler) postBatch(c call) error {
 	key, err := idempotencyKey(c.Request().Header)
 	if err != nil {
 		return err
 	}
-	text, err := c.bodyUpTo(s.maxBatch())
+	text, err := c.bodyUpTo(c.bodies.mostOfBatch)
 	if err != nil {
 		return err
 	}
-	b, err := parseBatch(text, s.config.Now(), s.config.MaxPayload)
+	b, err := parseBatch(text, h.now(), h.maxPayload)
 	if err != nil {
 		return err
 	}
 	b.TenantID, b.IdempotencyKey, b.BodySHA256 = c.tenant, key, sha256.Sum256(text)
-	all, err := s.accept(c, len(b.Events), func(ctx context.Context) ([]webhook.Accepted, error) { return s.config.Events.AcceptBatch(ctx, b) })
+	all, err := h.accept(c, len(b.Events), func(ctx context.Context) ([]webhook.Accepted, error) { return h.events.AcceptBatch(ctx, b) })
 	if err != nil {
 		return err
 	}

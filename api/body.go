@@ -1,11 +1,11 @@
 package api
 
 import (
-	"bytes"
-	"errors"
 	"io"
+	"mime"
 	"net/http"
-	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +19,14 @@ const (
 	bodyPause = 2 * time.Second // maximum pause after bodyGrace
 	bodyTime  = 30 * time.Second
 )
+
+// Limits of the size of a body. openapi.yaml documents them.
+const (
+	roomAroundPayload = 64 << 10 // bytes of a body besides its payload
+	minBatchBytes     = 8 << 20  // the limit of a batch, if it is not twice the largest payload
+)
+
+const contentJSON = "application/json"
 
 const byteOrderMark = "\ufeff"
 
@@ -41,6 +49,23 @@ func usualPace() bodyPace {
 func (p bodyPace) allows(received int, at time.Duration) time.Duration {
 	kept := time.Duration(received) * time.Second / time.Duration(p.rate)
 	return min(max(p.grace, min(kept, at+p.pause)), p.limit)
+}
+
+// bodies is how the bodies of requests are read.
+type bodies struct {
+	budget      *bodyBudget
+	pace        bodyPace
+	most        int // bytes of a body
+	mostOfBatch int // bytes of the body of a batch
+	metrics     Metrics
+}
+
+// newBodies returns the bodies of an installation whose largest payload has that many bytes.
+func newBodies(maxPayload int, metrics Metrics) *bodies {
+	return &bodies{
+		budget: newBodyBudget(maxPayload), pace: usualPace(), metrics: metrics,
+		most: maxPayload + roomAroundPayload, mostOfBatch: max(minBatchBytes, 2*maxPayload),
+	}
 }
 
 // bodyReader reads the body of one request into memory that is reserved first.
@@ -144,58 +169,37 @@ func (b *bodyBudget) join(segments []*[bodyStep]byte, size int) []byte {
 	return text
 }
 
-// body reads the request's body, at most maxBody. The caller may keep the bytes; their
-// memory stays reserved until the request is answered.
-func (c call) body() ([]byte, error) {
-	if c.read != nil {
-		return *c.read, nil
+// checkContentType refuses a body whose Content-Type is not JSON in UTF-8, the only encoding
+// that RFC 8259 §8.1 permits.
+func checkContentType(h http.Header) error {
+	if given := h.Get("Content-Type"); given != "" && given != contentJSON {
+		media, params, err := mime.ParseMediaType(given)
+		if err != nil || media != contentJSON {
+			return unsupported("the body must be " + contentJSON)
+		}
+		if charset, named := params["charset"]; named && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "utf8") {
+			return unsupported("the body must be in UTF-8: Content-Type names another charset")
+		}
 	}
-	return c.bodyUpTo(c.server.maxBody())
+	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return unsupported("a compressed body is not supported")
+	}
+	return nil
 }
 
-// bodyUpTo reads the request's body, at most limit bytes. A byte order mark before it is left out (RFC 8259 section 8.1): editors
-// and shells of Windows write one.
-func (c call) bodyUpTo(limit int) ([]byte, error) {
-	r := c.Request()
-	if r.ContentLength > int64(limit) {
-		return nil, tooLarge("body", limit, r.ContentLength)
-	}
-	if r.ContentLength == 0 {
-		return nil, nil
-	}
-	reader := bodyReader{
-		source: http.MaxBytesReader(c.Response().Writer, r.Body, int64(limit)), length: r.ContentLength,
-		reservation: c.reservation, batch: limit > c.server.maxBody(), pace: c.server.pace, connection: http.NewResponseController(c.Response().Writer),
-	}
-	text, err := reader.read()
-	if err != nil {
-		return nil, c.bodyError(err, limit)
-	}
-	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
-	if len(text) == 0 {
-		return nil, nil
-	}
-	return text, checkContentType(r.Header)
+func unsupported(detail string) error {
+	return &httpError{unsupportedMedia(), detail}
 }
 
-// bodyError returns the error for a body that could not be read. The rest of the body is not
-// read: the connection is closed.
-func (c call) bodyError(err error, limit int) error {
-	if _, over := errors.AsType[*http.MaxBytesError](err); over {
-		return tooLarge("body", limit, 0)
+// tooLarge is the error for a value of size bytes; 0 if that is not known.
+func tooLarge(field string, limit int, size int64) error {
+	return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{overLimit(field, limit, size)}}
+}
+
+func overLimit(field string, limit int, size int64) webhook.FieldError {
+	message := "is larger than " + strconv.Itoa(limit) + " bytes"
+	if size > 0 {
+		message = "has " + strconv.FormatInt(size, 10) + " bytes; the limit is " + strconv.Itoa(limit)
 	}
-	c.Response().Header().Set("Connection", "close")
-	code := webhook.CodeOf(err)
-	switch {
-	case code == webhook.CodeRateLimited:
-		c.server.config.Metrics.BodyRefused(BodyOverTenant)
-		return err
-	case code == webhook.CodeUnavailable:
-		c.server.config.Metrics.BodyRefused(BodyOverProcess)
-		return err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.server.config.Metrics.BodyRefused(BodyTooSlow)
-		return &httpError{requestTimeout(), "the body arrived too slowly: after 2 s it must keep to 64 KiB per second, and after 30 s it must be complete"}
-	}
-	return webhook.Invalid("body", "could not be read to its end")
+	return webhook.FieldError{Field: field, Message: message}
 }

@@ -85,7 +85,7 @@ type served struct {
 func serveAPI(t *testing.T, pace bodyPace) *served {
 	t.Helper()
 	b := setup(t)
-	b.server.pace = pace
+	b.server.bodies.pace = pace
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := b.server.HTTPServer(b.server.Handler())
@@ -164,10 +164,10 @@ func TestUnfinishedBatchesHoldABoundedAmountOfHeap(t *testing.T) { //nolint:para
 		})
 	}
 	senders.Wait()
-	require.Equal(t, s.server.bodies.tenantMax, s.server.BodyBytes())
+	require.Equal(t, s.server.bodies.budget.tenantMax, s.server.BodyBytes())
 	grown := int(heap()) - int(before)
 	t.Logf("the heap has grown by %d KiB", grown>>10)
-	require.Less(t, grown, s.server.bodies.tenantMax+4<<20)
+	require.Less(t, grown, s.server.bodies.budget.tenantMax+4<<20)
 	runtime.KeepAlive(body)
 	for _, c := range connections {
 		require.NoError(t, c.Close())
@@ -369,8 +369,8 @@ func TestReservationsAreAlwaysReleased(t *testing.T) {
 	}
 	running.Wait()
 	require.Eventually(t, func() bool { return s.server.BodyBytes() == 0 }, 10*time.Second, time.Millisecond)
-	require.Zero(t, s.server.bodies.large)
-	require.Empty(t, s.server.bodies.byTenant)
+	require.Zero(t, s.server.bodies.budget.large)
+	require.Empty(t, s.server.bodies.budget.byTenant)
 }
 
 // Refused bodies are counted by cause, and the responses match the OpenAPI document.
@@ -380,15 +380,15 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 	for cause, want := range map[string]int{
 		BodyOverTenant: http.StatusTooManyRequests, BodyOverProcess: http.StatusServiceUnavailable, BodyTooSlow: http.StatusRequestTimeout,
 	} {
-		b := setup(t)
 		counted := refusals{}
-		b.server.config.Metrics = counted
+		b := setup(t, func(c *Config) { c.Metrics = counted })
+		budget := b.server.bodies.budget
 		option := func(*http.Request) {}
 		switch cause {
 		case BodyOverTenant:
-			require.NoError(t, (&bodyReservation{budget: b.server.bodies, tenant: "acme"}).reserve(b.server.bodies.tenantMax, false))
+			require.NoError(t, (&bodyReservation{budget: budget, tenant: "acme"}).reserve(budget.tenantMax, false))
 		case BodyOverProcess:
-			require.NoError(t, (&bodyReservation{budget: b.server.bodies}).reserve(b.server.bodies.max, false))
+			require.NoError(t, (&bodyReservation{budget: budget}).reserve(budget.max, false))
 		case BodyTooSlow:
 			option = func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(os.ErrDeadlineExceeded)) }
 		}

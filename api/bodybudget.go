@@ -1,7 +1,6 @@
 package api
 
 import (
-	"strconv"
 	"sync"
 	"time"
 
@@ -111,5 +110,3 @@ func (b *bodyBudget) held() int {
 	defer b.mu.Unlock()
 	return b.total
 }
-
-func megabytes(n int) string { return strconv.Itoa(n>>20) + " MiB" }

@@ -1,19 +1,22 @@
 package api
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
-	"mime"
 	"net/http"
-	"strconv"
-	"strings"
-	"time"
+	"os"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const contentJSON = "application/json"
+// Whether the body of a command may contain a reason.
+const (
+	withReason    = true
+	withoutReason = false
+)
 
 // call is one request of an authenticated caller, or of any caller on a public route.
 type call struct {
@@ -24,10 +27,12 @@ type call struct {
 	from   Caller // of a request inside the process; else only with the key
 	tenant string // from the path; "" for routes without one
 
-	server      *Server
+	proxies     trustedProxies
+	bodies      *bodies
 	reservation *bodyReservation // for the body; released after the response
 	answer      *answerRoom      // for the response; released after it
 
+	keys *requestKeys
 	once *webhook.RequestKey // with an Idempotency-Key that is kept; nil without
 	read *[]byte             // the body if it was read before the handler
 }
@@ -35,25 +40,12 @@ type call struct {
 // actor is the caller for the audit log.
 func (c call) actor() webhook.Actor {
 	by := webhook.Actor{
-		KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.config.TrustedProxies), Request: c.once,
+		KeyID: c.key.ID, RequestID: requestID(c), Source: c.proxies.SourceAddress(c.Request()), Request: c.once,
 	}
 	if !c.from.Link.IsZero() { // not the key that made the link: another person acts
 		by.KeyID, by.Name = webhook.KeyID{}, "console link "+c.from.Link.String()
 	}
 	return by
-}
-
-// workflowURL returns the address of a workflow in the Temporal Web UI. The Web UI shows all
-// tenants' workflows, so only operators get it unless a setting extends it to tenants. For a
-// closed workflow (ended is not zero) it is nil after WorkflowsKept.
-func (c call) workflowURL(workflowID string, ended time.Time) *string {
-	if c.key.Scope != webhook.ScopeOperator && !c.server.config.WorkflowURLForTenants || !c.from.Link.IsZero() {
-		return nil
-	}
-	if kept := c.server.config.WorkflowsKept(); kept > 0 && !ended.IsZero() && c.server.config.Now().Sub(ended) >= kept {
-		return nil
-	}
-	return nullable(c.server.config.WorkflowURL(workflowID))
 }
 
 // pathID parses the id in the path. A malformed id is treated as one that does not exist.
@@ -66,41 +58,6 @@ func pathID[ID any](c call, parse func(string) (ID, error)) (ID, error) {
 	return id, nil
 }
 
-// checkContentType refuses a body whose Content-Type is not JSON in UTF-8, the only encoding
-// that RFC 8259 §8.1 permits.
-func checkContentType(h http.Header) error {
-	if given := h.Get("Content-Type"); given != "" && given != contentJSON {
-		media, params, err := mime.ParseMediaType(given)
-		if err != nil || media != contentJSON {
-			return unsupported("the body must be " + contentJSON)
-		}
-		if charset, named := params["charset"]; named && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "utf8") {
-			return unsupported("the body must be in UTF-8: Content-Type names another charset")
-		}
-	}
-	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return unsupported("a compressed body is not supported")
-	}
-	return nil
-}
-
-func unsupported(detail string) error {
-	return &httpError{unsupportedMedia(), detail}
-}
-
-// tooLarge is the error for a value of size bytes; 0 if that is not known.
-func tooLarge(field string, limit int, size int64) error {
-	return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{overLimit(field, limit, size)}}
-}
-
-func overLimit(field string, limit int, size int64) webhook.FieldError {
-	message := "is larger than " + strconv.Itoa(limit) + " bytes"
-	if size > 0 {
-		message = "has " + strconv.FormatInt(size, 10) + " bytes; the limit is " + strconv.Itoa(limit)
-	}
-	return webhook.FieldError{Field: field, Message: message}
-}
-
 // object reads the body as a JSON object. field reads the known fields.
 func (c call) object(field func(d *jsonDecoder, name string), required ...string) error {
 	text, err := c.body()
@@ -108,16 +65,6 @@ func (c call) object(field func(d *jsonDecoder, name string), required ...string
 		return err
 	}
 	return readObject(text, field, required...)
-}
-
-func readObject(text []byte, field func(d *jsonDecoder, name string), required ...string) error {
-	if text == nil {
-		return webhook.Invalid("body", "is required")
-	}
-	d := newJSONDecoder(text)
-	d.object(func(name []byte) { field(d, string(name)) }, required...)
-	d.end()
-	return d.problem()
 }
 
 // reason reads the body of a command: empty, {}, or, if the command takes a reason,
@@ -144,20 +91,82 @@ func (c call) noBody() error {
 	return err
 }
 
-// requestID returns the id of the request in the log and the audit log.
-func requestID(c echo.Context) string {
-	return c.Response().Header().Get(echo.HeaderXRequestID)
+// body reads the request's body, at most bodies.most. The caller may keep the bytes; their
+// memory stays reserved until the request is answered.
+func (c call) body() ([]byte, error) {
+	if c.read != nil {
+		return *c.read, nil
+	}
+	return c.bodyUpTo(c.bodies.most)
 }
 
-// writeJSON encodes v before it writes the status, so that an encoding failure still becomes an
-// error response.
-func writeJSON(c echo.Context, status int, media string, v any) error {
+// bodyUpTo reads the request's body, at most limit bytes. A byte order mark before it is left out (RFC 8259 section 8.1): editors
+// and shells of Windows write one.
+func (c call) bodyUpTo(limit int) ([]byte, error) {
+	r := c.Request()
+	if r.ContentLength > int64(limit) {
+		return nil, tooLarge("body", limit, r.ContentLength)
+	}
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	reader := bodyReader{
+		source: http.MaxBytesReader(c.Response().Writer, r.Body, int64(limit)), length: r.ContentLength,
+		reservation: c.reservation, batch: limit > c.bodies.most, pace: c.bodies.pace, connection: http.NewResponseController(c.Response().Writer),
+	}
+	text, err := reader.read()
+	if err != nil {
+		return nil, c.bodyError(err, limit)
+	}
+	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
+	if len(text) == 0 {
+		return nil, nil
+	}
+	return text, checkContentType(r.Header)
+}
+
+// bodyError returns the error for a body that could not be read. The rest of the body is not
+// read: the connection is closed.
+func (c call) bodyError(err error, limit int) error {
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
+		return tooLarge("body", limit, 0)
+	}
+	c.Response().Header().Set("Connection", "close")
+	code := webhook.CodeOf(err)
+	switch {
+	case code == webhook.CodeRateLimited:
+		c.bodies.metrics.BodyRefused(BodyOverTenant)
+		return err
+	case code == webhook.CodeUnavailable:
+		c.bodies.metrics.BodyRefused(BodyOverProcess)
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.bodies.metrics.BodyRefused(BodyTooSlow)
+		return &httpError{requestTimeout(), "the body arrived too slowly: after 2 s it must keep to 64 KiB per second, and after 30 s it must be complete"}
+	}
+	return webhook.Invalid("body", "could not be read to its end")
+}
+
+// send writes a JSON answer whose bytes are known.
+func (c call) send(status int, text []byte) error {
+	c.answer.fit(len(text))
+	header := c.Response().Header()
+	header.Set("Content-Type", contentJSON)
+	c.Response().WriteHeader(status)
+	if _, err := newPacedWriter(c.Response()).Write(text); err != nil {
+		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
+	}
+	return nil
+}
+
+// json writes a JSON response.
+func (c call) json(status int, v any) error {
 	text, err := encodeJSON(v)
 	if err != nil {
 		return fmt.Errorf("encode answer of %s: %w", c.Path(), err)
 	}
-	if err := c.Blob(status, media, text); err != nil {
-		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
+	if err := c.keys.keep(c, c.once, webhook.KeptAnswer{Status: status, Text: text, Secret: c.route.answersSecret()}); err != nil {
+		return err
 	}
-	return nil
+	return c.send(status, text)
 }

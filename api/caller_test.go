@@ -172,7 +172,7 @@ func TestCreateConsoleLink(t *testing.T) {
 	b.refused(t, "admin", "POST", path, `{"scope":"view","expires_in":"61m"}`, "expires_in", `must be a duration from "60s" to "3600s"`)
 	b.refused(t, "admin", "POST", path, `{"scope":"view","return_url":"javascript:alert(1)"}`,
 		"return_url", "must be an http or https URL without user information")
-	b.server.config.ConsoleLinks = nil
+	b = setup(t, func(c *Config) { c.ConsoleLinks = nil })
 	b.ok(t, http.StatusConflict, "admin", "POST", path, `{"scope":"view"}`)
 }
 

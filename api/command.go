@@ -9,15 +9,18 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Whether the body of a command may contain a reason.
-const (
-	withReason    = true
-	withoutReason = false
-)
+// commandHandler passes commands to deliveries.
+type commandHandler struct {
+	deliveries Deliveries
+	circuits   Circuits
+	starter    Starter
+	views      *deliveryViews
+	now        func() time.Time
+}
 
 // command returns the handler of a command to a delivery.
-func command(what webhook.Command, reasoned bool) func(*Server, call) error {
-	return func(s *Server, c call) error {
+func (h *commandHandler) command(what webhook.Command, reasoned bool) func(call) error {
+	return func(c call) error {
 		id, err := pathID(c, webhook.ParseDeliveryID)
 		if err != nil {
 			return err
@@ -26,33 +29,33 @@ func command(what webhook.Command, reasoned bool) func(*Server, call) error {
 		if err != nil {
 			return err
 		}
-		return s.command(c, id, webhook.PendingCommand{Command: what, Reason: reason})
+		return h.store(c, id, webhook.PendingCommand{Command: what, Reason: reason})
 	}
 }
 
-// command stores a command and signals the delivery's workflow. After the command is stored, the
+// store stores a command and signals the delivery's workflow. After the command is stored, the
 // signal must be sent even if the client has disconnected.
-func (s *Server) command(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
+func (h *commandHandler) store(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
 	ctx := c.Request().Context()
 	if cmd.Command == webhook.CommandRetry || cmd.Command == webhook.CommandReschedule {
-		if err := s.mayProbe(c, id, cmd); err != nil {
+		if err := h.mayProbe(c, id, cmd); err != nil {
 			return err
 		}
 	}
-	delivery, stored, err := s.config.Deliveries.Command(ctx, c.actor(), c.tenant, id, cmd)
+	delivery, stored, err := h.deliveries.Command(ctx, c.actor(), c.tenant, id, cmd)
 	if err != nil {
 		if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
 			return &stateError{command: cmd.Command.String(), state: known.State.String(), why: known.Message}
 		}
 		return err
 	}
-	s.config.Starter.Commanded(context.WithoutCancel(ctx), delivery, stored)
-	return c.json(http.StatusAccepted, s.explainedDelivery(c, delivery))
+	h.starter.Commanded(context.WithoutCancel(ctx), delivery, stored)
+	return c.json(http.StatusAccepted, h.views.explained(c, delivery))
 }
 
 // replayDeadLetter replays a delivery that is a dead letter. It refuses a delivery in any other
 // state.
-func (s *Server) replayDeadLetter(c call) error {
+func (h *commandHandler) replayDeadLetter(c call) error {
 	id, err := pathID(c, webhook.ParseDeliveryID)
 	if err != nil {
 		return err
@@ -61,31 +64,60 @@ func (s *Server) replayDeadLetter(c call) error {
 	if err != nil {
 		return err
 	}
-	d, err := s.config.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
+	d, err := h.deliveries.Delivery(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
 	if d.State != webhook.StateDeadLettered {
 		return &stateError{command: webhook.CommandReplay.String(), state: d.State.String(), why: "the delivery is " + d.State.String()}
 	}
-	return s.command(c, id, webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
+	return h.store(c, id, webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
 }
 
 // reschedule moves the next attempt of a delivery to another time.
-func (s *Server) reschedule(c call) error {
+func (h *commandHandler) reschedule(c call) error {
 	id, err := pathID(c, webhook.ParseDeliveryID)
 	if err != nil {
 		return err
 	}
-	at, err := c.at()
+	at, err := readAt(c, h.now().UTC())
 	if err != nil {
 		return err
 	}
-	return s.command(c, id, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at})
+	return h.store(c, id, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at})
 }
 
-// at reads a body with a time. A time in the past means now.
-func (c call) at() (at time.Time, err error) {
+// mayProbe refuses to retry a delivery while another request probes the endpoint's circuit: the
+// delivery would only be deferred. If the circuit is open and no probe is under way, the delivery
+// becomes the probe. mayProbe does not check whether the delivery's state accepts the command.
+func (h *commandHandler) mayProbe(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
+	ctx := c.Request().Context()
+	d, err := h.deliveries.Delivery(ctx, c.tenant, id)
+	if err != nil {
+		return err
+	}
+	if !cmd.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
+		return nil
+	}
+	seen, _, err := h.circuits.Circuit(ctx, c.tenant, d.EndpointID)
+	if err != nil {
+		return err
+	}
+	from := h.now()
+	if cmd.At.After(from) {
+		from = cmd.At
+	}
+	if seen.Circuit != webhook.CircuitHalfOpen || !seen.ProbeOver.After(from) {
+		return nil
+	}
+	return &stateError{
+		command: cmd.Command.String(), state: d.State.String(), why: "the endpoint's circuit is half open, and another request is the probe",
+		waitsFor: webhook.ReasonCircuitOpen, until: seen.ProbeOver.Truncate(time.Millisecond),
+	}
+}
+
+// readAt reads a body with a time. A time in the past means now.
+func readAt(c call, now time.Time) (at time.Time, err error) {
 	text, err := c.body()
 	if err != nil {
 		return time.Time{}, err
@@ -93,7 +125,6 @@ func (c call) at() (at time.Time, err error) {
 	if text == nil {
 		return time.Time{}, webhook.Invalid("at", "is required")
 	}
-	now := c.server.config.Now().UTC()
 	return at, readObject(text, func(d *jsonDecoder, name string) {
 		if name != "at" {
 			d.unknown()

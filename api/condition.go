@@ -28,8 +28,56 @@ const (
 	maxConditionLists = 64
 )
 
-// listEndpointConditions lists the conditions of a tenant's endpoints, newest endpoint first.
-func (s *Server) listEndpointConditions(c call) error {
+// conditionReader reads the conditions of endpoints.
+type conditionReader struct {
+	situations Situations
+	now        func() time.Time
+}
+
+// cached makes a cache of conditions, by tenant and newest endpoint first, so that many readers
+// cost as much as one. The caller closes it.
+func (r conditionReader) cached() *cache.Cache[string, []condition] {
+	return cache.New(cache.Config[string, []condition]{
+		Limit: maxConditionLists, Life: func() time.Duration { return conditionsFor }, Fill: r.read,
+		Translate: func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} },
+	})
+}
+
+// read reads the conditions of all endpoints of a tenant.
+func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.Filled[[]condition], err error) {
+	endpoints, err := r.situations.TenantEndpoints(ctx, tenantID)
+	if err != nil {
+		return read, err
+	}
+	ids := make([]webhook.EndpointID, len(endpoints))
+	for i := range endpoints {
+		ids[i] = endpoints[i].ID
+	}
+	observed, stale, err := r.situations.Observed(ctx, tenantID, ids)
+	if err != nil {
+		return read, err
+	}
+	now := r.now()
+	read.Value = make([]condition, 0, len(endpoints))
+	for _, e := range slices.Backward(endpoints) {
+		seen, known := observed[e.ID]
+		explained := explain.Condition(&webhook.Health{Endpoint: *e, Observed: seen, Known: known, Stale: stale}, now)
+		read.Value = append(read.Value, condition{e.ID, client.EndpointCondition{
+			EndpointID: e.ID.String(), URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: stateOf(e.State),
+			Code: string(explained.Code), Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+		}})
+	}
+	return read, nil
+}
+
+// conditionHandler lists the conditions of endpoints.
+type conditionHandler struct {
+	cached  *cache.Cache[string, []condition] // by tenant
+	tenants tenantReader
+}
+
+// list lists the conditions of a tenant's endpoints, newest endpoint first.
+func (h *conditionHandler) list(c call) error {
 	q := c.query("endpoint-conditions", "state", "trouble", "text")
 	state := q.text("state", func(v string) bool { return slices.Contains([]string{"active", "paused", "disabled"}, v) },
 		`must be "active", "paused" or "disabled"`)
@@ -38,10 +86,10 @@ func (s *Server) listEndpointConditions(c call) error {
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
-	all, err := s.conditions.Get(c.Request().Context(), c.tenant)
+	all, err := h.cached.Get(c.Request().Context(), c.tenant)
 	if err != nil {
 		return err
 	}
@@ -61,40 +109,4 @@ func (s *Server) listEndpointConditions(c call) error {
 		return found, nil
 	}
 	return list(c, q, fetch, func(v condition) string { return idPosition(v.id) }, func(v condition) client.EndpointCondition { return v.EndpointCondition })
-}
-
-// newConditions makes the cache of conditions, by tenant and newest endpoint first, so that many readers
-// cost as much as one.
-func (s *Server) newConditions() *cache.Cache[string, []condition] {
-	return cache.New(cache.Config[string, []condition]{
-		Limit: maxConditionLists, Life: func() time.Duration { return conditionsFor }, Fill: s.readConditions,
-		Translate: func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} },
-	})
-}
-
-// readConditions reads the conditions of all endpoints of a tenant.
-func (s *Server) readConditions(ctx context.Context, tenantID string) (read cache.Filled[[]condition], err error) {
-	endpoints, err := s.config.Situations.TenantEndpoints(ctx, tenantID)
-	if err != nil {
-		return read, err
-	}
-	ids := make([]webhook.EndpointID, len(endpoints))
-	for i := range endpoints {
-		ids[i] = endpoints[i].ID
-	}
-	observed, stale, err := s.config.Situations.Observed(ctx, tenantID, ids)
-	if err != nil {
-		return read, err
-	}
-	now := s.config.Now()
-	read.Value = make([]condition, 0, len(endpoints))
-	for _, e := range slices.Backward(endpoints) {
-		seen, known := observed[e.ID]
-		explained := explain.Condition(&webhook.Health{Endpoint: *e, Observed: seen, Known: known, Stale: stale}, now)
-		read.Value = append(read.Value, condition{e.ID, client.EndpointCondition{
-			EndpointID: e.ID.String(), URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: stateOf(e.State),
-			Code: string(explained.Code), Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
-		}})
-	}
-	return read, nil
 }

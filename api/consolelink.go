@@ -21,15 +21,24 @@ type ConsoleLinks interface {
 // linkPath is the page of the console that uses up a link.
 const linkPath = "/console/links/"
 
-// showLink shows a new link. Its URL is shown once.
-func (s *Server) showLink(c call, l webhook.ConsoleLink, token string) client.ConsoleLink {
+// linkHandler makes links to the console.
+type linkHandler struct {
+	links   ConsoleLinks // nil while the console is switched off
+	auth    *authenticator
+	proxies trustedProxies
+	url     string // see Config.ConsoleURL
+	now     func() time.Time
+}
+
+// show shows a new link. Its URL is shown once.
+func (h *linkHandler) show(c call, l webhook.ConsoleLink, token string) client.ConsoleLink {
 	return client.ConsoleLink{
-		ID: l.ID.String(), URL: s.consoleURL(c.Request()) + linkPath + token, Scope: l.Access.String(), ExpiresAt: timestamp(l.ExpiresAt),
+		ID: l.ID.String(), URL: h.consoleURL(c.Request()) + linkPath + token, Scope: l.Access.String(), ExpiresAt: timestamp(l.ExpiresAt),
 	}
 }
 
-// createConsoleLink makes a link with which a product shows a tenant's console to its own customer.
-func (s *Server) createConsoleLink(c call) error {
+// create makes a link with which a product shows a tenant's console to its own customer.
+func (h *linkHandler) create(c call) error {
 	l := webhook.ConsoleLink{TenantID: c.tenant, Access: webhook.AccessView}
 	life := webhook.DefaultLinkLife
 	err := c.object(func(d *jsonDecoder, name string) {
@@ -49,77 +58,68 @@ func (s *Server) createConsoleLink(c call) error {
 	if err != nil {
 		return err
 	}
-	if s.config.ConsoleLinks == nil {
+	if h.links == nil {
 		return errConsoleOff()
 	}
-	token := s.newLink(&l, c.key, life)
-	if err := s.config.ConsoleLinks.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
+	token := h.newLink(&l, c.key, life)
+	if err := h.links.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
 		return err
 	}
-	return c.json(http.StatusCreated, s.showLink(c, l, token))
+	return c.json(http.StatusCreated, h.show(c, l, token))
 }
 
-// createLogInLink makes a link that logs the caller in to the console.
-func (s *Server) createLogInLink(c call) error {
+// createLogIn makes a link that logs the caller in to the console.
+func (h *linkHandler) createLogIn(c call) error {
 	if err := c.noBody(); err != nil {
 		return err
 	}
-	if s.config.ConsoleLinks == nil {
+	if h.links == nil {
 		return errConsoleOff()
 	}
 	l := webhook.ConsoleLink{Access: webhook.AccessKey}
-	token := s.newLink(&l, c.key, webhook.MaxLinkLife)
-	if err := s.config.ConsoleLinks.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
+	token := h.newLink(&l, c.key, webhook.MaxLinkLife)
+	if err := h.links.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
 		return err
 	}
-	return c.json(http.StatusCreated, s.showLink(c, l, token))
+	return c.json(http.StatusCreated, h.show(c, l, token))
 }
 
 func errConsoleOff() error {
 	return &webhook.Error{Code: webhook.CodeConflict, Message: "the console is switched off (EVERPOST_CONSOLE)"}
 }
 
-// CreateLogInLink stores a link that logs in with a key, and returns its path. The key's text is given.
-func (s *Server) CreateLogInLink(ctx context.Context, by webhook.Actor, keyText string) (path string, err error) {
-	key, err := s.Authenticate(ctx, keyText)
+// logInLink stores a link that logs in with a key, and returns its path. The key's text is given.
+func (h *linkHandler) logInLink(ctx context.Context, by webhook.Actor, keyText string) (path string, err error) {
+	key, err := h.auth.Authenticate(ctx, keyText)
 	if err != nil {
 		return "", err
 	}
 	l := webhook.ConsoleLink{TenantID: key.TenantID, Access: webhook.AccessKey}
-	token := s.newLink(&l, key, webhook.MaxLinkLife)
-	if err := s.config.ConsoleLinks.CreateLink(ctx, by, l); err != nil {
+	token := h.newLink(&l, key, webhook.MaxLinkLife)
+	if err := h.links.CreateLink(ctx, by, l); err != nil {
 		return "", err
 	}
 	return linkPath + token, nil
 }
 
 // newLink completes a link of a key and returns its token, of which only the hash is stored.
-func (s *Server) newLink(l *webhook.ConsoleLink, key webhook.Key, life time.Duration) (token string) {
+func (h *linkHandler) newLink(l *webhook.ConsoleLink, key webhook.Key, life time.Duration) (token string) {
 	token = rand.Text()
-	l.ID, l.SHA256, l.KeyID, l.KeySHA256 = webhook.NewLinkID(), sha256.Sum256([]byte(token)), key.ID, s.KeyHash(key)
-	l.ExpiresAt = s.config.Now().UTC().Truncate(time.Microsecond).Add(life)
+	l.ID, l.SHA256, l.KeyID, l.KeySHA256 = webhook.NewLinkID(), sha256.Sum256([]byte(token)), key.ID, h.auth.KeyHash(key)
+	l.ExpiresAt = h.now().UTC().Truncate(time.Microsecond).Add(life)
 	return token
 }
 
 // consoleURL is the address of this installation for a browser: the configured one, or the one that
 // the request came to.
-func (s *Server) consoleURL(r *http.Request) string {
-	if s.config.ConsoleURL != "" {
-		return s.config.ConsoleURL
+func (h *linkHandler) consoleURL(r *http.Request) string {
+	if h.url != "" {
+		return h.url
 	}
-	if s.Secure(r) {
+	if h.proxies.Secure(r) {
 		return "https://" + r.Host
 	}
 	return "http://" + r.Host
-}
-
-// Secure reports whether a request came over TLS, to this process or to a trusted proxy.
-func (s *Server) Secure(r *http.Request) bool {
-	if r.TLS != nil {
-		return true
-	}
-	peer, known := peerAddress(r)
-	return known && contains(s.config.TrustedProxies, peer) && r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
 func readLinkScope(d *jsonDecoder) webhook.ConsoleAccess {

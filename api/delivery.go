@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,41 +17,6 @@ func showTimes(t webhook.Times) *client.AttemptTimes {
 	return &client.AttemptTimes{
 		NamesMS: t.Names.Milliseconds(), ConnectMS: t.Connecting.Milliseconds(), TLSMS: t.TLS.Milliseconds(), WaitMS: t.Waiting.Milliseconds(),
 	}
-}
-
-// explainedDelivery is the view of one delivery, with its explanation.
-func (s *Server) explainedDelivery(c call, d webhook.Delivery) client.Delivery {
-	explained := s.explainer(c).delivery(d)
-	view := c.showDelivery(d, explained.Summary)
-	view.Explanation = showExplanation(explained)
-	return view
-}
-
-func (c call) showDelivery(d webhook.Delivery, summary string) client.Delivery {
-	view := client.Delivery{
-		ID: d.DeliveryID.String(), EventID: d.EventID.String(), EndpointID: d.EndpointID.String(), EventType: d.EventType,
-		State: client.DeliveryState(d.State.String()), Reason: nullable(d.Reason), Summary: summary,
-		Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
-		GiveUpAt: timestamp(d.GiveUpAt), CreatedAt: timestamp(d.CreatedAt), CompletedAt: timestamp(d.CompletedAt),
-		WorkflowID: nullable(d.WorkflowID),
-	}
-	if d.State.Open() {
-		view.NextAttemptAt = timestamp(d.DueAt)
-	}
-	if d.WorkflowID != "" {
-		ended := d.CompletedAt
-		if d.State == webhook.StateDeadLettered { // its workflow is open until replay, discard or retention
-			ended = time.Time{}
-		}
-		view.WorkflowURL = c.workflowURL(d.WorkflowID, ended)
-	}
-	if last := d.LastOutcome; last != nil {
-		view.LastOutcome = &client.Outcome{
-			Decision: client.Decision(last.Decision.String()), Reason: last.Reason, Status: nullable(last.Status),
-			LatencyMS: last.Latency.Milliseconds(), At: timestamp(last.At), RetryAfterMS: milliseconds(last.RetryAfter),
-		}
-	}
-	return view
 }
 
 func showAttempt(a webhook.Attempt) client.Attempt {
@@ -74,19 +38,75 @@ func showAttempt(a webhook.Attempt) client.Attempt {
 	return view
 }
 
-func (s *Server) getDelivery(c call) error {
+// deliveryViews shows deliveries, with explanations.
+type deliveryViews struct {
+	explanations *explanations
+	workflowURLs *workflowURLs
+}
+
+// explained is the view of one delivery, with its explanation.
+func (v *deliveryViews) explained(c call, d webhook.Delivery) client.Delivery {
+	explained := v.explanations.explainer(c).delivery(d)
+	view := v.show(c, d, explained.Summary)
+	view.Explanation = showExplanation(explained)
+	return view
+}
+
+// page returns a function that shows the deliveries of a page.
+func (v *deliveryViews) page(c call, page []webhook.Delivery) func(webhook.Delivery) client.Delivery {
+	x := v.explanations.explainer(c)
+	x.expect(page)
+	return func(d webhook.Delivery) client.Delivery { return v.show(c, d, x.summary(d)) }
+}
+
+func (v *deliveryViews) show(c call, d webhook.Delivery, summary string) client.Delivery {
+	view := client.Delivery{
+		ID: d.DeliveryID.String(), EventID: d.EventID.String(), EndpointID: d.EndpointID.String(), EventType: d.EventType,
+		State: client.DeliveryState(d.State.String()), Reason: nullable(d.Reason), Summary: summary,
+		Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
+		GiveUpAt: timestamp(d.GiveUpAt), CreatedAt: timestamp(d.CreatedAt), CompletedAt: timestamp(d.CompletedAt),
+		WorkflowID: nullable(d.WorkflowID),
+	}
+	if d.State.Open() {
+		view.NextAttemptAt = timestamp(d.DueAt)
+	}
+	if d.WorkflowID != "" {
+		ended := d.CompletedAt
+		if d.State == webhook.StateDeadLettered { // its workflow is open until replay, discard or retention
+			ended = time.Time{}
+		}
+		view.WorkflowURL = v.workflowURLs.of(c, d.WorkflowID, ended)
+	}
+	if last := d.LastOutcome; last != nil {
+		view.LastOutcome = &client.Outcome{
+			Decision: client.Decision(last.Decision.String()), Reason: last.Reason, Status: nullable(last.Status),
+			LatencyMS: last.Latency.Milliseconds(), At: timestamp(last.At), RetryAfterMS: milliseconds(last.RetryAfter),
+		}
+	}
+	return view
+}
+
+// deliveryHandler shows deliveries, dead letters and attempts.
+type deliveryHandler struct {
+	deliveries Deliveries
+	groups     DeadLetterGroups
+	tenants    tenantReader
+	views      *deliveryViews
+}
+
+func (h *deliveryHandler) get(c call) error {
 	id, err := pathID(c, webhook.ParseDeliveryID)
 	if err != nil {
 		return err
 	}
-	d, err := s.config.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
+	d, err := h.deliveries.Delivery(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, s.explainedDelivery(c, d))
+	return c.json(http.StatusOK, h.views.explained(c, d))
 }
 
-func (s *Server) listDeliveries(c call) error {
+func (h *deliveryHandler) list(c call) error {
 	q := c.query("deliveries", "state", "endpoint_id", "event_id", "event_type", "since", "until")
 	f := deliveryFilter(q)
 	f.EventID = queryID(q, "event_id", webhook.ParseEventID)
@@ -100,7 +120,7 @@ func (s *Server) listDeliveries(c call) error {
 	if len(f.States) > len(webhook.States()) {
 		q.refuse("state", "is given too many times")
 	}
-	return s.listByFilter(c, q, f)
+	return h.listByFilter(c, q, f)
 }
 
 // deliveryFilter reads the filters that lists of deliveries and of dead letters share.
@@ -113,28 +133,22 @@ func deliveryFilter(q *query) webhook.DeliveryFilter {
 	}
 }
 
-func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error {
+func (h *deliveryHandler) listByFilter(c call, q *query, f webhook.DeliveryFilter) error {
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Delivery, string, error) {
-		found, searched, err := s.config.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		found, searched, err := h.deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 		return found, searchedPosition(searched), err
 	}
-	return listAll(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, c.deliveryShower)
+	show := func(page []webhook.Delivery) func(webhook.Delivery) client.Delivery { return h.views.page(c, page) }
+	return listAll(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, show)
 }
 
-// deliveryShower returns a function that shows the deliveries of a page.
-func (c call) deliveryShower(page []webhook.Delivery) func(webhook.Delivery) client.Delivery {
-	x := c.server.explainer(c)
-	x.expect(page)
-	return func(d webhook.Delivery) client.Delivery { return c.showDelivery(d, x.summary(d)) }
-}
-
-func (s *Server) listAttempts(c call) error {
+func (h *deliveryHandler) attempts(c call) error {
 	id, err := pathID(c, webhook.ParseDeliveryID)
 	if err != nil {
 		return err
@@ -145,31 +159,7 @@ func (s *Server) listAttempts(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Attempt, error) {
-		return s.config.Deliveries.Attempts(c.Request().Context(), c.tenant, id, limit, numberAfter(after))
+		return h.deliveries.Attempts(c.Request().Context(), c.tenant, id, limit, numberAfter(after))
 	}
 	return list(c, q, fetch, func(a webhook.Attempt) string { return numberPosition(a.Number) }, showAttempt)
-}
-
-func (s *Server) listDeadLetters(c call) error {
-	q := c.query("dead-letters", deadLetterFilters()...)
-	return s.listByFilter(c, q, deadLetterFilter(q))
-}
-
-// deadLetterFilters are the filters of dead letters.
-func deadLetterFilters() []string {
-	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until"}
-}
-
-func deadLetterFilter(q *query) webhook.DeliveryFilter {
-	f := deliveryFilter(q)
-	f.States = []webhook.State{webhook.StateDeadLettered}
-	f.Reason = q.text("reason", func(v string) bool { return printable(v, maxReason) }, notPrintable(maxReason))
-	if q.has("status") {
-		n, err := strconv.Atoi(q.values.Get("status"))
-		if err != nil || n < 100 || n > 999 {
-			q.refuse("status", "must be a status code from 100 to 999")
-		}
-		f.Status = n
-	}
-	return f
 }

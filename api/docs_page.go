@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -49,7 +48,7 @@ type pageResponse struct {
 type pageSchema struct{ Name, Text string }
 
 // docsOf returns a function that renders the page on its first call.
-func docsOf(document []byte) func() ([]byte, error) {
+func docsOf(document []byte, routes []route) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
 		var d pageDocument
 		if err := yaml.Unmarshal(document, &d.root); err != nil {
@@ -60,30 +59,17 @@ func docsOf(document []byte) func() ([]byte, error) {
 			return nil, fmt.Errorf("read the page's template: %w", err)
 		}
 		var b bytes.Buffer
-		if err := text.Execute(&b, d.page()); err != nil {
+		if err := text.Execute(&b, d.page(routes)); err != nil {
 			return nil, fmt.Errorf("make the page: %w", err)
 		}
 		return b.Bytes(), nil
 	})
 }
 
-// getDocs writes the document as an HTML page, without scripts and external resources.
-func (s *Server) getDocs(c call) error {
-	text, err := s.page()
-	if err != nil {
-		return err
-	}
-	header := c.Response().Header()
-	header.Set("Cache-Control", "no-cache")
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	header.Set("Referrer-Policy", "no-referrer")
-	return c.Blob(http.StatusOK, "text/html; charset=utf-8", text)
-}
-
 // pageDocument is the parsed document.
 type pageDocument struct{ root map[string]any }
 
-func (d pageDocument) page() docsPage {
+func (d pageDocument) page(routes []route) docsPage {
 	info, _ := d.at("info").(map[string]any)
 	p := docsPage{
 		Title: asText(info["title"]), Version: asText(info["version"]), Summary: asText(info["summary"]), Description: asText(info["description"]),
@@ -92,7 +78,7 @@ func (d pageDocument) page() docsPage {
 	for _, tag := range tags {
 		m, _ := tag.(map[string]any)
 		group := pageGroup{Name: asText(m["name"]), Description: asText(m["description"])}
-		for _, r := range routes() {
+		for _, r := range routes {
 			operation, _ := d.at("paths", r.path, strings.ToLower(r.method)).(map[string]any)
 			if names, _ := operation["tags"].([]any); slices.Contains(names, any(group.Name)) {
 				group.Operations = append(group.Operations, d.operation(r, operation))

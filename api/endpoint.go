@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -10,36 +11,6 @@ import (
 	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// addConditions adds to endpoints of the tenant how they are: two reads for all. What cannot be read is left out.
-func (s *Server) addConditions(c call, endpoints []webhook.Endpoint, views []client.Endpoint) {
-	ctx, ids := c.Request().Context(), make([]webhook.EndpointID, len(endpoints))
-	for i := range endpoints {
-		ids[i] = endpoints[i].ID
-	}
-	observed, _, err := s.config.Situations.Observed(ctx, c.tenant, ids)
-	if err == nil {
-		var waits map[webhook.EndpointID]webhook.Waits
-		if waits, err = s.config.Situations.WaitsOf(ctx, c.tenant, ids); err == nil {
-			for i := range views {
-				views[i].Condition = s.conditionOf(&endpoints[i], observed[ids[i]], waits[ids[i]])
-			}
-			return
-		}
-	}
-	s.config.Logger.DebugContext(ctx, "endpoints are shown without their conditions", "error", err)
-}
-
-func (s *Server) conditionOf(e *webhook.Endpoint, seen webhook.Observation, waits webhook.Waits) *client.ShortCondition {
-	is := explain.ConditionOf(&webhook.Health{Endpoint: *e, Observed: seen}, s.config.Now())
-	last := waits.LastSuccess
-	if seen.LastSuccess.After(last) {
-		last = seen.LastSuccess
-	}
-	return &client.ShortCondition{
-		Code: string(is.Code), Cause: nullable(is.Cause), Since: timestamp(is.Since), LastSuccess: timestamp(last), Waiting: waits.Waiting, More: waits.More,
-	}
-}
 
 func showEndpoint(e webhook.Endpoint) client.Endpoint {
 	policy, source := e.PolicyInForce()
@@ -61,31 +32,25 @@ func showEndpoint(e webhook.Endpoint) client.Endpoint {
 
 func stateOf(s webhook.EndpointState) client.EndpointState { return client.EndpointState(s.String()) }
 
-// defaultEndpoint is an endpoint with all fields at their defaults.
-func defaultEndpoint() webhook.Endpoint {
-	return webhook.Endpoint{
-		EventTypes:     allEventTypes(),
-		Headers:        map[string]string{},
-		Timeout:        webhook.DefaultTimeout,
-		MaxInFlight:    webhook.DefaultMaxInFlight,
-		RateLimit:      webhook.DefaultRateLimit,
-		CircuitBreaker: webhook.DefaultCircuitBreaker(),
-		AutoDisable:    webhook.DefaultAutoDisable(),
-		Signature:      webhook.SignatureV1,
-		Metadata:       map[string]string{},
-	}
+// endpointHandler makes, shows, changes and deletes endpoints.
+type endpointHandler struct {
+	endpoints  Endpoints
+	secrets    EndpointSecrets
+	tenants    tenantReader
+	situations Situations
+	fields     endpointFields
+	now        func() time.Time
+	log        *slog.Logger
 }
 
-func allEventTypes() []string { return []string{"*"} }
-
-func (s *Server) createEndpoint(c call) error {
-	now := s.config.Now().UTC().Truncate(time.Microsecond)
+func (h *endpointHandler) create(c call) error {
+	now := h.now().UTC().Truncate(time.Microsecond)
 	e := defaultEndpoint()
 	e.ID, e.TenantID, e.CreatedAt, e.UpdatedAt = webhook.NewEndpointID(), c.tenant, now, now
 	var given givenSecret
 	err := c.object(func(d *jsonDecoder, name string) {
 		if !given.field(d, name) {
-			s.readEndpointField(d, &e, name)
+			h.fields.read(d, &e, name)
 		}
 	}, "url")
 	if err == nil {
@@ -101,7 +66,7 @@ func (s *Server) createEndpoint(c call) error {
 	}
 	e.PublicKey = made.PublicKey
 	secret := made.Secret
-	stored, err := s.config.Endpoints.CreateEndpoint(c.Request().Context(), c.actor(), e, secret)
+	stored, err := h.endpoints.CreateEndpoint(c.Request().Context(), c.actor(), e, secret)
 	if err != nil {
 		return err
 	}
@@ -110,31 +75,31 @@ func (s *Server) createEndpoint(c call) error {
 	return c.json(http.StatusCreated, view)
 }
 
-func (s *Server) getEndpoint(c call) error {
+func (h *endpointHandler) get(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
 	}
-	e, err := s.config.Endpoints.Endpoint(c.Request().Context(), c.tenant, id)
+	e, err := h.endpoints.Endpoint(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
 	views := []client.Endpoint{showEndpoint(e)}
-	s.addConditions(c, []webhook.Endpoint{e}, views)
+	h.addConditions(c, []webhook.Endpoint{e}, views)
 	return c.json(http.StatusOK, views[0])
 }
 
-func (s *Server) listEndpoints(c call) error {
+func (h *endpointHandler) list(c call) error {
 	q := c.query("endpoints")
 	q.batch = 25 // of up to 130 KiB, most of it headers
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Endpoint, string, error) {
-		found, err := s.config.Endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
+		found, err := h.endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
 		return found, "", err
 	}
 	show := func(page []webhook.Endpoint) func(webhook.Endpoint) client.Endpoint {
@@ -143,7 +108,7 @@ func (s *Server) listEndpoints(c call) error {
 			views[i] = showEndpoint(page[i])
 		}
 		if len(page) > 0 {
-			s.addConditions(c, page, views)
+			h.addConditions(c, page, views)
 		}
 		return func(webhook.Endpoint) client.Endpoint {
 			next := views[0]
@@ -154,10 +119,10 @@ func (s *Server) listEndpoints(c call) error {
 	return listAll(c, q, fetch, func(e webhook.Endpoint) string { return idPosition(e.ID) }, show)
 }
 
-// updateEndpoint is PATCH: an absent field is unchanged, null sets the default. The body is read
+// update is PATCH: an absent field is unchanged, null sets the default. The body is read
 // twice: first into a scratch endpoint, to report errors before any lock is taken, then into the
 // endpoint under its lock.
-func (s *Server) updateEndpoint(c call) error {
+func (h *endpointHandler) update(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
@@ -168,15 +133,15 @@ func (s *Server) updateEndpoint(c call) error {
 	}
 	trial := defaultEndpoint()
 	trial.Headers = nil // unknown before the lock, and so is the client certificate
-	if err := s.changeEndpoint(text, &trial, stays); err != nil {
+	if err := h.change(text, &trial, stays); err != nil {
 		return err
 	}
-	stored, err := s.config.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, func(e *webhook.Endpoint) error {
+	stored, err := h.endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, func(e *webhook.Endpoint) error {
 		e.Headers = orEmpty(e.Headers)
 		// Compared with the endpoint under its lock: a concurrent change may have set
 		// credentials or another URL.
 		moves := trial.URL != "" && !webhook.SameOrigin(e.URL, trial.URL)
-		return s.changeEndpoint(text, e, moves)
+		return h.change(text, e, moves)
 	})
 	if err != nil {
 		return err
@@ -187,9 +152,9 @@ func (s *Server) updateEndpoint(c call) error {
 // stays means that an endpoint's URL keeps its origin.
 const stays = false
 
-// changeEndpoint applies the body of a PATCH to an endpoint. If the URL moves to another origin,
+// change applies the body of a PATCH to an endpoint. If the URL moves to another origin,
 // the request must set the stored credentials again.
-func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) error {
+func (h *endpointHandler) change(text []byte, e *webhook.Endpoint, moves bool) error {
 	var missing []string
 	if moves {
 		missing = e.CredentialFields()
@@ -204,10 +169,10 @@ func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) er
 			set(d, &e.Headers, map[string]string{}, readHeadersForNewOrigin)
 		case name == "client_certificate" && moves:
 			set(d, &e.Certificate, webhook.ClientCertificate{}, func(d *jsonDecoder) webhook.ClientCertificate {
-				return s.readCertificate(d, webhook.ClientCertificate{}, false)
+				return h.fields.readCertificate(d, webhook.ClientCertificate{}, false)
 			})
 		default:
-			s.readEndpointField(d, e, name)
+			h.fields.read(d, e, name)
 		}
 	})
 	if len(missing) == 0 && err != nil {
@@ -231,13 +196,43 @@ func withFields(err error, fields []string, message string) error {
 	return all
 }
 
-func (s *Server) deleteEndpoint(c call) error {
+func (h *endpointHandler) delete(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
 	}
-	if err := s.config.EndpointSecrets.DeleteEndpoint(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
+	if err := h.secrets.DeleteEndpoint(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
+}
+
+// addConditions adds to endpoints of the tenant how they are: two reads for all. What cannot be read is left out.
+func (h *endpointHandler) addConditions(c call, endpoints []webhook.Endpoint, views []client.Endpoint) {
+	ctx, ids := c.Request().Context(), make([]webhook.EndpointID, len(endpoints))
+	for i := range endpoints {
+		ids[i] = endpoints[i].ID
+	}
+	observed, _, err := h.situations.Observed(ctx, c.tenant, ids)
+	if err == nil {
+		var waits map[webhook.EndpointID]webhook.Waits
+		if waits, err = h.situations.WaitsOf(ctx, c.tenant, ids); err == nil {
+			for i := range views {
+				views[i].Condition = h.conditionOf(&endpoints[i], observed[ids[i]], waits[ids[i]])
+			}
+			return
+		}
+	}
+	h.log.DebugContext(ctx, "endpoints are shown without their conditions", "error", err)
+}
+
+func (h *endpointHandler) conditionOf(e *webhook.Endpoint, seen webhook.Observation, waits webhook.Waits) *client.ShortCondition {
+	is := explain.ConditionOf(&webhook.Health{Endpoint: *e, Observed: seen}, h.now())
+	last := waits.LastSuccess
+	if seen.LastSuccess.After(last) {
+		last = seen.LastSuccess
+	}
+	return &client.ShortCondition{
+		Code: string(is.Code), Cause: nullable(is.Cause), Since: timestamp(is.Since), LastSuccess: timestamp(last), Waiting: waits.Waiting, More: waits.More,
+	}
 }

@@ -7,10 +7,32 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
+
+// endpointFields reads the fields of an endpoint.
+type endpointFields struct {
+	urls URLs
+	now  func() time.Time
+}
+
+// checkURL notes everything that is wrong with a URL, so that all of it can be fixed at once.
+func (f *endpointFields) checkURL(d *jsonDecoder, raw string) {
+	err := f.urls.CheckURL(raw)
+	if joined, ok := errors.AsType[interface {
+		error
+		Unwrap() []error
+	}](err); ok {
+		for _, wrong := range joined.Unwrap() {
+			d.note(wrong.Error())
+		}
+	} else if err != nil {
+		d.note(err.Error())
+	}
+}
 
 func showAuth(a webhook.Auth) *client.Auth {
 	if a.Kind == webhook.AuthNone {
@@ -52,7 +74,7 @@ func authFields(kind webhook.AuthKind) (required, optional []string) {
 
 // readAuth reads the credentials of an endpoint. They are always replaced as a whole, because the
 // API never shows the secret parts of the current ones.
-func (s *Server) readAuth(d *jsonDecoder) webhook.Auth {
+func (f *endpointFields) readAuth(d *jsonDecoder) webhook.Auth {
 	var a webhook.Auth
 	var given []string
 	d.object(func(name []byte) {
@@ -67,7 +89,7 @@ func (s *Server) readAuth(d *jsonDecoder) webhook.Auth {
 		case "token":
 			a.Token = readText(d, 1, visible, "must be printable ASCII without spaces")
 		case "token_url":
-			a.TokenURL = s.readTokenURL(d)
+			a.TokenURL = f.readTokenURL(d)
 		case "client_id":
 			a.ClientID = readText(d, 1, spaceOrVisible, "must be printable ASCII")
 		case "client_secret":
@@ -124,12 +146,12 @@ func readUsername(d *jsonDecoder) string {
 	return name
 }
 
-func (s *Server) readTokenURL(d *jsonDecoder) string {
+func (f *endpointFields) readTokenURL(d *jsonDecoder) string {
 	raw, ok := d.str()
 	if !ok {
 		return ""
 	}
-	s.checkURL(d, raw)
+	f.checkURL(d, raw)
 	return raw
 }
 
@@ -178,7 +200,7 @@ func visible(c rune) bool        { return c > ' ' && c <= '~' }
 
 // readCertificate reads a client certificate with its private key. An object without both keeps those of the current one, if there
 // is one; unknown reports that there may be.
-func (s *Server) readCertificate(d *jsonDecoder, current webhook.ClientCertificate, unknown bool) webhook.ClientCertificate {
+func (f *endpointFields) readCertificate(d *jsonDecoder, current webhook.ClientCertificate, unknown bool) webhook.ClientCertificate {
 	var c webhook.ClientCertificate
 	var given []string
 	before := len(d.errs)
@@ -211,7 +233,7 @@ func (s *Server) readCertificate(d *jsonDecoder, current webhook.ClientCertifica
 	if len(d.errs) > before {
 		return c
 	}
-	if err := c.Check(s.config.Now()); errors.Is(err, webhook.ErrKey) {
+	if err := c.Check(f.now()); errors.Is(err, webhook.ErrKey) {
 		d.noteIn("key", err.Error())
 	} else if err != nil {
 		d.noteIn("certificate", err.Error())

@@ -110,7 +110,7 @@ func TestEndpointAuth(t *testing.T) {
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	now := b.server.config.Now()
+	now := testNow()
 	until := now.Add(48 * time.Hour).UTC().Truncate(time.Second)
 	c, sum := certificate(t, now.Add(-time.Hour), until)
 	created := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com","client_certificate":`+quoted(t, c)+`}`)
@@ -223,8 +223,7 @@ func TestEndpointAuthRefusals(t *testing.T) {
 // a PATCH, one of the two may be stored already.
 func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.server.config.URLs = anyURL{}
+	b := setup(t, func(c *Config) { c.URLs = anyURL{} })
 	both := []string{"headers.AUTHORIZATION", "cannot be set together with auth, which sets this header"}
 	own := `"headers":{"AUTHORIZATION":"Bearer canary"}`
 	b.refused(t, "admin", "POST", endpointsPath, `{"url":"https://example.com",`+own+`,"auth":`+basicAuth+`}`, both...)
@@ -237,7 +236,7 @@ func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", withAuth, `{`+own+`,"auth":null}`)
 	b.ok(t, http.StatusOK, "admin", "PATCH", withAuth, `{"headers":null,"auth":`+basicAuth+`}`)
 
-	now := b.server.config.Now()
+	now := testNow()
 	c, _ := certificate(t, now.Add(-time.Hour), now.Add(time.Hour))
 	noTLS := []string{"client_certificate", "needs an https URL"}
 	b.refused(t, "admin", "POST", endpointsPath, `{"url":"HTTP://example.com","client_certificate":`+quoted(t, c)+`}`, noTLS...)
@@ -256,7 +255,7 @@ func (anyURL) CheckURL(string) error { return nil }
 func TestMaxTLS(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	c, _ := certificate(t, b.server.config.Now().Add(-time.Hour), b.server.config.Now().Add(time.Hour))
+	c, _ := certificate(t, testNow().Add(-time.Hour), testNow().Add(time.Hour))
 	pair := quoted(t, c)
 	twelve := strings.Replace(pair, "{", `{"max_tls":"1.2",`, 1)
 	created := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com","client_certificate":`+twelve+`}`)

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -18,12 +17,29 @@ const (
 	maxCount       = 1_000_000
 )
 
-// readEndpointField reads the named field into e; null sets its default.
-func (s *Server) readEndpointField(d *jsonDecoder, e *webhook.Endpoint, name string) {
+// defaultEndpoint is an endpoint with all fields at their defaults.
+func defaultEndpoint() webhook.Endpoint {
+	return webhook.Endpoint{
+		EventTypes:     allEventTypes(),
+		Headers:        map[string]string{},
+		Timeout:        webhook.DefaultTimeout,
+		MaxInFlight:    webhook.DefaultMaxInFlight,
+		RateLimit:      webhook.DefaultRateLimit,
+		CircuitBreaker: webhook.DefaultCircuitBreaker(),
+		AutoDisable:    webhook.DefaultAutoDisable(),
+		Signature:      webhook.SignatureV1,
+		Metadata:       map[string]string{},
+	}
+}
+
+func allEventTypes() []string { return []string{"*"} }
+
+// read reads the named field into e; null sets its default.
+func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) {
 	initial := defaultEndpoint()
 	switch name {
 	case "url":
-		s.readURL(d, e)
+		f.readURL(d, e)
 	case "event_types":
 		set(d, &e.EventTypes, initial.EventTypes, readEventTypes)
 	case "description":
@@ -31,10 +47,10 @@ func (s *Server) readEndpointField(d *jsonDecoder, e *webhook.Endpoint, name str
 	case "headers":
 		set(d, &e.Headers, initial.Headers, func(d *jsonDecoder) map[string]string { return readHeaders(d, e.Headers) })
 	case "auth":
-		set(d, &e.Auth, webhook.Auth{}, s.readAuth)
+		set(d, &e.Auth, webhook.Auth{}, f.readAuth)
 	case "client_certificate":
 		set(d, &e.Certificate, webhook.ClientCertificate{}, func(d *jsonDecoder) webhook.ClientCertificate {
-			return s.readCertificate(d, e.Certificate, e.Headers == nil)
+			return f.readCertificate(d, e.Certificate, e.Headers == nil)
 		})
 	case "timeout":
 		readTimeout(d, e)
@@ -69,15 +85,6 @@ func (s *Server) readEndpointField(d *jsonDecoder, e *webhook.Endpoint, name str
 	}
 }
 
-// set reads a field's value with read, or sets its default for null.
-func set[T any](d *jsonDecoder, field *T, initial T, read func(*jsonDecoder) T) {
-	if d.null() {
-		*field = initial
-		return
-	}
-	*field = read(d)
-}
-
 func readSuccessStatuses(d *jsonDecoder) []int {
 	var statuses []int
 	allowed := webhook.RedirectStatuses()
@@ -103,13 +110,8 @@ func readSuccessStatuses(d *jsonDecoder) []int {
 	return statuses
 }
 
-func readBoolean(d *jsonDecoder) bool {
-	b, _ := d.boolean()
-	return b
-}
-
 // readURL treats null as absent, because the URL has no default.
-func (s *Server) readURL(d *jsonDecoder, e *webhook.Endpoint) {
+func (f *endpointFields) readURL(d *jsonDecoder, e *webhook.Endpoint) {
 	if d.null() {
 		d.note("is required")
 		return
@@ -122,22 +124,7 @@ func (s *Server) readURL(d *jsonDecoder, e *webhook.Endpoint) {
 	if len(raw) > webhook.MaxURLBytes {
 		d.note("must not be longer than " + strconv.Itoa(webhook.MaxURLBytes) + " bytes")
 	} else {
-		s.checkURL(d, raw)
-	}
-}
-
-// checkURL notes everything that is wrong with a URL, so that all of it can be fixed at once.
-func (s *Server) checkURL(d *jsonDecoder, raw string) {
-	err := s.config.URLs.CheckURL(raw)
-	if joined, ok := errors.AsType[interface {
-		error
-		Unwrap() []error
-	}](err); ok {
-		for _, wrong := range joined.Unwrap() {
-			d.note(wrong.Error())
-		}
-	} else if err != nil {
-		d.note(err.Error())
+		f.checkURL(d, raw)
 	}
 }
 

@@ -105,7 +105,7 @@ type meanwhile struct {
 	change func(*webhook.Endpoint)
 }
 
-func (m meanwhile) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (m *meanwhile) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
 	_, err := m.Endpoints.UpdateEndpoint(ctx, by, tenantID, id, func(e *webhook.Endpoint) error {
@@ -121,13 +121,14 @@ func (m meanwhile) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantI
 // The rule applies to the endpoint at the time of the change, not at the time of the request.
 func TestConcurrentlySetCredentialsDoNotFollowTheURL(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	m := &meanwhile{}
+	b := setup(t, func(c *Config) { m.Endpoints, c.Endpoints = c.Endpoints, m })
 	path := endpointsPath + "/" + b.endpoint(t)
-	b.server.config.Endpoints = meanwhile{b, func(e *webhook.Endpoint) { e.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "canary"} }}
+	m.change = func(e *webhook.Endpoint) { e.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "canary"} }
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://attacker.example"}`, "auth", notFollowing)
 	require.Equal(t, "https://example.com/hook", b.endpoints[0].URL)
 
 	path = b.withCredentials(t)
-	b.server.config.Endpoints = meanwhile{b, func(e *webhook.Endpoint) { e.URL = "https://elsewhere.example/hook" }}
+	m.change = func(e *webhook.Endpoint) { e.URL = "https://elsewhere.example/hook" }
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://receiver.example/hook","auth":null,"client_certificate":null}`, "headers", notFollowing)
 }

@@ -26,25 +26,31 @@ type EndpointTests interface {
 	TestEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, eventType string, payload []byte) (webhook.Attempt, error)
 }
 
-func (s *Server) testEndpoint(c call) error {
+// endpointTestHandler sends test requests.
+type endpointTestHandler struct {
+	tests      EndpointTests
+	maxPayload int // bytes
+}
+
+func (h *endpointTestHandler) send(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
 	}
-	eventType, payload, err := c.testEvent()
+	eventType, payload, err := readTestEvent(c, h.maxPayload)
 	if err != nil {
 		return err
 	}
 	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(testTime)) // an error: the request has no connection, as in tests
-	made, err := s.config.Tests.TestEndpoint(c.Request().Context(), c.actor(), c.tenant, id, eventType, payload)
+	made, err := h.tests.TestEndpoint(c.Request().Context(), c.actor(), c.tenant, id, eventType, payload)
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, showAttempt(made))
 }
 
-// testEvent reads the event of a test. Absent fields have defaults.
-func (c call) testEvent() (eventType string, payload []byte, err error) {
+// readTestEvent reads the event of a test. Absent fields have defaults.
+func readTestEvent(c call, maxPayload int) (eventType string, payload []byte, err error) {
 	eventType, payload = testType, []byte(testPayload)
 	text, err := c.body()
 	if text == nil || err != nil {
@@ -60,8 +66,8 @@ func (c call) testEvent() (eventType string, payload []byte, err error) {
 			d.unknown()
 		}
 	})
-	if err == nil && len(payload) > c.server.config.MaxPayload {
-		err = tooLarge("payload", c.server.config.MaxPayload, int64(len(payload)))
+	if err == nil && len(payload) > maxPayload {
+		err = tooLarge("payload", maxPayload, int64(len(payload)))
 	}
 	return eventType, payload, err
 }

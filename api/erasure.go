@@ -16,8 +16,15 @@ func showRemoval(r webhook.PayloadRemoval) *client.PayloadRemoval {
 	return &client.PayloadRemoval{At: timestamp(r.At), Reason: r.Reason}
 }
 
-// erasePayload erases the payload of one event.
-func (s *Server) erasePayload(c call) error {
+// erasureHandler erases payloads.
+type erasureHandler struct {
+	erasures PayloadErasures
+	tenants  tenantReader
+	starter  Starter
+}
+
+// one erases the payload of one event.
+func (h *erasureHandler) one(c call) error {
 	id, err := pathID(c, webhook.ParseEventID)
 	if err != nil {
 		return err
@@ -27,14 +34,14 @@ func (s *Server) erasePayload(c call) error {
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if _, err := s.erase(c, webhook.PayloadErasure{IDs: []webhook.EventID{id}, Cancel: cancel}); err != nil {
+	if _, err := h.erase(c, webhook.PayloadErasure{IDs: []webhook.EventID{id}, Cancel: cancel}); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
 }
 
-// erasePayloads erases the payloads of the events that have certain external ids.
-func (s *Server) erasePayloads(c call) error {
+// many erases the payloads of the events that have certain external ids.
+func (h *erasureHandler) many(c call) error {
 	var e webhook.PayloadErasure
 	err := c.object(func(d *jsonDecoder, name string) {
 		switch name {
@@ -49,10 +56,10 @@ func (s *Server) erasePayloads(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
-	erased, err := s.erase(c, e)
+	erased, err := h.erase(c, e)
 	if err != nil {
 		return err
 	}
@@ -90,14 +97,14 @@ func readExternalIDs(d *jsonDecoder) (ids []string) {
 
 // erase erases payloads and signals the deliveries that are cancelled. Their workflows must be signalled
 // even if the client has disconnected.
-func (s *Server) erase(c call, e webhook.PayloadErasure) ([]webhook.ErasedPayload, error) {
+func (h *erasureHandler) erase(c call, e webhook.PayloadErasure) ([]webhook.ErasedPayload, error) {
 	ctx := c.Request().Context()
-	erased, cancelled, err := s.config.Erasures.ErasePayloads(ctx, c.actor(), c.tenant, e)
+	erased, cancelled, err := h.erasures.ErasePayloads(ctx, c.actor(), c.tenant, e)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range cancelled {
-		s.config.Starter.Commanded(context.WithoutCancel(ctx), d.Delivery, d.Command)
+		h.starter.Commanded(context.WithoutCancel(ctx), d.Delivery, d.Command)
 	}
 	return erased, nil
 }

@@ -43,7 +43,18 @@ func showAccepted(a webhook.Accepted) client.AcceptedEvent {
 	return view
 }
 
-func (s *Server) postEvent(c call) error {
+// eventHandler takes events in, and shows them.
+type eventHandler struct {
+	events       Events
+	tenants      tenantReader
+	starter      Starter
+	explanations *explanations
+	maxPayload   int // bytes
+	now          func() time.Time
+}
+
+// post takes an event in.
+func (h *eventHandler) post(c call) error {
 	key, err := idempotencyKey(c.Request().Header)
 	if err != nil {
 		return err
@@ -52,13 +63,13 @@ func (s *Server) postEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	e, err := parseEvent(text, s.config.Now(), s.config.MaxPayload)
+	e, err := parseEvent(text, h.now(), h.maxPayload)
 	if err != nil {
 		return err
 	}
 	e.TenantID, e.IdempotencyKey, e.BodySHA256 = c.tenant, key, sha256.Sum256(text)
-	all, err := s.accept(c, 1, func(ctx context.Context) ([]webhook.Accepted, error) {
-		accepted, err := s.config.Events.Accept(ctx, e)
+	all, err := h.accept(c, 1, func(ctx context.Context) ([]webhook.Accepted, error) {
+		accepted, err := h.events.Accept(ctx, e)
 		return []webhook.Accepted{accepted}, err
 	})
 	if err != nil {
@@ -70,9 +81,9 @@ func (s *Server) postEvent(c call) error {
 // accept reserves room in the intake's queue before it stores events, so that stored events
 // start soon. It responds only after the commit. A response header marks a repeated request, for
 // which nothing new was stored.
-func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
+func (h *eventHandler) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
-	release, err := s.config.Starter.ReserveRoom(ctx, c.tenant, n)
+	release, err := h.starter.ReserveRoom(ctx, c.tenant, n)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +101,7 @@ func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Ac
 	if len(fresh) == 0 {
 		c.Response().Header().Set(replayedHeader, "true")
 	} else {
-		s.config.Starter.Accepted(fresh...)
+		h.starter.Accepted(fresh...)
 	}
 	return all, nil
 }
@@ -199,7 +210,7 @@ func readEndpointIDs(d *jsonDecoder) []webhook.EndpointID {
 	return ids
 }
 
-func (s *Server) getEvent(c call) error {
+func (h *eventHandler) get(c call) error {
 	id, err := pathID(c, webhook.ParseEventID)
 	if err != nil {
 		return err
@@ -207,7 +218,7 @@ func (s *Server) getEvent(c call) error {
 	if err := c.answer.reserve(maxPageBytes); err != nil {
 		return err
 	}
-	event, deliveries, err := s.config.Events.Event(c.Request().Context(), c.tenant, id)
+	event, deliveries, err := h.events.Event(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -217,7 +228,7 @@ func (s *Server) getEvent(c call) error {
 		Event: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]client.DeliveryStub, 0, len(shown)),
 		Truncated: len(shown) < len(deliveries),
 	}
-	x := s.explainer(c)
+	x := h.explanations.explainer(c)
 	x.expect(shown)
 	for _, d := range shown {
 		view.Deliveries = append(view.Deliveries, client.DeliveryStub{
@@ -230,23 +241,23 @@ func (s *Server) getEvent(c call) error {
 	return c.json(http.StatusOK, view)
 }
 
-// getEventPayload writes the payload's original bytes.
-func (s *Server) getEventPayload(c call) error {
+// payload writes the payload's original bytes.
+func (h *eventHandler) payload(c call) error {
 	id, err := pathID(c, webhook.ParseEventID)
 	if err != nil {
 		return err
 	}
-	if err := c.answer.reserve(max(maxPageBytes, s.config.MaxPayload)); err != nil {
+	if err := c.answer.reserve(max(maxPageBytes, h.maxPayload)); err != nil {
 		return err
 	}
-	payload, err := s.config.Events.Payload(c.Request().Context(), c.tenant, id)
+	payload, err := h.events.Payload(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
 	return c.send(http.StatusOK, payload)
 }
 
-func (s *Server) listEvents(c call) error {
+func (h *eventHandler) list(c call) error {
 	q := c.query("events", "type", "external_id", "since", "until")
 	q.batch = 100 // of up to some thousand endpoint_ids
 	f := webhook.EventFilter{
@@ -258,15 +269,15 @@ func (s *Server) listEvents(c call) error {
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Event, string, error) {
-		found, searched, err := s.config.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		found, searched, err := h.events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 		return found, searchedPosition(searched), err
 	}
 	show := func([]webhook.Event) func(webhook.Event) client.Event {
-		x := s.explainer(c)
+		x := h.explanations.explainer(c)
 		return func(e webhook.Event) client.Event {
 			view := showEvent(e)
 			if explained := x.event(e); explained != nil {

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -61,11 +62,24 @@ func showExplanation(e explain.Explanation) *client.Explanation {
 	return &v
 }
 
+// explanations explains deliveries and events.
+type explanations struct {
+	situations      Situations
+	engine          Engine
+	deliveries      Deliveries
+	erasures        PayloadErasures
+	deadLettersKept time.Duration
+	workflowsKept   func() time.Duration
+	now             func() time.Time
+	log             *slog.Logger
+}
+
 // explainer explains the deliveries and events of one response.
 type explainer struct {
-	s         *Server
+	*explanations
+
 	c         call
-	now       time.Time
+	at        time.Time
 	known     bool                // endpoints could be read
 	endpoints []*webhook.Endpoint // of the tenant, in the order of their ids
 	deleted   []webhook.DeletedEndpoint
@@ -76,10 +90,10 @@ type explainer struct {
 }
 
 // explainer reads the tenant's endpoints.
-func (s *Server) explainer(c call) *explainer {
-	x := &explainer{s: s, c: c, now: s.config.Now()}
+func (e *explanations) explainer(c call) *explainer {
+	x := &explainer{explanations: e, c: c, at: e.now()}
 	var err error
-	x.endpoints, err = s.config.Situations.TenantEndpoints(c.Request().Context(), c.tenant)
+	x.endpoints, err = e.situations.TenantEndpoints(c.Request().Context(), c.tenant)
 	x.known = x.noted("endpoints", err)
 	return x
 }
@@ -96,7 +110,7 @@ func (x *explainer) endpoint(id webhook.EndpointID) *webhook.Endpoint {
 // noted logs an error. It reports whether there is none.
 func (x *explainer) noted(what string, err error) bool {
 	if err != nil {
-		x.s.config.Logger.DebugContext(x.c.Request().Context(), "an explanation is less exact", "without", what, "error", err)
+		x.log.DebugContext(x.c.Request().Context(), "an explanation is less exact", "without", what, "error", err)
 	}
 	return err == nil
 }
@@ -117,26 +131,26 @@ func (x *explainer) expect(deliveries []webhook.Delivery) {
 	}
 	var err error
 	if len(ended) > 0 {
-		x.removed, err = x.s.config.Erasures.RemovedPayloads(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(ended)))
+		x.removed, err = x.erasures.RemovedPayloads(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(ended)))
 		x.noted("removed payloads", err)
 	}
 	if len(open) == 0 {
 		return
 	}
 	if len(held) > 0 {
-		x.releases, err = x.s.config.Situations.ReleasesOf(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(held)))
+		x.releases, err = x.situations.ReleasesOf(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(held)))
 		x.noted("releases", err)
 	}
-	x.observed, x.stale, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(open)))
+	x.observed, x.stale, err = x.situations.Observed(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(open)))
 	x.noted("observations", err)
 }
 
 // situation is what is known of a delivery without another read.
 func (x *explainer) situation(d webhook.Delivery) explain.Situation {
 	s := explain.Situation{
-		Now: x.now, Delivery: d, Endpoint: x.endpoint(d.EndpointID), Kept: x.s.config.DeadLettersKept,
-		EngineAway: x.s.config.Engine.TemporalDownSince(), SentAt: x.s.config.Engine.SentAt(&d),
-		WorkflowsKept: x.s.config.WorkflowsKept(), Removed: x.removed[d.EventID], Stale: x.stale,
+		Now: x.at, Delivery: d, Endpoint: x.endpoint(d.EndpointID), Kept: x.deadLettersKept,
+		EngineAway: x.engine.TemporalDownSince(), SentAt: x.engine.SentAt(&d),
+		WorkflowsKept: x.workflowsKept(), Removed: x.removed[d.EventID], Stale: x.stale,
 	}
 	s.EndpointDeleted = x.known && s.Endpoint == nil
 	if observed, known := x.observed[d.EndpointID]; known {
@@ -157,13 +171,13 @@ func (x *explainer) delivery(d webhook.Delivery) explain.Explanation {
 	x.expect([]webhook.Delivery{d})
 	s := x.situation(d)
 	if d.LastOutcome != nil {
-		last, err := x.s.config.Deliveries.Attempts(ctx, x.c.tenant, d.DeliveryID, 1, 0)
+		last, err := x.deliveries.Attempts(ctx, x.c.tenant, d.DeliveryID, 1, 0)
 		if x.noted("the last attempt", err) && len(last) > 0 {
 			s.Error, s.Times, s.WaitedFor, s.Late = last[0].Error, last[0].Times, last[0].WaitedFor, last[0].Late
 		}
 	}
 	if d.Deferred() || d.State == webhook.StateHeld && d.Reason == webhook.ReasonBacklog {
-		n, more, err := x.s.config.Situations.Ahead(ctx, d)
+		n, more, err := x.situations.Ahead(ctx, d)
 		if x.noted("what goes first", err) {
 			s.Ahead = &explain.Ahead{N: n, More: more}
 		}
@@ -177,10 +191,10 @@ func (x *explainer) event(e webhook.Event) *explain.Explanation {
 		return nil
 	}
 	if x.deleted == nil {
-		deleted, err := x.s.config.Situations.DeletedEndpoints(x.c.Request().Context(), x.c.tenant, maxDeleted)
+		deleted, err := x.situations.DeletedEndpoints(x.c.Request().Context(), x.c.tenant, maxDeleted)
 		x.noted("deleted endpoints", err)
 		x.deleted = append([]webhook.DeletedEndpoint{}, deleted...) // not nil: it is read once
 	}
-	explained := explain.Event(e, x.endpoints, x.deleted, x.now)
+	explained := explain.Event(e, x.endpoints, x.deleted, x.at)
 	return &explained
 }

@@ -59,8 +59,7 @@ func TestExplanationsWithoutAllFacts(t *testing.T) {
 // What this process knows of requests under way, of Temporal and of dead letters is said.
 func TestExplanationsOfThisProcess(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.server.config.DeadLettersKept = 30 * 24 * time.Hour
+	b := setup(t, func(c *Config) { c.DeadLettersKept = 30 * 24 * time.Hour })
 	_, delivery := b.posted(t)
 	summary := func() any {
 		return b.ok(t, http.StatusOK, "ingest", "GET", deliveriesPath+"/"+delivery, "").json["summary"]

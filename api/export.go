@@ -43,14 +43,14 @@ type Exports interface {
 	AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) ([]webhook.DeliveryAttempt, error)
 }
 
-// exports are the tenants whose exports are under way.
-type exports struct {
+// exportsUnderWay are the tenants whose exports are under way.
+type exportsUnderWay struct {
 	mu      sync.Mutex
 	running map[string]bool
 }
 
 // begin returns CodeRateLimited if the tenant has an export, or the process too many for a caller with this scope.
-func (e *exports) begin(tenant string, scope webhook.Scope) (end func(), err error) {
+func (e *exportsUnderWay) begin(tenant string, scope webhook.Scope) (end func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	most := maxExports
@@ -78,10 +78,27 @@ func (e *exports) begin(tenant string, scope webhook.Scope) (end func(), err err
 	}, nil
 }
 
-// exportTenant streams everything that is stored of a tenant, an object per line. After an error in the
+// exportHandler exports tenants.
+type exportHandler struct {
+	exports    Exports
+	endpoints  Endpoints
+	keys       Keys
+	events     Events
+	deliveries Deliveries
+	replays    Replays
+	audit      Audit
+
+	views        *deliveryViews
+	workflowURLs *workflowURLs
+	now          func() time.Time
+	log          *slog.Logger
+	underWay     exportsUnderWay
+}
+
+// export streams everything that is stored of a tenant, an object per line. After an error in the
 // middle it aborts the connection, and the last line is missing.
-func (s *Server) exportTenant(c call) error {
-	end, err := s.exports.begin(c.tenant, c.key.Scope)
+func (h *exportHandler) export(c call) error {
+	end, err := h.underWay.begin(c.tenant, c.key.Scope)
 	if err != nil {
 		return err
 	}
@@ -91,16 +108,16 @@ func (s *Server) exportTenant(c call) error {
 	}
 	to := newPacedWriter(c.Response())
 	x := &export{
-		call: c, ctx: c.Request().Context(), until: s.config.Now(), counts: map[string]int{}, out: bufio.NewWriterSize(to, exportBuffer), to: to,
+		call: c, of: h, ctx: c.Request().Context(), until: h.now(), counts: map[string]int{}, out: bufio.NewWriterSize(to, exportBuffer), to: to,
 	}
-	t, err := s.config.Exports.BeginExport(x.ctx, c.actor(), c.tenant)
+	t, err := h.exports.BeginExport(x.ctx, c.actor(), c.tenant)
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set("Content-Type", contentNDJSON)
 	c.Response().WriteHeader(http.StatusOK)
 	if err := x.all(t); err != nil {
-		s.config.Logger.LogAttrs(x.ctx, slog.LevelWarn, "an export was not completed",
+		h.log.LogAttrs(x.ctx, slog.LevelWarn, "an export was not completed",
 			slog.String("request_id", requestID(c)), slog.String("tenant_id", c.tenant), slog.Any("error", err))
 		panic(http.ErrAbortHandler)
 	}
@@ -111,6 +128,7 @@ func (s *Server) exportTenant(c call) error {
 type export struct {
 	call
 
+	of     *exportHandler
 	ctx    context.Context //nolint:containedctx // the request's
 	until  time.Time
 	out    *bufio.Writer
@@ -138,19 +156,19 @@ func (x *export) all(t webhook.Tenant) error {
 
 func (x *export) endpoints() error {
 	return pages(x, exportLarge, func(p webhook.Page) ([]webhook.Endpoint, error) {
-		return x.server.config.Endpoints.ListEndpoints(x.ctx, x.tenant, p)
+		return x.of.endpoints.ListEndpoints(x.ctx, x.tenant, p)
 	}, func(e webhook.Endpoint) [16]byte { return e.ID }, linesOf(x, "endpoint", showEndpoint))
 }
 
 func (x *export) keys() error {
 	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Key, error) {
-		return x.server.config.Keys.ListKeys(x.ctx, x.tenant, p)
+		return x.of.keys.ListKeys(x.ctx, x.tenant, p)
 	}, func(k webhook.Key) [16]byte { return k.ID }, linesOf(x, "key", showKey))
 }
 
 func (x *export) events() error {
 	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Event, error) {
-		found, _, err := x.server.config.Events.ListEvents(x.ctx, x.tenant, webhook.EventFilter{Until: x.until}, p)
+		found, _, err := x.of.events.ListEvents(x.ctx, x.tenant, webhook.EventFilter{Until: x.until}, p)
 		return found, err
 	}, func(e webhook.Event) [16]byte { return e.ID }, x.withPayloads)
 }
@@ -176,7 +194,7 @@ func (x *export) withPayloads(page []webhook.Event) error {
 func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error {
 	var payloads map[webhook.EventID][]byte
 	err := x.retried(func() (err error) {
-		payloads, err = x.server.config.Exports.Payloads(x.ctx, x.tenant, ids)
+		payloads, err = x.of.exports.Payloads(x.ctx, x.tenant, ids)
 		return err
 	})
 	if err != nil {
@@ -185,7 +203,7 @@ func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error
 	for _, e := range events {
 		payload, found := payloads[e.ID]
 		if !found && e.Removed.IsZero() { // removed since the page was read
-			e, _, err = x.server.config.Events.Event(x.ctx, x.tenant, e.ID)
+			e, _, err = x.of.events.Event(x.ctx, x.tenant, e.ID)
 			if webhook.CodeOf(err) == webhook.CodeNotFound {
 				continue
 			}
@@ -202,10 +220,10 @@ func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error
 
 func (x *export) deliveries() error {
 	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Delivery, error) {
-		found, _, err := x.server.config.Deliveries.ListDeliveries(x.ctx, x.tenant, webhook.DeliveryFilter{Until: x.until}, p)
+		found, _, err := x.of.deliveries.ListDeliveries(x.ctx, x.tenant, webhook.DeliveryFilter{Until: x.until}, p)
 		return found, err
 	}, func(d webhook.Delivery) [16]byte { return d.DeliveryID }, func(page []webhook.Delivery) error {
-		if err := linesOf(x, "delivery", x.deliveryShower(page))(page); err != nil {
+		if err := linesOf(x, "delivery", x.of.views.page(x.call, page))(page); err != nil {
 			return err
 		}
 		return x.attempts(page)
@@ -221,7 +239,7 @@ func (x *export) attempts(of []webhook.Delivery) error {
 	var page []webhook.DeliveryAttempt
 	for after := (webhook.DeliveryAttempt{}); ; after = page[len(page)-1] {
 		err := x.retried(func() (err error) {
-			page, err = x.server.config.Exports.AttemptsOf(x.ctx, x.tenant, ids, exportLarge, after)
+			page, err = x.of.exports.AttemptsOf(x.ctx, x.tenant, ids, exportLarge, after)
 			return err
 		})
 		if err != nil {
@@ -239,9 +257,10 @@ func (x *export) attempts(of []webhook.Delivery) error {
 }
 
 func (x *export) replays() error {
+	show := func(r webhook.Replay) client.Replay { return showReplay(x.call, x.of.workflowURLs, r) }
 	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Replay, error) {
-		return x.server.config.Replays.ListReplays(x.ctx, x.tenant, p)
-	}, func(r webhook.Replay) [16]byte { return r.ID }, linesOf(x, "replay", x.showReplay))
+		return x.of.replays.ListReplays(x.ctx, x.tenant, p)
+	}, func(r webhook.Replay) [16]byte { return r.ID }, linesOf(x, "replay", show))
 }
 
 // audit writes the entries of the audit log. A tenant's key does not get the addresses in it, nor the ids and names of operators'
@@ -258,7 +277,7 @@ func (x *export) audit() error {
 		return view
 	}
 	return pages(x, exportPage, func(p webhook.Page) ([]webhook.AuditEntry, error) {
-		return x.server.config.Audit.ListAudit(x.ctx, webhook.AuditFilter{TenantID: x.tenant}, p)
+		return x.of.audit.ListAudit(x.ctx, webhook.AuditFilter{TenantID: x.tenant}, p)
 	}, func(e webhook.AuditEntry) [16]byte { return e.ID }, linesOf(x, "audit", show))
 }
 

@@ -224,12 +224,12 @@ func TestExportsAreBounded(t *testing.T) {
 	require.Contains(t, a.json["detail"], "an export of this tenant is under way")
 
 	for _, id := range []string{"one", "two"} { // as if they were under way in other requests
-		_, err := b.server.exports.begin(id, webhook.ScopeAdmin)
+		_, err := b.server.handlers.exports.underWay.begin(id, webhook.ScopeAdmin)
 		require.NoError(t, err)
 	}
-	_, err := b.server.exports.begin("three", webhook.ScopeAdmin)
+	_, err := b.server.handlers.exports.underWay.begin("three", webhook.ScopeAdmin)
 	require.ErrorContains(t, err, "3 exports are under way", "the last place is an operator's")
-	_, err = b.server.exports.begin("three", webhook.ScopeOperator)
+	_, err = b.server.handlers.exports.underWay.begin("three", webhook.ScopeOperator)
 	require.NoError(t, err)
 	a = b.ok(t, http.StatusTooManyRequests, "operator", "GET", "/v1/tenants/four/export", "")
 	require.Contains(t, a.json["detail"], "4 exports are under way")
@@ -237,9 +237,9 @@ func TestExportsAreBounded(t *testing.T) {
 
 	cancel() // the client goes away
 	require.Eventually(t, func() bool {
-		b.server.exports.mu.Lock()
-		defer b.server.exports.mu.Unlock()
-		return !b.server.exports.running["acme"]
+		b.server.handlers.exports.underWay.mu.Lock()
+		defer b.server.handlers.exports.underWay.mu.Unlock()
+		return !b.server.handlers.exports.underWay.running["acme"]
 	}, 10*time.Second, time.Millisecond)
 	b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/four/export", "")
 }

@@ -1,49 +1,58 @@
 package api
 
 import (
-	"slices"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// mismatch notes that the value has the wrong type and skips it. At the end of the text it notes
-// only that the text is not JSON.
-func (d *jsonDecoder) mismatch(message string) {
-	if d.broken {
-		return
-	}
-	before := len(d.errs)
-	d.skip()
-	if d.broken || before >= maxFieldErrors { // the syntax error is more useful than the type error
-		return
-	}
-	d.errs = slices.Insert(d.errs, before, webhook.FieldError{Field: d.path(), Message: message})
+const (
+	maxFieldErrors = 50  // errors in one response; later ones are dropped
+	maxPathName    = 64  // bytes of a field name in a path
+	maxPath        = 512 // bytes of a path
+)
+
+// fieldErrors collects what is wrong with a JSON text, by the path of the value that is being read.
+type fieldErrors struct {
+	pos    int     // in the text
+	frames []frame // the open arrays and objects
+	errs   []webhook.FieldError
+	broken bool // the text is not JSON: decoding has ended
 }
 
+// frame is an open array or object and the current position in it.
+type frame struct {
+	name  []byte // the current field's, unescaped; nil before the first and in arrays
+	index int    // of the current element; -1 in objects
+	base  int    // start of the object's names in jsonDecoder.names
+}
+
+// top is the innermost open array or object, until the next one is opened: that may move all of them.
+func (e *fieldErrors) top() *frame { return &e.frames[len(e.frames)-1] }
+
 // note adds an error about the current value.
-func (d *jsonDecoder) note(message string) {
-	if !d.broken && len(d.errs) < maxFieldErrors {
-		d.errs = append(d.errs, webhook.FieldError{Field: d.path(), Message: message})
+func (e *fieldErrors) note(message string) {
+	if !e.broken && len(e.errs) < maxFieldErrors {
+		e.errs = append(e.errs, webhook.FieldError{Field: e.path(), Message: message})
 	}
 }
 
 // fail adds an error and ends the decoding.
-func (d *jsonDecoder) fail(message string) {
-	if d.broken {
+func (e *fieldErrors) fail(message string) {
+	if e.broken {
 		return
 	}
-	d.errs = append(d.errs, webhook.FieldError{Field: d.path(), Message: message + " (byte " + strconv.Itoa(d.pos) + ")"})
-	d.broken = true
+	e.errs = append(e.errs, webhook.FieldError{Field: e.path(), Message: message + " (byte " + strconv.Itoa(e.pos) + ")"})
+	e.broken = true
 }
 
 // path is the path of the current value in API errors: "events[3].type", and "body" for the whole
 // text.
-func (d *jsonDecoder) path() string {
+func (e *fieldErrors) path() string {
 	var b []byte
-	for i := range d.frames {
-		f := &d.frames[i]
+	for i := range e.frames {
+		f := &e.frames[i]
 		if len(b) > maxPath {
 			b = append(b, "…"...)
 			break
@@ -79,33 +88,33 @@ func appendName(b, name []byte) []byte {
 }
 
 // noteParent adds an error about the current object or array.
-func (d *jsonDecoder) noteParent(message string) {
-	top := d.top()
+func (e *fieldErrors) noteParent(message string) {
+	top := e.top()
 	kept := *top
 	top.name, top.index = nil, -1
-	d.note(message)
+	e.note(message)
 	*top = kept
 }
 
 // noteIn adds an error about a part of the current value: a dotted path, or "" for the value
 // itself.
-func (d *jsonDecoder) noteIn(field, message string) {
-	if d.broken || len(d.errs) >= maxFieldErrors {
+func (e *fieldErrors) noteIn(field, message string) {
+	if e.broken || len(e.errs) >= maxFieldErrors {
 		return
 	}
-	at := d.path()
+	at := e.path()
 	if field != "" {
 		at += "." + field
 	}
-	d.errs = append(d.errs, webhook.FieldError{Field: at, Message: message})
+	e.errs = append(e.errs, webhook.FieldError{Field: at, Message: message})
 }
 
 // problem returns the collected errors as one error.
-func (d *jsonDecoder) problem() error {
-	if len(d.errs) == 0 {
+func (e *fieldErrors) problem() error {
+	if len(e.errs) == 0 {
 		return nil
 	}
-	return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: d.errs}
+	return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: e.errs}
 }
 
 const invalidRequest = "the request is not valid"

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -77,26 +79,24 @@ func notPrintable(limit int) string {
 	return "must be 1 to " + strconv.Itoa(limit) + " printable characters"
 }
 
-// readPrintable reads a string that printable accepts. If there is none, it notes the error and
-// returns "".
-func readPrintable(d *jsonDecoder, limit int) string { //nolint:unparam // each field has a limit of its own
-	s, ok := d.str()
-	if ok && !printable(s, limit) {
-		d.note(notPrintable(limit))
-		return ""
+// orEmpty returns an empty map for nil, so that it is encoded as {}.
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
 	}
-	return s
+	return m
 }
 
-// readReason reads the reason of a command.
-func readReason(d *jsonDecoder) string { return readPrintable(d, maxReason) }
+func formatFloat(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// readLabel is readPrintable, but accepts the empty text.
-func readLabel(d *jsonDecoder, limit int) string {
-	s, ok := d.str()
-	if ok && s != "" && !printable(s, limit) {
-		d.note("must be at most " + strconv.Itoa(limit) + " printable characters")
-		return ""
-	}
-	return s
+// encodeJSON encodes v with a line break at its end. It does not escape <, > and &: nosniff and the media type keep
+// browsers from interpreting an answer as HTML.
+func encodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
 }
+
+func megabytes(n int) string { return strconv.Itoa(n>>20) + " MiB" }

@@ -46,14 +46,20 @@ func showHealth(h webhook.Health, now time.Time) client.EndpointHealth {
 // rounded rounds to four decimals; the values are not more precise.
 func rounded(f float64) float64 { return math.Round(f*1e4) / 1e4 }
 
-func (s *Server) getEndpointHealth(c call) error {
+// healthHandler shows the health of endpoints.
+type healthHandler struct {
+	health EndpointHealth
+	now    func() time.Time
+}
+
+func (h *healthHandler) get(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
 	}
-	h, err := s.config.Health.Health(c.Request().Context(), c.tenant, id)
+	health, err := h.health.Health(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, showHealth(h, s.config.Now()))
+	return c.json(http.StatusOK, showHealth(health, h.now()))
 }

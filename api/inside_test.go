@@ -41,9 +41,8 @@ func (r *insideRequests) AnsweredInside(operation string, status int) {
 // The console's requests have a metric of their own, so that their errors do not raise the API's alerts.
 func TestRequestsInsideAreCountedApart(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
 	counted := &insideRequests{requests{refusals: refusals{}, answered: map[[2]any]int{}}, map[[2]any]int{}}
-	b.server.config.Metrics = counted
+	b := setup(t, func(c *Config) { c.Metrics = counted })
 	b.as(t, portalOf("acme", true), "GET", "/v1/tenants/acme/events", "")
 	b.as(t, portalOf("acme", true), "GET", "/v1/tenants/other/events", "")
 	b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/events", "")

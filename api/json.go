@@ -11,12 +11,9 @@ import (
 
 // Limits of a request's JSON.
 const (
-	maxDepth       = 512 // nested arrays and objects, including the body's own object; of a payload, its own
-	usualDepth     = 34  // for which a decoder has room from the beginning
-	maxFieldErrors = 50  // errors in one response; later ones are dropped
-	maxPathName    = 64  // bytes of a field name in a path
-	maxPath        = 512 // bytes of a path
-	fewNames       = 16  // up to this number, comparing all pairs costs less than sorting
+	maxDepth   = 512 // nested arrays and objects, including the body's own object; of a payload, its own
+	usualDepth = 34  // for which a decoder has room from the beginning
+	fewNames   = 16  // up to this number, comparing all pairs costs less than sorting
 )
 
 // jsonDecoder decodes one JSON text (RFC 8259) in a single pass. It is stricter than encoding/json:
@@ -32,25 +29,16 @@ const (
 // which keep their bytes, and refused in decoded strings, because neither Go nor PostgreSQL text
 // can represent them.
 type jsonDecoder struct {
+	fieldErrors
+
 	text   []byte
-	pos    int
-	frames []frame
 	names  [][]byte // of the open objects, as one stack; compared when an object ends
-	errs   []webhook.FieldError
-	broken bool // the text is not JSON: decoding has ended
-	limit  int  // open arrays and objects that are allowed now
-	opaque bool // within a payload
+	limit  int      // open arrays and objects that are allowed now
+	opaque bool     // within a payload
 
 	// Initial storage for frames and names, which suffices for ordinary texts without allocation.
 	frameRoom [usualDepth]frame
 	nameRoom  [4 * fewNames][]byte
-}
-
-// frame is an open array or object and the current position in it.
-type frame struct {
-	name  []byte // the current field's, unescaped; nil before the first and in arrays
-	index int    // of the current element; -1 in objects
-	base  int    // start of the object's names in jsonDecoder.names
 }
 
 func newJSONDecoder(text []byte) *jsonDecoder {
@@ -177,9 +165,6 @@ func (d *jsonDecoder) array(element func(i int)) int {
 	d.frames = d.frames[:len(d.frames)-1]
 	return count
 }
-
-// top is the innermost open array or object, until the next one is opened: that may move all of them.
-func (d *jsonDecoder) top() *frame { return &d.frames[len(d.frames)-1] }
 
 // enter skips the opening bracket and pushes a frame.
 func (d *jsonDecoder) enter(f frame) bool {
@@ -336,8 +321,6 @@ func (d *jsonDecoder) at(pos int) byte {
 	return 0
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
 // quoted reads a string. It returns the bytes between the quotes and whether they contain escapes.
 func (d *jsonDecoder) quoted() (raw []byte, escaped bool) {
 	if d.broken {
@@ -395,4 +378,18 @@ func (d *jsonDecoder) escape() bool {
 	}
 	d.fail("contains an invalid escape sequence")
 	return false
+}
+
+// mismatch notes that the value has the wrong type and skips it. At the end of the text it notes
+// only that the text is not JSON.
+func (d *jsonDecoder) mismatch(message string) {
+	if d.broken {
+		return
+	}
+	before := len(d.errs)
+	d.skip()
+	if d.broken || before >= maxFieldErrors { // the syntax error is more useful than the type error
+		return
+	}
+	d.errs = slices.Insert(d.errs, before, webhook.FieldError{Field: d.path(), Message: message})
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -46,34 +47,44 @@ func (noMetrics) BodyRefused(string) {}
 func (noMetrics) Answered(string, int, time.Duration) {}
 func (noMetrics) AnsweredInside(string, int)          {}
 
-// InFlight is the number of requests that are being answered.
-func (s *Server) InFlight() int { return int(s.inFlight.Load()) }
-
-// routeOf returns the route of a request; false if there is none.
-func (s *Server) routeOf(c echo.Context) (route, bool) {
-	r, known := s.byPath[c.Request().Method+" "+c.Path()]
-	return r, known
+// observer counts and traces requests.
+type observer struct {
+	metrics  Metrics
+	tracer   *tracing.Tracer  // nil for none
+	routes   map[string]route // by method and path of Echo
+	inFlight atomic.Int64
 }
 
+func newObserver(metrics Metrics, tracer *tracing.Tracer, routes []route) *observer {
+	o := &observer{metrics: metrics, tracer: tracer, routes: make(map[string]route, len(routes))}
+	for _, r := range routes {
+		o.routes[r.method+" "+r.echoPath()] = r
+	}
+	return o
+}
+
+// InFlight is the number of requests that are being answered.
+func (o *observer) InFlight() int { return int(o.inFlight.Load()) }
+
 // observe begins what is measured of a request. The caller calls answered once.
-func (s *Server) observe(c echo.Context) (answered func(status int)) {
-	s.inFlight.Add(1)
+func (o *observer) observe(c echo.Context) (answered func(status int)) {
+	o.inFlight.Add(1)
 	began, operation, name := time.Now(), OperationNone, "HTTP"
-	if r, known := s.routeOf(c); known {
+	if r, known := o.routes[c.Request().Method+" "+c.Path()]; known {
 		operation, name = r.id, r.method+" "+r.path
 	}
 	var traced *requestTrace
-	if s.config.Tracer != nil {
-		traced = &requestTrace{tracer: s.config.Tracer, operation: operation, name: name, began: began}
+	if o.tracer != nil {
+		traced = &requestTrace{tracer: o.tracer, operation: operation, name: name, began: began}
 		c.Set(requestTraceKey, traced)
 	}
 	_, inside := c.Request().Context().Value(callerKey{}).(Caller)
 	return func(status int) {
-		s.inFlight.Add(-1)
+		o.inFlight.Add(-1)
 		if inside {
-			s.config.Metrics.AnsweredInside(operation, status)
+			o.metrics.AnsweredInside(operation, status)
 		} else {
-			s.config.Metrics.Answered(operation, status, time.Since(began))
+			o.metrics.Answered(operation, status, time.Since(began))
 		}
 		traced.end(c, status)
 	}

@@ -34,16 +34,15 @@ func (r *requests) Answered(operation string, status int, took time.Duration) {
 // Every request is counted by its operation, also one without a route, or whose handler panics.
 func TestRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
 	counted := &requests{refusals: refusals{}, answered: map[[2]any]int{}}
-	b.server.config.Metrics = counted
+	b := setup(t, func(c *Config) { c.Metrics = counted })
 	b.ok(t, http.StatusOK, "admin", "GET", "/v1/tenants/acme", "")
 	b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/other", "")
 	b.ok(t, http.StatusNotFound, "admin", "GET", "/v1/tenants/other", "")
 	b.ok(t, http.StatusUnauthorized, "", "POST", "/v1/tenants/acme/events", `{}`)
 	b.ok(t, http.StatusNotFound, "admin", "GET", "/nowhere/canary", "")
 	b.ok(t, http.StatusMethodNotAllowed, "admin", "PUT", "/v1/tenants/acme/events", `{}`)
-	b.server.config.Limits = nil // the handler panics
+	b.server.limiter.limits = nil // the handler panics
 	b.ok(t, http.StatusInternalServerError, "admin", "GET", "/v1/tenants/acme/events", "")
 	require.Equal(t, map[[2]any]int{
 		{"getTenant", 200}: 2, {"getTenant", 404}: 1, {"postEvent", 401}: 1, {OperationNone, 404}: 1, {OperationNone, 405}: 1, {"listEvents", 500}: 1,
@@ -54,15 +53,15 @@ func TestRequestsAreCounted(t *testing.T) {
 // A request's span is below the caller's if that is authenticated, and has neither its path nor its query.
 func TestRequestsAreTraced(t *testing.T) {
 	t.Parallel()
-	b, collector := setup(t), tracingtest.New(t)
+	collector := tracingtest.New(t)
 	tracer, err := tracing.New(t.Context(), tracing.Config{Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), URL: collector.URL() + "/v1/traces"})
 	require.NoError(t, err)
-	b.server.config.Tracer = tracer
+	b := setup(t, func(c *Config) { c.Tracer = tracer })
 	const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	traced := header("traceparent", "00-"+trace+"-"+parent+"-01")
 	b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/events?type=canary.query", "", traced)
 	b.ok(t, http.StatusNotFound, "ingest", "GET", "/canary/path?x=canary", "", traced)
-	b.server.config.Limits = nil // the handler panics
+	b.server.limiter.limits = nil // the handler panics
 	b.ok(t, http.StatusInternalServerError, "ingest", "GET", "/v1/tenants/acme/deliveries", "", traced)
 	tracer.Stop(t.Context())
 

@@ -31,7 +31,7 @@ func (s *Server) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		if c.Request().ContentLength != 0 {
 			// Before it responds, net/http reads the rest of a body that a handler did not read. The
 			// memory of a refused request's body is not reserved, so this deadline limits the read.
-			_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(s.pace.grace))
+			_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(s.bodies.pace.grace))
 		}
 
 		start, status, answered := time.Now(), statusCut, s.observe(c)
@@ -41,8 +41,8 @@ func (s *Server) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		status = c.Response().Status
 		ctx := c.Request().Context()
-		if s.config.Logger.Enabled(ctx, slog.LevelDebug) {
-			s.config.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
+		if s.log.Enabled(ctx, slog.LevelDebug) {
+			s.log.LogAttrs(ctx, slog.LevelDebug, "request",
 				slog.String("request_id", id), slog.String("method", c.Request().Method), slog.String("route", c.Path()),
 				slog.Int("status", status), slog.Duration("took", time.Since(start).Round(time.Microsecond)))
 		}
@@ -65,13 +65,13 @@ func (s *Server) recoverPanic(c echo.Context, next echo.HandlerFunc) (err error)
 		if e, ok := panicked.(runtime.Error); ok {
 			what = e.Error()
 		}
-		s.config.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "panic",
+		s.log.LogAttrs(c.Request().Context(), slog.LevelError, "panic",
 			slog.String("request_id", requestID(c)), slog.String("route", c.Path()),
 			slog.String("value", what), slog.String("stack", string(debug.Stack())))
 		if c.Response().Committed {
 			panic(http.ErrAbortHandler) // abort the connection, so that a partial response does not look complete
 		}
-		err = s.writeProblem(c, classOf(webhook.CodeInternal), client.Problem{Detail: internalDetail})
+		err = writeProblem(c, classOf(webhook.CodeInternal), client.Problem{Detail: internalDetail})
 	}()
 	return next(c)
 }

@@ -20,7 +20,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 				inQuery[d.Of(p, "name").(string)] = true
 			}
 		}
-		require.Equal(t, len(inQuery) > 0, takesParameters(o.ID), o.ID)
+		require.Equal(t, len(inQuery) > 0, routeOf(t, o).takesParameters(), o.ID)
 
 		b := setup(t)
 		path := fill(routeOf(t, o), "acme")

@@ -17,7 +17,10 @@ type EndpointSwitch interface {
 	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int) (webhook.Endpoint, webhook.Release, error)
 }
 
-func (s *Server) pauseEndpoint(c call) error {
+// switchHandler pauses and resumes endpoints.
+type switchHandler struct{ endpoints EndpointSwitch }
+
+func (h *switchHandler) pause(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
@@ -25,14 +28,14 @@ func (s *Server) pauseEndpoint(c call) error {
 	if err := c.noBody(); err != nil {
 		return err
 	}
-	e, err := s.config.EndpointSwitch.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id)
+	e, err := h.endpoints.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id)
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, showEndpoint(e))
 }
 
-func (s *Server) resumeEndpoint(c call) error {
+func (h *switchHandler) resume(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (s *Server) resumeEndpoint(c call) error {
 			return err
 		}
 	}
-	e, release, err := s.config.EndpointSwitch.ResumeEndpoint(c.Request().Context(), c.actor(), c.tenant, id, rate)
+	e, release, err := h.endpoints.ResumeEndpoint(c.Request().Context(), c.actor(), c.tenant, id, rate)
 	if err != nil {
 		return err
 	}

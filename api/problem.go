@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -69,6 +70,11 @@ func methodNotAllowed() class {
 	return class{http.StatusMethodNotAllowed, client.CodeMethodNotAllowed, "The method is not allowed"}
 }
 
+// alreadyCreated is the class of repeatError.
+func alreadyCreated() class {
+	return class{http.StatusConflict, client.CodeAlreadyCreated, "The request was carried out before"}
+}
+
 // httpError is an error without a code of the domain.
 type httpError struct {
 	class  class
@@ -87,24 +93,42 @@ type stateError struct {
 
 func (e *stateError) Error() string { return e.command + " is not possible: " + e.why }
 
-// writeError writes the problem for an error. Handlers pass the errors of the stores unchanged:
+// repeatError refuses a repetition whose first answer is not kept, or no more.
+type repeatError struct{ id string }
+
+func (e *repeatError) Error() string {
+	text := "a request with this Idempotency-Key was carried out, and its answer is not kept: those with a secret are for " +
+		strconv.Itoa(int(webhook.SecretAnswersKept.Minutes())) + " minutes"
+	if e.id != "" {
+		text += "; it was about " + e.id
+	}
+	return text
+}
+
+// challenge is the WWW-Authenticate header (RFC 6750 §3).
+const challenge = `Bearer realm="everpost"`
+
+// problems answers with errors, and logs those whose cause it does not tell.
+type problems struct{ log *slog.Logger }
+
+// write writes the problem for an error. Handlers pass the errors of the stores unchanged:
 // they have a code, and the log line has the route and the request. Not found only contains the
 // route's noun, whichever part of the path does not exist: another tenant's resource and one that
 // does not exist must have the same response.
-func (s *Server) writeError(c echo.Context, noun string, err error) error {
+func (p problems) write(c echo.Context, noun string, err error) error {
 	known := &webhook.Error{}
 	if found, ok := errors.AsType[*webhook.Error](err); ok {
 		known = found
 	}
 	kind := classOf(known.Code)
-	p := client.Problem{Detail: known.Message}
+	shown := client.Problem{Detail: known.Message}
 	if refused, ok := errors.AsType[*httpError](err); ok {
-		kind, p.Detail = refused.class, refused.detail
+		kind, shown.Detail = refused.class, refused.detail
 	} else if repeated, ok := errors.AsType[*repeatError](err); ok {
-		kind, p.Detail, p.ID = alreadyCreated(), repeated.Error(), repeated.id
+		kind, shown.Detail, shown.ID = alreadyCreated(), repeated.Error(), repeated.id
 	} else if refused, ok := errors.AsType[*stateError](err); ok {
-		kind, p.Detail, p.State = classOf(webhook.CodeConflict), refused.Error(), refused.state
-		p.WaitsFor, p.Until = refused.waitsFor, timestamp(refused.until)
+		kind, shown.Detail, shown.State = classOf(webhook.CodeConflict), refused.Error(), refused.state
+		shown.WaitsFor, shown.Until = refused.waitsFor, timestamp(refused.until)
 	}
 
 	if kind.status == http.StatusConflict && known.RetryAfter > 0 {
@@ -113,7 +137,7 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 	switch kind.status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusConflict, http.StatusUnprocessableEntity:
 		if len(known.Fields) > 0 {
-			p.Errors, p.Detail = showFields(known.Fields), fieldsInWords(known.Fields)
+			shown.Errors, shown.Detail = showFields(known.Fields), fieldsInWords(known.Fields)
 		}
 	case http.StatusUnauthorized:
 		if header := c.Response().Header(); header.Get("WWW-Authenticate") == "" { // RFC 9110 §15.5.2 requires it
@@ -121,31 +145,31 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 		}
 	case http.StatusNotFound:
 		if noun != "" {
-			p.Detail = "no such " + noun
+			shown.Detail = "no such " + noun
 		}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		c.Response().Header().Set("Retry-After", retryAfterSeconds(known.RetryAfter))
 	case http.StatusInternalServerError:
-		p.Detail = internalDetail
-		s.logInternal(c, err)
+		shown.Detail = internalDetail
+		p.logInternal(c, err)
 	}
-	return s.writeProblem(c, kind, p)
+	return writeProblem(c, kind, shown)
 }
 
 // logInternal logs an internal error. A client that disconnected is not an error, whether it shows
 // as a cancelled context or as a failed write.
-func (s *Server) logInternal(c echo.Context, err error) {
+func (p problems) logInternal(c echo.Context, err error) {
 	ctx := c.Request().Context()
 	level := slog.LevelError
 	if c.Response().Committed || errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		level = slog.LevelDebug
 	}
-	s.config.Logger.LogAttrs(ctx, level, "request failed",
+	p.log.LogAttrs(ctx, level, "request failed",
 		slog.String("request_id", requestID(c)), slog.String("method", c.Request().Method),
 		slog.String("route", c.Path()), slog.Any("error", err))
 }
 
-func (s *Server) writeProblem(c echo.Context, k class, p client.Problem) error {
+func writeProblem(c echo.Context, k class, p client.Problem) error {
 	if c.Response().Committed {
 		return nil
 	}
@@ -153,28 +177,35 @@ func (s *Server) writeProblem(c echo.Context, k class, p client.Problem) error {
 	if p.Detail == "" {
 		p.Detail = strings.ToLower(k.title)
 	}
-	return writeJSON(c, k.status, "application/problem+json", p)
+	text, err := encodeJSON(p) // before the status is written, so that an error still becomes an answer
+	if err != nil {
+		return fmt.Errorf("encode answer of %s: %w", c.Path(), err)
+	}
+	if err := c.Blob(k.status, "application/problem+json", text); err != nil {
+		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
+	}
+	return nil
 }
 
-// routerError writes the response to a request without a route: the router's 404 and 405.
-func (s *Server) routerError(err error, c echo.Context) {
+// writeOfRouter writes the response to a request without a route: the router's 404 and 405.
+func (p problems) writeOfRouter(err error, c echo.Context) {
 	header := c.Response().Header()
 	var answer error
 	switch he, _ := errors.AsType[*echo.HTTPError](err); {
 	case he == nil:
-		answer = s.writeError(c, "", err)
+		answer = p.write(c, "", err)
 	case he.Code == http.StatusMethodNotAllowed:
 		allow, _ := c.Get(echo.ContextKeyHeaderAllow).(string)
 		header.Set("Allow", strings.TrimPrefix(allow, http.MethodOptions+", "))
-		answer = s.writeError(c, "", &httpError{
+		answer = p.write(c, "", &httpError{
 			methodNotAllowed(),
 			"this path does not support " + c.Request().Method,
 		})
 	default:
-		answer = s.writeError(c, "route", webhook.NotFound("route"))
+		answer = p.write(c, "route", webhook.NotFound("route"))
 	}
 	if answer != nil { // the client disconnected
-		s.config.Logger.LogAttrs(c.Request().Context(), slog.LevelDebug, "answer not written", slog.String("request_id", requestID(c)))
+		p.log.LogAttrs(c.Request().Context(), slog.LevelDebug, "answer not written", slog.String("request_id", requestID(c)))
 	}
 }
 
@@ -198,4 +229,9 @@ func fieldsInWords(fields []webhook.FieldError) string {
 // retryAfterSeconds rounds up to whole seconds (RFC 9110 §10.2.3), at least one.
 func retryAfterSeconds(d time.Duration) string {
 	return strconv.FormatInt(max(int64((d+time.Second-1)/time.Second), 1), 10)
+}
+
+// requestID returns the id of the request in the log and the audit log.
+func requestID(c echo.Context) string {
+	return c.Response().Header().Get(echo.HeaderXRequestID)
 }

@@ -213,8 +213,7 @@ func TestTheLargestPayloadIsASetting(t *testing.T) {
 	for name, most := range map[string]int{"smaller": 1 << 10, "the largest": webhook.LargestMaxPayload} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.server.config.MaxPayload = most
+			b := setup(t, func(c *Config) { c.MaxPayload = most })
 			payload := func(size int) string { return `"` + strings.Repeat("x", size-2) + `"` }
 			event := func(size int) string { return `{"type":"a","payload":` + payload(size) + `}` }
 			const events = "/v1/tenants/acme/events"

@@ -27,6 +27,17 @@ type buckets struct {
 	of map[string]*rate.Limiter
 }
 
+// limiter keeps the requests of tenants within their rates.
+type limiter struct {
+	limits  Limits
+	now     func() time.Time
+	buckets buckets
+}
+
+func newLimiter(limits Limits, now func() time.Time) *limiter {
+	return &limiter{limits: limits, now: now, buckets: buckets{of: map[string]*rate.Limiter{}}}
+}
+
 // The least that callers inside the process may do for a tenant with a limit: a page makes several requests.
 const (
 	insideRate  = 20
@@ -37,25 +48,25 @@ const (
 // post events take one of another bucket, too.
 // Operators are not limited, so that they can always intervene. Callers inside the process have a bucket of their
 // own, so that the pages of the console do not count against the limit of the tenant's own requests.
-func (s *Server) admit(ctx context.Context, r route, key webhook.Key, inside bool) error {
+func (l *limiter) admit(ctx context.Context, r route, key webhook.Key, inside bool) error {
 	if key.TenantID == "" {
 		return nil
 	}
-	limits, err := s.config.Limits.TenantLimits(ctx, key.TenantID)
+	limits, err := l.limits.TenantLimits(ctx, key.TenantID)
 	if err != nil {
 		return err
 	}
 	if !r.postsEvents() {
 		others := webhook.Limits{RequestsPerSecond: limits.OtherRequestsPerSecond, Burst: limits.OtherBurst}
-		if err := s.takeToken("other\x00"+key.TenantID, " other than posting events", others, inside); err != nil {
+		if err := l.takeToken("other\x00"+key.TenantID, " other than posting events", others, inside); err != nil {
 			return err
 		}
 	}
-	return s.takeToken(key.TenantID, "", limits, inside)
+	return l.takeToken(key.TenantID, "", limits, inside)
 }
 
 // takeToken takes a token of a bucket for certain requests, or returns an error with RetryAfter.
-func (s *Server) takeToken(bucket, of string, limits webhook.Limits, inside bool) error {
+func (l *limiter) takeToken(bucket, of string, limits webhook.Limits, inside bool) error {
 	if limits.RequestsPerSecond == 0 {
 		return nil
 	}
@@ -64,7 +75,7 @@ func (s *Server) takeToken(bucket, of string, limits webhook.Limits, inside bool
 		bucket, caller = "inside\x00"+bucket, "the tenant's pages"
 		limits.RequestsPerSecond, limits.Burst = max(limits.RequestsPerSecond, insideRate), max(limits.Burst, insideBurst)
 	}
-	wait := s.buckets.take(bucket, limits, s.config.Now())
+	wait := l.buckets.take(bucket, limits, l.now())
 	if wait == 0 {
 		return nil
 	}

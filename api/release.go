@@ -39,19 +39,22 @@ func readReleaseState(d *jsonDecoder) (state webhook.ReleaseState) {
 	return state
 }
 
-func (s *Server) getRelease(c call) error {
+// releaseHandler shows and changes releases.
+type releaseHandler struct{ releases Releases }
+
+func (h *releaseHandler) get(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
 	}
-	r, err := s.config.Releases.ReleaseOf(c.Request().Context(), c.tenant, id)
+	r, err := h.releases.ReleaseOf(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, showRelease(r))
 }
 
-func (s *Server) updateRelease(c call) error {
+func (h *releaseHandler) update(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
@@ -74,7 +77,7 @@ func (s *Server) updateRelease(c call) error {
 	if change == (webhook.ReleaseChange{}) {
 		return webhook.Invalid("", "names nothing to change: state or rate_per_minute")
 	}
-	r, err := s.config.Releases.ChangeRelease(c.Request().Context(), c.actor(), c.tenant, id, change)
+	r, err := h.releases.ChangeRelease(c.Request().Context(), c.actor(), c.tenant, id, change)
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,15 @@ type Replays interface {
 	CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand) (webhook.Replay, error)
 }
 
-func (c call) showReplay(r webhook.Replay) client.Replay {
-	reason, workflow := r.StateReason, c.workflowURL(r.WorkflowID(), r.CompletedAt)
+// ReplayCounts counts sets of replays.
+type ReplayCounts interface {
+	// CountReplay counts the set that Replays.CreateReplay would fix now; nil if that takes too long. Its errors are
+	// those of CreateReplay.
+	CountReplay(ctx context.Context, r webhook.Replay) (*int64, error)
+}
+
+func showReplay(c call, urls *workflowURLs, r webhook.Replay) client.Replay {
+	reason, workflow := r.StateReason, urls.of(c, r.WorkflowID(), r.CompletedAt)
 	if r.State == webhook.ReplayQueued {
 		reason, workflow = explain.ReplayQueued, nil
 	}
@@ -40,20 +47,46 @@ func (c call) showReplay(r webhook.Replay) client.Replay {
 	}
 }
 
-// createReplay stores a replay and starts its workflow unless it is queued. It responds after the commit; if Temporal
+// replayHandler makes, shows and changes replays.
+type replayHandler struct {
+	replays      Replays
+	counts       ReplayCounts
+	tenants      tenantReader
+	starter      Starter
+	workflowURLs *workflowURLs
+}
+
+func (h *replayHandler) show(c call, r webhook.Replay) client.Replay {
+	return showReplay(c, h.workflowURLs, r)
+}
+
+// create stores a replay and starts its workflow unless it is queued. It responds after the commit; if Temporal
 // is unavailable, the workflow starts later.
-func (s *Server) createReplay(c call) error {
+func (h *replayHandler) create(c call) error {
 	r, err := readReplay(c)
 	if err != nil {
 		return err
 	}
 	ctx := c.Request().Context()
-	r, err = s.config.Replays.CreateReplay(ctx, c.actor(), r)
+	r, err = h.replays.CreateReplay(ctx, c.actor(), r)
 	if err != nil {
 		return err
 	}
-	s.config.Starter.WakeReplay(context.WithoutCancel(ctx), r)
-	return c.json(http.StatusAccepted, c.showReplay(r))
+	h.starter.WakeReplay(context.WithoutCancel(ctx), r)
+	return c.json(http.StatusAccepted, h.show(c, r))
+}
+
+// preview counts the deliveries that a replay would send, and changes nothing.
+func (h *replayHandler) preview(c call) error {
+	r, err := readReplay(c)
+	if err != nil {
+		return err
+	}
+	total, err := h.counts.CountReplay(c.Request().Context(), r)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, client.ReplayPreview{Total: total})
 }
 
 // readReplay reads the body of a request for a replay.
@@ -152,35 +185,35 @@ func replayContradictions(r *webhook.Replay) (bad []webhook.FieldError) {
 	return bad
 }
 
-func (s *Server) getReplay(c call) error {
+func (h *replayHandler) get(c call) error {
 	id, err := pathID(c, webhook.ParseReplayID)
 	if err != nil {
 		return err
 	}
-	r, err := s.config.Replays.Replay(c.Request().Context(), c.tenant, id)
+	r, err := h.replays.Replay(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, c.showReplay(r))
+	return c.json(http.StatusOK, h.show(c, r))
 }
 
-func (s *Server) listReplays(c call) error {
+func (h *replayHandler) list(c call) error {
 	q := c.query("replays")
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Replay, error) {
-		return s.config.Replays.ListReplays(c.Request().Context(), c.tenant, pageOf(limit, after))
+		return h.replays.ListReplays(c.Request().Context(), c.tenant, pageOf(limit, after))
 	}
-	return list(c, q, fetch, func(r webhook.Replay) string { return idPosition(r.ID) }, c.showReplay)
+	return list(c, q, fetch, func(r webhook.Replay) string { return idPosition(r.ID) }, func(r webhook.Replay) client.Replay { return h.show(c, r) })
 }
 
-// commandReplay returns the handler of an action on a replay.
-func commandReplay(action webhook.ReplayAction) func(*Server, call) error {
-	return func(s *Server, c call) error {
+// command returns the handler of an action on a replay.
+func (h *replayHandler) command(action webhook.ReplayAction) func(call) error {
+	return func(c call) error {
 		id, err := pathID(c, webhook.ParseReplayID)
 		if err != nil {
 			return err
@@ -188,11 +221,11 @@ func commandReplay(action webhook.ReplayAction) func(*Server, call) error {
 		if _, err := c.reason(withoutReason); err != nil {
 			return err
 		}
-		return s.commandReplay(c, id, webhook.ReplayCommand{Action: action})
+		return h.store(c, id, webhook.ReplayCommand{Action: action})
 	}
 }
 
-func (s *Server) updateReplay(c call) error {
+func (h *replayHandler) update(c call) error {
 	id, err := pathID(c, webhook.ParseReplayID)
 	if err != nil {
 		return err
@@ -213,7 +246,7 @@ func (s *Server) updateReplay(c call) error {
 	if err != nil {
 		return err
 	}
-	return s.commandReplay(c, id, cmd)
+	return h.store(c, id, cmd)
 }
 
 // replayFields are the fields that can be set only when a replay is created.
@@ -221,11 +254,11 @@ func replayFields() []string {
 	return []string{"source", "endpoint_id", "event_type", "reason", "status", "since", "until", "include_unmatched", "ramp"}
 }
 
-// commandReplay stores a command and signals the replay's workflow, unless the command has no
+// store stores a command and signals the replay's workflow, unless the command has no
 // effect.
-func (s *Server) commandReplay(c call, id webhook.ReplayID, cmd webhook.ReplayCommand) error {
+func (h *replayHandler) store(c call, id webhook.ReplayID, cmd webhook.ReplayCommand) error {
 	ctx := c.Request().Context()
-	r, err := s.config.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, cmd)
+	r, err := h.replays.CommandReplay(ctx, c.actor(), c.tenant, id, cmd)
 	if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
 		name := cmd.Action.String()
 		if cmd.Rate != 0 {
@@ -237,7 +270,7 @@ func (s *Server) commandReplay(c call, id webhook.ReplayID, cmd webhook.ReplayCo
 		return err
 	}
 	if r.Command.Pending() {
-		s.config.Starter.WakeReplay(context.WithoutCancel(ctx), r)
+		h.starter.WakeReplay(context.WithoutCancel(ctx), r)
 	}
-	return c.json(http.StatusAccepted, c.showReplay(r))
+	return c.json(http.StatusAccepted, h.show(c, r))
 }

@@ -33,8 +33,14 @@ func showPreview(p retry.Policy) client.AttemptTables {
 // rest comes from the rounding of powers of a fractional factor.
 func showDelay(d time.Duration) string { return retry.FormatDuration(d.Round(time.Microsecond)) }
 
-// listRetryPolicies lists all presets on one page, which has room for them.
-func (s *Server) listRetryPolicies(c call) error {
+// policyHandler answers requests about retry policies.
+type policyHandler struct {
+	tenants      tenantReader
+	installation retry.Policy
+}
+
+// list lists all presets on one page, which has room for them.
+func (h *policyHandler) list(c call) error {
 	var page pageWriter
 	for _, preset := range retry.Presets() {
 		shown := client.Preset{Name: preset.Name, RetryPolicy: showPolicy(preset.Policy), AttemptTables: showPreview(preset.Policy)}
@@ -45,9 +51,9 @@ func (s *Server) listRetryPolicies(c call) error {
 	return c.send(http.StatusOK, page.end(""))
 }
 
-// previewRetryPolicy previews a policy. Null stands for the policy of an endpoint without its own:
+// preview previews a policy. Null stands for the policy of an endpoint without its own:
 // that of the key's tenant, or the installation's.
-func (s *Server) previewRetryPolicy(c call) error {
+func (h *policyHandler) preview(c call) error {
 	var policy retry.Policy
 	err := c.object(func(d *jsonDecoder, name string) {
 		if name != "retry_policy" {
@@ -57,7 +63,7 @@ func (s *Server) previewRetryPolicy(c call) error {
 		set(d, &policy, retry.Policy{}, readRetryPolicy)
 	}, "retry_policy")
 	if err == nil && policy.IsZero() {
-		policy, err = s.inheritedPolicy(c)
+		policy, err = h.inherited(c)
 	}
 	if err != nil {
 		return err
@@ -65,16 +71,16 @@ func (s *Server) previewRetryPolicy(c call) error {
 	return c.json(http.StatusOK, client.Preview{RetryPolicy: showPolicy(policy), AttemptTables: showPreview(policy)})
 }
 
-// inheritedPolicy returns the policy of an endpoint without its own in the caller's tenant; for an
+// inherited returns the policy of an endpoint without its own in the caller's tenant; for an
 // operator, who has no tenant, the installation's.
-func (s *Server) inheritedPolicy(c call) (retry.Policy, error) {
+func (h *policyHandler) inherited(c call) (retry.Policy, error) {
 	if c.key.TenantID != "" {
-		t, err := s.config.Tenants.Tenant(c.Request().Context(), c.key.TenantID)
+		t, err := h.tenants.Tenant(c.Request().Context(), c.key.TenantID)
 		if err != nil || !t.RetryPolicy.IsZero() {
 			return t.RetryPolicy, err
 		}
 	}
-	return s.config.RetryPolicy, nil
+	return h.installation, nil
 }
 
 // readRetryPolicy reads a preset's name or an object.

@@ -136,8 +136,7 @@ func TestTenantsPolicy(t *testing.T) {
 // Null is the installation's policy if the tenant has none, and for an operator, who has no tenant.
 func TestPreviewOfTheInstallationsPolicy(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.server.config.RetryPolicy = mustLookup(t, "steps-36h")
+	b := setup(t, func(c *Config) { c.RetryPolicy = mustLookup(t, "steps-36h") })
 	for _, as := range []string{"operator", "admin", "ingest"} {
 		a := b.ok(t, http.StatusOK, as, "POST", previewPath, `{"retry_policy":null}`)
 		require.Equal(t, "steps-36h", a.json["retry_policy"].(map[string]any)["preset"], as)

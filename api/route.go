@@ -2,112 +2,25 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// route is one operation. The router is built from routes(), and a test compares the OpenAPI
-// document with them.
+// route is one operation, without its handler. See the table in routes.go.
 type route struct {
 	method string
 	path   string        // in OpenAPI syntax: /v1/tenants/{tenant}
 	scope  webhook.Scope // the smallest scope that suffices; 0: no key needed
 	id     string        // the operationId
 	noun   string        // the resource that a 404 names
-	handle func(*Server, call) error
 }
 
 // scopeNone makes a route public: no key is needed.
 const scopeNone = webhook.Scope(0)
 
-func routes() []route { //nolint:funlen // a table
-	const (
-		tenant     = "/v1/tenants/{tenant}"
-		key        = tenant + "/keys/{id}"
-		endpoint   = tenant + "/endpoints/{id}"
-		event      = tenant + "/events/{id}"
-		delivery   = tenant + "/deliveries/{id}"
-		deadLetter = tenant + "/dead-letters/{id}"
-		replay     = tenant + "/replays/{id}"
-		policies   = "/v1/retry-policies"
-
-		get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
-		ingest, admin, operator    = webhook.ScopeIngest, webhook.ScopeAdmin, webhook.ScopeOperator
-	)
-	return []route{
-		{get, "/openapi.yaml", scopeNone, "getOpenAPI", "document", (*Server).getOpenAPI},
-		{get, "/docs", scopeNone, "getDocs", "document", (*Server).getDocs},
-		{get, "/v1/audit", operator, "listAudit", "entry", (*Server).listAudit},
-		{get, "/v1/stats", operator, "getStats", "statistics", (*Server).getStats},
-		{get, tenant + "/stats", admin, "getTenantStats", "tenant", (*Server).getTenantStats},
-
-		{get, "/v1/tenants", operator, "listTenants", "tenant", (*Server).listTenants},
-		{put, tenant, operator, putTenantID, "tenant", (*Server).putTenant},
-		{patch, tenant, operator, "updateTenant", "tenant", (*Server).updateTenant},
-		{get, tenant, admin, "getTenant", "tenant", (*Server).getTenant},
-		{del, tenant, operator, "deleteTenant", "tenant", (*Server).deleteTenant},
-		{get, tenant + "/export", admin, "exportTenant", "tenant", (*Server).exportTenant},
-
-		{post, tenant + "/keys", admin, "createKey", "tenant", (*Server).createKey},
-		{get, tenant + "/keys", admin, "listKeys", "tenant", (*Server).listKeys},
-		{del, key, admin, "revokeKey", "key", (*Server).revokeKey},
-
-		{post, tenant + "/endpoints", admin, "createEndpoint", "tenant", (*Server).createEndpoint},
-		{post, endpoint + "/pause", admin, "pauseEndpoint", "endpoint", (*Server).pauseEndpoint},
-		{post, endpoint + "/resume", admin, "resumeEndpoint", "endpoint", (*Server).resumeEndpoint},
-		{get, endpoint + "/release", admin, "getRelease", "endpoint", (*Server).getRelease},
-		{patch, endpoint + "/release", admin, "updateRelease", "endpoint", (*Server).updateRelease},
-		{post, endpoint + "/close-circuit", admin, "closeEndpointCircuit", "endpoint", (*Server).closeCircuit},
-		{get, tenant + "/endpoints", admin, "listEndpoints", "tenant", (*Server).listEndpoints},
-		{get, tenant + "/endpoint-conditions", admin, "listEndpointConditions", "tenant", (*Server).listEndpointConditions},
-		{get, endpoint, admin, "getEndpoint", "endpoint", (*Server).getEndpoint},
-		{patch, endpoint, admin, "updateEndpoint", "endpoint", (*Server).updateEndpoint},
-		{del, endpoint, admin, "deleteEndpoint", "endpoint", (*Server).deleteEndpoint},
-		{get, endpoint + "/health", admin, "getEndpointHealth", "endpoint", (*Server).getEndpointHealth},
-		{post, endpoint + "/test", admin, "testEndpoint", "endpoint", (*Server).testEndpoint},
-		{get, endpoint + "/secret", admin, "getEndpointSecret", "endpoint", (*Server).getEndpointSecret},
-		{post, endpoint + "/rotate-secret", admin, "rotateEndpointSecret", "endpoint", (*Server).rotateEndpointSecret},
-
-		{post, tenant + "/events", ingest, "postEvent", "tenant", (*Server).postEvent},
-		{post, tenant + "/events/batch", ingest, "postEventBatch", "tenant", (*Server).postEventBatch},
-		{get, tenant + "/events", ingest, "listEvents", "tenant", (*Server).listEvents},
-		{get, event, ingest, "getEvent", "event", (*Server).getEvent},
-		{get, event + "/payload", ingest, "getEventPayload", "event", (*Server).getEventPayload},
-		{del, event + "/payload", admin, "eraseEventPayload", "event", (*Server).erasePayload},
-		{post, tenant + "/events/erase-payloads", admin, "eraseEventPayloads", "tenant", (*Server).erasePayloads},
-
-		{get, tenant + "/deliveries", ingest, "listDeliveries", "tenant", (*Server).listDeliveries},
-		{get, delivery, ingest, "getDelivery", "delivery", (*Server).getDelivery},
-		{get, delivery + "/attempts", ingest, "listAttempts", "delivery", (*Server).listAttempts},
-		{post, delivery + "/cancel", admin, "cancelDelivery", "delivery", command(webhook.CommandCancel, withReason)},
-		{post, delivery + "/retry", admin, "retryDelivery", "delivery", command(webhook.CommandRetry, withoutReason)},
-		{post, delivery + "/reschedule", admin, "rescheduleDelivery", "delivery", (*Server).reschedule},
-		{post, delivery + "/replay", admin, "replayDelivery", "delivery", command(webhook.CommandReplay, withReason)},
-
-		{get, tenant + "/dead-letters", ingest, "listDeadLetters", "tenant", (*Server).listDeadLetters},
-		{get, tenant + "/dead-letters/groups", ingest, "groupDeadLetters", "tenant", (*Server).groupDeadLetters},
-		{post, deadLetter + "/replay", admin, "replayDeadLetter", "dead letter", (*Server).replayDeadLetter},
-		{post, deadLetter + "/discard", admin, "discardDeadLetter", "dead letter", command(webhook.CommandDiscard, withReason)},
-
-		{post, tenant + "/replays", admin, "createReplay", "tenant", (*Server).createReplay},
-		{post, tenant + "/replays/preview", admin, "previewReplay", "tenant", (*Server).previewReplay},
-		{get, tenant + "/replays", ingest, "listReplays", "tenant", (*Server).listReplays},
-		{get, replay, ingest, "getReplay", "replay", (*Server).getReplay},
-		{patch, replay, admin, "updateReplay", "replay", (*Server).updateReplay},
-		{post, replay + "/pause", admin, "pauseReplay", "replay", commandReplay(webhook.ReplayPause)},
-		{post, replay + "/resume", admin, "resumeReplay", "replay", commandReplay(webhook.ReplayResume)},
-		{post, replay + "/cancel", admin, "cancelReplay", "replay", commandReplay(webhook.ReplayCancel)},
-
-		{post, "/v1/console-links", operator, "createLogInLink", "console link", (*Server).createLogInLink},
-		{post, tenant + "/console-links", admin, "createConsoleLink", "tenant", (*Server).createConsoleLink},
-
-		{get, policies, ingest, "listRetryPolicies", "retry policy", (*Server).listRetryPolicies},
-		{post, policies + "/preview", ingest, "previewRetryPolicy", "retry policy", (*Server).previewRetryPolicy},
-	}
-}
-
-// putTenantID is the only operation on a path that need not exist.
+// putTenantID is the operationId of the only operation on a path that need not exist.
 const putTenantID = "putTenant"
 
 // postsEvents reports whether the operation takes events in.
@@ -116,4 +29,83 @@ func (r route) postsEvents() bool { return r.id == "postEvent" || r.id == "postE
 // echoPath is the path in Echo syntax: /v1/tenants/:tenant.
 func (r route) echoPath() string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(r.path)
+}
+
+// inPortal reports whether a portal may use the route: those of the resources that it shows. A new
+// resource is not among them until it is named here.
+func (r route) inPortal() bool {
+	const tenant = "/v1/tenants/{tenant}/"
+	if strings.HasPrefix(r.path, "/v1/retry-policies") {
+		return true
+	}
+	resource, found := strings.CutPrefix(r.path, tenant)
+	resource, _, _ = strings.Cut(resource, "/")
+	shown := []string{"endpoints", "endpoint-conditions", "events", "deliveries", "dead-letters", "replays", "stats"}
+	return found && slices.Contains(shown, resource)
+}
+
+// readsOnly reports whether the route changes nothing and reveals no secret.
+func (r route) readsOnly() bool {
+	switch r.id {
+	case "previewRetryPolicy", "previewReplay":
+		return true
+	case "getEndpointSecret":
+		return false
+	}
+	return r.method == http.MethodGet
+}
+
+// takesParameters reports whether the operation has query parameters. Its handler reads them with
+// call.query or call.parameters, which refuse all others.
+func (r route) takesParameters() bool {
+	switch r.id {
+	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
+		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload", "deleteTenant":
+		return true
+	}
+	return false
+}
+
+// keying is what an operation does with an Idempotency-Key.
+type keying uint8
+
+const (
+	keyRefused keying = iota // it changes nothing, is the same when repeated, or is not to be repeated
+	keyKept                  // the request is carried out once, and its answer kept
+	keyOfEvent               // the same, as a part of storing the events
+)
+
+// keying returns what the operation does with an Idempotency-Key.
+func (r route) keying() keying {
+	switch {
+	case r.method != http.MethodPost:
+		return keyRefused
+	case r.postsEvents():
+		return keyOfEvent
+	}
+	switch r.id {
+	case "testEndpoint", "previewReplay", "previewRetryPolicy":
+		return keyRefused
+	}
+	return keyKept
+}
+
+// whyKeyRefused is why the operation takes no Idempotency-Key.
+func (r route) whyKeyRefused() string {
+	switch {
+	case r.method == http.MethodGet || r.id == "previewReplay" || r.id == "previewRetryPolicy":
+		return "the request changes nothing"
+	case r.id == "testEndpoint":
+		return "each test is a request to the endpoint"
+	}
+	return r.method + " has the same effect when it is repeated"
+}
+
+// answersSecret reports whether an answer of the operation holds a secret.
+func (r route) answersSecret() bool {
+	switch r.id {
+	case "createKey", "createEndpoint", "rotateEndpointSecret", "createConsoleLink", "createLogInLink":
+		return true
+	}
+	return false
 }

@@ -116,12 +116,15 @@ func checkFits(scheme, secret string) error {
 	return webhook.UnfitSecret(scheme)
 }
 
-func (s *Server) getEndpointSecret(c call) error {
+// secretHandler shows and rotates the signing secrets of endpoints.
+type secretHandler struct{ secrets EndpointSecrets }
+
+func (h *secretHandler) get(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
 	}
-	secret, err := s.config.EndpointSecrets.EndpointSecret(c.Request().Context(), c.actor(), c.tenant, id)
+	secret, err := h.secrets.EndpointSecret(c.Request().Context(), c.actor(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -141,7 +144,7 @@ func readGrace(d *jsonDecoder) time.Duration {
 	return grace
 }
 
-func (s *Server) rotateEndpointSecret(c call) error {
+func (h *secretHandler) rotate(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
 		return err
@@ -169,7 +172,7 @@ func (s *Server) rotateEndpointSecret(c call) error {
 		return err
 	}
 	rotation.NewSecret = own.NewSecret
-	rotated, err := s.config.EndpointSecrets.RotateSecret(c.Request().Context(), c.actor(), c.tenant, id, rotation)
+	rotated, err := h.secrets.RotateSecret(c.Request().Context(), c.actor(), c.tenant, id, rotation)
 	if err != nil {
 		return err
 	}

@@ -31,10 +31,11 @@ type bundle struct {
 
 func testNow() time.Time { return time.Date(2026, 1, 31, 9, 30, 0, 123456000, time.UTC) }
 
-func setup(t *testing.T) *bundle {
+// setup makes a bundle. with changes its configuration.
+func setup(t *testing.T, with ...func(*Config)) *bundle {
 	t.Helper()
 	b := &bundle{memory: newMemory(testNow), log: &bytes.Buffer{}, keys: map[string]string{}}
-	b.server = New(Config{
+	config := Config{
 		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Erasures: b, Exports: b, Deliveries: b,
 		EndpointSwitch: b, Releases: b, Health: b, Circuits: b, Tests: b, Replays: b,
 		ReplayCounts: b, DeadLetterGroups: b, Starter: b, URLs: b, Audit: b, Limits: b, TenantUpdates: b, TenantDeletions: b,
@@ -44,7 +45,11 @@ func setup(t *testing.T) *bundle {
 		Logger:      slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		WorkflowURL: func(id string) string { return "http://ui.example/" + url.PathEscape(id) },
 		Now:         testNow,
-	})
+	}
+	for _, change := range with {
+		change(&config)
+	}
+	b.server = New(config)
 	t.Cleanup(b.server.Close)
 	for _, id := range []string{"acme", "other"} {
 		b.tenants[id] = webhook.Tenant{ID: id, CreatedAt: testNow(), UpdatedAt: testNow()}

@@ -10,18 +10,21 @@ import (
 // forwardedFor is the header to which each proxy appends the address of its peer.
 const forwardedFor = "X-Forwarded-For"
 
-// sourceAddress returns the source address of a request: the peer of its connection or, behind a
+// trustedProxies are the networks of proxies that say where a request came from.
+type trustedProxies []netip.Prefix
+
+// SourceAddress is the source of a request from outside, as the audit log has it: the peer of its connection or, behind a
 // trusted proxy, the last address in X-Forwarded-For that is not a trusted proxy. Addresses before
 // that one are not trustworthy. If the header has no usable address, the result is the proxy's
 // own. It is the zero Addr if nothing is known.
-func sourceAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
+func (p trustedProxies) SourceAddress(r *http.Request) netip.Addr {
 	source, known := peerAddress(r)
 	if !known {
 		return netip.Addr{}
 	}
 	entries := strings.Split(strings.Join(r.Header[forwardedFor], ","), ",")
 	for _, entry := range slices.Backward(entries) {
-		if !contains(trusted, source) {
+		if !p.contains(source) {
 			break
 		}
 		before, ok := parseForwarded(strings.TrimSpace(entry))
@@ -53,6 +56,15 @@ func parseForwarded(text string) (netip.Addr, bool) {
 // plain returns the address without IPv4 mapping and zone.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-func contains(all []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(a) })
+func (p trustedProxies) contains(a netip.Addr) bool {
+	return slices.ContainsFunc(p, func(of netip.Prefix) bool { return of.Contains(a) })
+}
+
+// Secure reports whether a request came over TLS, to this process or to a trusted proxy.
+func (p trustedProxies) Secure(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	peer, known := peerAddress(r)
+	return known && p.contains(peer) && r.Header.Get("X-Forwarded-Proto") == "https"
 }

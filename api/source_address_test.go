@@ -10,7 +10,7 @@ import (
 
 func TestSourceAddress(t *testing.T) {
 	t.Parallel()
-	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	trusted := trustedProxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
 	for _, c := range []struct {
 		peer string
 		sent []string // X-Forwarded-For
@@ -40,18 +40,17 @@ func TestSourceAddress(t *testing.T) {
 		if c.sent != nil {
 			r.Header[forwardedFor] = c.sent
 		}
-		require.Equal(t, c.want, sourceAddress(r, trusted).String(), "%s %q", c.peer, c.sent)
+		require.Equal(t, c.want, trusted.SourceAddress(r).String(), "%s %q", c.peer, c.sent)
 	}
-	require.False(t, sourceAddress(&http.Request{RemoteAddr: "@"}, trusted).IsValid())
+	require.False(t, trusted.SourceAddress(&http.Request{RemoteAddr: "@"}).IsValid())
 	r := &http.Request{RemoteAddr: "10.1.2.3:4711", Header: http.Header{forwardedFor: {"198.51.100.7"}}}
-	require.Equal(t, "10.1.2.3", sourceAddress(r, nil).String(), "no proxy is trusted by default")
+	require.Equal(t, "10.1.2.3", trustedProxies(nil).SourceAddress(r).String(), "no proxy is trusted by default")
 }
 
 // A change carries the caller's address, for the audit log.
 func TestChangesCarryTheSourceAddress(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.server.config.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} // httptest's peer is 192.0.2.1
+	b := setup(t, func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }) // httptest's peer is 192.0.2.1
 	b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/acme", `{}`)
 	require.Equal(t, "192.0.2.1", b.actors[0].Source.String())
 	b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/acme", `{}`, header(forwardedFor, "1.1.1.1, 198.51.100.7"))

@@ -98,27 +98,34 @@ func (q *query) span(now time.Time) (since, until time.Time, step time.Duration)
 	return since, until, step
 }
 
-func (s *Server) getStats(c call) error {
-	return s.stats(c, webhook.StatisticsQuery{}, c.parameters("since", "until", "step"))
+// statisticsHandler shows statistics.
+type statisticsHandler struct {
+	statistics Statistics
+	tenants    tenantReader
+	now        func() time.Time
 }
 
-func (s *Server) getTenantStats(c call) error {
+func (h *statisticsHandler) get(c call) error {
+	return h.answer(c, webhook.StatisticsQuery{}, c.parameters("since", "until", "step"))
+}
+
+func (h *statisticsHandler) getOfTenant(c call) error {
 	q := c.parameters("endpoint_id", "since", "until", "step")
-	return s.stats(c, webhook.StatisticsQuery{TenantID: c.tenant, EndpointID: queryID(q, "endpoint_id", webhook.ParseEndpointID)}, q)
+	return h.answer(c, webhook.StatisticsQuery{TenantID: c.tenant, EndpointID: queryID(q, "endpoint_id", webhook.ParseEndpointID)}, q)
 }
 
-// stats answers with the statistics of what of names.
-func (s *Server) stats(c call, of webhook.StatisticsQuery, q *query) error {
-	of.Since, of.Until, of.Step = q.span(s.config.Now())
+// answer answers with the statistics of what of names.
+func (h *statisticsHandler) answer(c call, of webhook.StatisticsQuery, q *query) error {
+	of.Since, of.Until, of.Step = q.span(h.now())
 	if err := q.problem(); err != nil {
 		return err
 	}
 	if of.TenantID != "" {
-		if err := s.requireTenant(c); err != nil {
+		if err := requireTenant(c, h.tenants); err != nil {
 			return err
 		}
 	}
-	points, err := s.config.Statistics.ReadStatistics(c.Request().Context(), of)
+	points, err := h.statistics.ReadStatistics(c.Request().Context(), of)
 	if err != nil {
 		return err
 	}

@@ -119,6 +119,12 @@ type Deliveries interface {
 		c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
 }
 
+// DeadLetterGroups groups dead letters.
+type DeadLetterGroups interface {
+	// GroupDeadLetters groups a tenant's newest dead letters by endpoint, reason and last status.
+	GroupDeadLetters(ctx context.Context, tenantID string, f webhook.DeliveryFilter) (webhook.DeadLetterGroups, error)
+}
+
 // Starter passes stored deliveries, commands and replays to Temporal. Only ReserveRoom returns an
 // error: what Temporal cannot take now stays in the store and is passed later.
 type Starter interface {

@@ -2,7 +2,7 @@ package api
 
 import (
 	"net/http"
-	"strconv"
+	"time"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/retry"
@@ -29,25 +29,26 @@ func showTenant(t webhook.Tenant) client.Tenant {
 	return view
 }
 
-// orEmpty returns an empty map for nil, so that it is encoded as {}.
-func orEmpty(m map[string]string) map[string]string {
-	if m == nil {
-		return map[string]string{}
-	}
-	return m
+// tenantHandler makes, shows, changes and deletes tenants.
+type tenantHandler struct {
+	tenants   Tenants
+	updates   TenantUpdates
+	deletions TenantDeletions
+	retention time.Duration // the installation's, which bounds the tenant's
+	now       func() time.Time
 }
 
-func (s *Server) putTenant(c call) error {
-	now := s.config.Now().UTC()
+func (h *tenantHandler) put(c call) error {
+	now := h.now().UTC()
 	t := webhook.Tenant{ID: c.tenant, Metadata: map[string]string{}, CreatedAt: now, UpdatedAt: now}
 	if !webhook.ValidTenantID(t.ID) {
 		return webhook.Invalid("id", notATenantID)
 	}
-	err := c.object(func(d *jsonDecoder, name string) { s.readTenantField(d, &t, name) })
+	err := c.object(func(d *jsonDecoder, name string) { h.readField(d, &t, name) })
 	if err != nil {
 		return err
 	}
-	stored, created, err := s.config.Tenants.PutTenant(c.Request().Context(), c.actor(), t)
+	stored, created, err := h.tenants.PutTenant(c.Request().Context(), c.actor(), t)
 	if err != nil {
 		return err
 	}
@@ -58,8 +59,8 @@ func (s *Server) putTenant(c call) error {
 	return c.json(status, showTenant(stored))
 }
 
-// readTenantField reads the named field into t; null sets its default.
-func (s *Server) readTenantField(d *jsonDecoder, t *webhook.Tenant, name string) {
+// readField reads the named field into t; null sets its default.
+func (h *tenantHandler) readField(d *jsonDecoder, t *webhook.Tenant, name string) {
 	switch name {
 	case "name":
 		set(d, &t.Name, "", func(d *jsonDecoder) string { return readLabel(d, maxName) })
@@ -70,7 +71,7 @@ func (s *Server) readTenantField(d *jsonDecoder, t *webhook.Tenant, name string)
 	case "limits":
 		set(d, &t.Limits, webhook.Limits{}, func(d *jsonDecoder) webhook.Limits { return readLimits(d, t.Limits) })
 	case "retention":
-		set(d, &t.Retention, webhook.Retention{}, func(d *jsonDecoder) webhook.Retention { return readRetention(d, t.Retention, s.config.Retention) })
+		set(d, &t.Retention, webhook.Retention{}, func(d *jsonDecoder) webhook.Retention { return readRetention(d, t.Retention, h.retention) })
 	case "retry_policy":
 		set(d, &t.RetryPolicy, retry.Policy{}, readRetryPolicy)
 	default:
@@ -78,42 +79,30 @@ func (s *Server) readTenantField(d *jsonDecoder, t *webhook.Tenant, name string)
 	}
 }
 
-// updateTenant is PATCH: an absent field is unchanged, null sets the default. As with an endpoint,
+// update is PATCH: an absent field is unchanged, null sets the default. As with an endpoint,
 // the body is first read into a scratch tenant, before any lock is taken.
-func (s *Server) updateTenant(c call) error {
+func (h *tenantHandler) update(c call) error {
 	text, err := c.body()
 	if err != nil {
 		return err
 	}
 	change := func(t *webhook.Tenant) error {
-		return readObject(text, func(d *jsonDecoder, name string) { s.readTenantField(d, t, name) })
+		return readObject(text, func(d *jsonDecoder, name string) { h.readField(d, t, name) })
 	}
 	if err := change(&webhook.Tenant{}); err != nil {
 		return err
 	}
-	stored, err := s.config.TenantUpdates.UpdateTenant(c.Request().Context(), c.actor(), c.tenant, change)
+	stored, err := h.updates.UpdateTenant(c.Request().Context(), c.actor(), c.tenant, change)
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, showTenant(stored))
 }
 
-func readMetadata(d *jsonDecoder) map[string]string {
-	return d.stringMap(webhook.MaxMetadata, func(name, value string) string {
-		switch {
-		case !printable(name, maxMetaKey):
-			return "must have a name of 1 to " + strconv.Itoa(maxMetaKey) + " printable characters"
-		case value != "" && !printable(value, maxMetaValue):
-			return "must be at most " + strconv.Itoa(maxMetaValue) + " printable characters"
-		}
-		return ""
-	})
-}
-
-func (s *Server) getTenant(c call) error {
-	t, err := s.config.Tenants.Tenant(c.Request().Context(), c.tenant)
+func (h *tenantHandler) get(c call) error {
+	t, err := h.tenants.Tenant(c.Request().Context(), c.tenant)
 	if webhook.CodeOf(err) == webhook.CodeNotFound && c.key.Scope == webhook.ScopeOperator {
-		d, err := s.config.TenantDeletions.Deletion(c.Request().Context(), c.tenant)
+		d, err := h.deletions.Deletion(c.Request().Context(), c.tenant)
 		if err != nil {
 			return err
 		}
@@ -125,31 +114,31 @@ func (s *Server) getTenant(c call) error {
 	return c.json(http.StatusOK, showTenant(t))
 }
 
-func (s *Server) listTenants(c call) error {
+func (h *tenantHandler) list(c call) error {
 	q := c.query("tenants")
 	if err := q.problem(); err != nil {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Tenant, error) {
-		return s.config.Tenants.ListTenants(c.Request().Context(), limit, after)
+		return h.tenants.ListTenants(c.Request().Context(), limit, after)
 	}
 	return list(c, q, fetch, func(t webhook.Tenant) string { return t.ID }, showTenant)
 }
 
-func (s *Server) deleteTenant(c call) error {
+func (h *tenantHandler) delete(c call) error {
 	q := c.parameters("everything")
 	everything := q.boolean("everything")
 	if err := q.problem(); err != nil {
 		return err
 	}
 	if everything {
-		d, err := s.config.TenantDeletions.BeginDeletion(c.Request().Context(), c.actor(), c.tenant)
+		d, err := h.deletions.BeginDeletion(c.Request().Context(), c.actor(), c.tenant)
 		if err != nil {
 			return err
 		}
 		return c.json(http.StatusAccepted, showDeletion(c.tenant, d))
 	}
-	if err := s.config.Tenants.DeleteTenant(c.Request().Context(), c.actor(), c.tenant); err != nil {
+	if err := h.tenants.DeleteTenant(c.Request().Context(), c.actor(), c.tenant); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

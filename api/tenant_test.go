@@ -85,8 +85,7 @@ func TestUpdateTenant(t *testing.T) {
 // A retention is changed part by part, and is never longer than the installation's.
 func TestTenantRetention(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.server.config.Retention = 240 * time.Hour
+	b := setup(t, func(c *Config) { c.Retention = 240 * time.Hour })
 	const path = "/v1/tenants/acme"
 	kept := func(method, body string) any {
 		return b.ok(t, http.StatusOK, "operator", method, path, body).json["retention"]
@@ -108,7 +107,7 @@ func TestTenantRetention(t *testing.T) {
 		"retention.payloads", `must be a duration from "1h" to "240h`+why, "retention.attempts", `must be a duration from "1h" to "240h`+why,
 		"retention.deliveries", `must be a duration from "24h" to "240h`+why, "retention.events", "is not a known field")
 	b.refused(t, "operator", "PATCH", path, `{"retention":{"payloads":3600}}`, "retention.payloads", "must be a string")
-	b.server.config.Retention = 2 * time.Hour
+	b = setup(t, func(c *Config) { c.Retention = 2 * time.Hour })
 	b.refused(t, "operator", "PUT", path, `{"retention":{"deliveries":"24h"}}`, "retention.deliveries", `must be a duration from "2h" to "2h`+why)
 }
 

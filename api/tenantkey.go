@@ -15,8 +15,15 @@ func showKey(k webhook.Key) client.Key {
 	}
 }
 
-func (s *Server) createKey(c call) error {
-	k := webhook.Key{ID: webhook.NewKeyID(), TenantID: c.tenant, CreatedAt: s.config.Now().UTC().Truncate(time.Microsecond)}
+// keyHandler makes, lists and revokes API keys.
+type keyHandler struct {
+	keys    Keys
+	tenants tenantReader
+	now     func() time.Time
+}
+
+func (h *keyHandler) create(c call) error {
+	k := webhook.Key{ID: webhook.NewKeyID(), TenantID: c.tenant, CreatedAt: h.now().UTC().Truncate(time.Microsecond)}
 	err := c.object(func(d *jsonDecoder, name string) {
 		switch name {
 		case "scope":
@@ -49,7 +56,7 @@ func (s *Server) createKey(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
 	if own := c.key.ExpiresAt; !own.IsZero() && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(own)) {
@@ -57,7 +64,7 @@ func (s *Server) createKey(c call) error {
 	}
 	text, sum := NewKey(k.ID)
 	k.SHA256 = sum
-	if err := s.config.Keys.CreateKey(c.Request().Context(), c.actor(), k); err != nil {
+	if err := h.keys.CreateKey(c.Request().Context(), c.actor(), k); err != nil {
 		return err
 	}
 	view := showKey(k)
@@ -65,26 +72,26 @@ func (s *Server) createKey(c call) error {
 	return c.json(http.StatusCreated, view)
 }
 
-func (s *Server) listKeys(c call) error {
+func (h *keyHandler) list(c call) error {
 	q := c.query("keys")
 	if err := q.problem(); err != nil {
 		return err
 	}
-	if err := s.requireTenant(c); err != nil {
+	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Key, error) {
-		return s.config.Keys.ListKeys(c.Request().Context(), c.tenant, pageOf(limit, after))
+		return h.keys.ListKeys(c.Request().Context(), c.tenant, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(k webhook.Key) string { return idPosition(k.ID) }, showKey)
 }
 
-func (s *Server) revokeKey(c call) error {
+func (h *keyHandler) revoke(c call) error {
 	id, err := pathID(c, webhook.ParseKeyID)
 	if err != nil {
 		return err
 	}
-	if err := s.config.Keys.RevokeKey(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
+	if err := h.keys.RevokeKey(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

@@ -16,8 +16,7 @@ import (
 func TestWorkflowURLsAreTheOperators(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{false, true} {
-		b := setup(t)
-		b.server.config.WorkflowURLForTenants = shown
+		b := setup(t, func(c *Config) { c.WorkflowURLForTenants = shown })
 		_, delivery := b.posted(t)
 		replay := b.ok(t, http.StatusAccepted, "operator", "POST", replaysPath, `{"source":"dead_letters"}`).json["id"].(string)
 		for _, c := range []struct{ method, path, body string }{
@@ -48,10 +47,9 @@ func TestWorkflowURLsAreTheOperators(t *testing.T) {
 // letter is open.
 func TestWorkflowURLsEnd(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.server.config.WorkflowsKept = func() time.Duration { return 7 * 24 * time.Hour }
-	c := call{server: b.server, key: webhook.Key{Scope: webhook.ScopeOperator}}
-	now := b.server.config.Now()
+	h := setup(t, func(c *Config) { c.WorkflowsKept = func() time.Duration { return 7 * 24 * time.Hour } }).server.handlers
+	c := call{key: webhook.Key{Scope: webhook.ScopeOperator}}
+	now := testNow()
 	for name, of := range map[string]struct {
 		state webhook.State
 		ended time.Time
@@ -65,8 +63,8 @@ func TestWorkflowURLsEnd(t *testing.T) {
 	} {
 		d := webhook.Delivery{WorkflowID: "delivery/x"}
 		d.State, d.CompletedAt = of.state, of.ended
-		require.Equal(t, of.shown, c.showDelivery(d, "").WorkflowURL != nil, name)
+		require.Equal(t, of.shown, h.deliveries.views.show(c, d, "").WorkflowURL != nil, name)
 	}
-	require.Nil(t, c.showReplay(webhook.Replay{CompletedAt: now.Add(-8 * 24 * time.Hour)}).WorkflowURL)
-	require.NotNil(t, c.showReplay(webhook.Replay{}).WorkflowURL)
+	require.Nil(t, h.replays.show(c, webhook.Replay{CompletedAt: now.Add(-8 * 24 * time.Hour)}).WorkflowURL)
+	require.NotNil(t, h.replays.show(c, webhook.Replay{}).WorkflowURL)
 }

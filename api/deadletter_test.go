@@ -10,20 +10,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func (m *memory) CountReplay(_ context.Context, r webhook.Replay) (*int64, error) {
-	defer m.lock()()
-	if _, ok := m.tenants[r.TenantID]; !ok {
-		return nil, webhook.NotFound("tenant")
-	}
-	n := int64(0)
-	for _, d := range m.deliveries {
-		if d.TenantID == r.TenantID && d.State == webhook.StateDeadLettered && r.Source == webhook.ReplayDeadLetters {
-			n++
-		}
-	}
-	return &n, m.broken
-}
-
 func (m *memory) GroupDeadLetters(_ context.Context, tenant string, f webhook.DeliveryFilter) (webhook.DeadLetterGroups, error) {
 	defer m.lock()()
 	found := webhook.DeadLetterGroups{}
@@ -36,21 +22,6 @@ func (m *memory) GroupDeadLetters(_ context.Context, tenant string, f webhook.De
 		}
 	}
 	return found, m.broken
-}
-
-func TestPreviewReplay(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	path := replaysPath + "/preview"
-	require.JSONEq(t, `{"total":0}`, b.ok(t, http.StatusOK, "admin", "POST", path, `{"source":"dead_letters"}`).text)
-	b.endpoint(t)
-	b.posted(t)
-	b.deliveries[0].State, b.deliveries[0].Reason = webhook.StateDeadLettered, "max_attempts"
-	require.JSONEq(t, `{"total":1}`, b.ok(t, http.StatusOK, "admin", "POST", path, `{"source":"dead_letters"}`).text)
-	require.Empty(t, b.replays, "nothing is stored")
-	events := `{"source":"events","endpoint_id":"` + b.endpoint(t) + `","since":"2026-01-01T00:00:00Z","status":400}`
-	b.refused(t, "admin", "POST", path, events, "status", `is for the source "dead_letters" only`)
-	b.ok(t, http.StatusForbidden, "ingest", "POST", path, `{"source":"dead_letters"}`)
 }
 
 func TestGroupDeadLetters(t *testing.T) {
