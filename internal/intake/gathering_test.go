@@ -1,7 +1,9 @@
 package intake
 
 import (
+	"maps"
 	"path"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +140,23 @@ func TestFullGathering(t *testing.T) {
 		require.Len(t, shared, 2)
 		require.Empty(t, own)
 	})
+}
+
+// No two gatherings have one id, also if times are read in another order than they are used in.
+func TestGatheringsHaveIdsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	g, ids := newGatherings(2), map[*gathering]string{}
+	begun := time.Now().Add(5 * gatherTick)
+	g.started(begun)
+	for i := range 20 {
+		at := begun.Add(gatherTick - time.Millisecond) // the end of one tick, or the beginning of the next
+		if i%3 != 0 {
+			at = begun.Add(gatherTick + time.Millisecond)
+		}
+		one := g.join(new(enginetest.Accepted(1).Deliveries[0]), at)
+		ids[one] = one.id
+	}
+	require.Len(t, slices.Compact(slices.Sorted(maps.Values(ids))), len(ids))
 }
 
 // A delivery that was not delivered gets its own workflow at once. The outbox row of a recorded one is deleted when the start is

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/everpost/everpost/internal/engine/enginetest"
 	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
 )
 
 // released are held deliveries of an endpoint that were released together.
@@ -45,6 +47,32 @@ func TestReleasedGoBehindNewOnes(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, enginetest.Begun(t, f), 5, "at once")
 		d.stop()
+	})
+}
+
+// A start that hangs holds up the released deliveries of others for a moment at most.
+func TestReleasedBehindAHungStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, c := enginetest.New(t)
+		f.Quick = func(in *workflowservice.StartWorkflowExecutionRequest) bool {
+			return enginetest.InputOf[workflows.FanoutInput](t, in.GetInput()).Deliveries[0].TenantID != "hangs"
+		}
+		f.Shut()
+		d := setup(t, parts{Client: c, Admission: admissionStub{}, Patience: startPatience})
+		d.lifetime.Go(d.starts.startReleased)
+		defer d.stop()
+		for range maxStarting / 2 {
+			hanging, quick := released(2), released(2)
+			for i := range hanging {
+				hanging[i].TenantID = "hangs"
+			}
+			d.Released(hanging)
+			enginetest.Pass(time.Millisecond)
+			d.Released(quick)
+			enginetest.Pass(2 * startPatience)
+			require.Subset(t, enginetest.Begun(t, f), []webhook.Ref{quick[0].Ref, quick[1].Ref})
+		}
 	})
 }
 

@@ -52,7 +52,7 @@ type RelayConfig struct {
 // long: deliveries without a workflow, commands without an answer, and replays.
 //
 // A round costs four reads when nothing is due: of the indexes outbox_relay, deliveries_commanded_by_tenant, replays_open and replays_relay, a few
-// blocks each, of the second one in each partition. It goes on as long as batches of 200 are full, so it costs by what is due, and never by
+// blocks each, of the second one in each partition. It goes on as long as batches of 200 starts are full or commands are due, so it costs by what is due, and never by
 // what waits. TakeStarts reads some four blocks for each row, also by outbox_by_workflow. A batch is started in up to 8 calls at a time.
 type Relay struct {
 	engine  *engine.Engine
@@ -83,7 +83,7 @@ func (r *Relay) runOnce(ctx context.Context) (done relayed, err error) {
 	for more := true; more && r.engine.Health.Up(); {
 		starts, commands, failed := r.relayBatch(ctx)
 		done.starts, done.commands, err = done.starts+starts, done.commands+commands, errors.Join(err, failed)
-		more = failed == nil && (starts >= batchSize || commands == batchSize)
+		more = failed == nil && (starts >= batchSize || commands > 0)
 	}
 	return done, err
 }

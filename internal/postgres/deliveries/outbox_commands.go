@@ -26,7 +26,7 @@ const (
 // at most. It reads the index deliveries_commanded_by_tenant: while there is no command, a block or two of each partition, and otherwise that twice for
 // each of these tenants, and what it takes.
 func (s *Outbox) TakeCommands(ctx context.Context, limit int) (all []webhook.CommandedDelivery, err error) {
-	for turn := 0; turn < maxCommandTurns && len(all) < limit; turn++ {
+	for turn := 0; turn == 0 || turn < maxCommandTurns && len(all)+commandTurns <= limit; turn++ { // with room for one of each tenant
 		tenants, last, err := s.nextCommanding(ctx)
 		if err != nil {
 			return all, err
