@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +12,6 @@ const deadName = "dead-100"
 const (
 	perTenant       = 100 // endpoints; one of them is dead
 	fewestEndpoints = 3 * perTenant
-	creators        = 16   // connections that create endpoints
 	deadRate        = 20.0 // events per second to all dead endpoints together
 )
 
@@ -86,24 +84,7 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 }
 
 // build creates all endpoints concurrently.
-func (c *city) build(ctx context.Context) error {
-	var next atomic.Int64
-	makers := make([]func(context.Context) error, creators)
-	for i := range makers {
-		makers[i] = func(ctx context.Context) error {
-			for {
-				t := int(next.Add(1)) - 1
-				if t >= c.tenants {
-					return nil
-				}
-				if err := c.settle(ctx, t); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return concurrently(ctx, makers...)
-}
+func (c *city) build(ctx context.Context) error { return forEach(ctx, c.tenants, c.settle) }
 
 // settle creates one tenant with its endpoints.
 func (c *city) settle(ctx context.Context, t int) error {

@@ -83,6 +83,19 @@ func concurrently(ctx context.Context, all ...func(ctx context.Context) error) e
 	return group.Wait() //nolint:wrapcheck // the functions' errors
 }
 
+// creators is over how many connections endpoints are made, paused and so on.
+const creators = 16
+
+// forEach calls a function with 0 to n-1, concurrently.
+func forEach(ctx context.Context, n int, one func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(creators)
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		group.Go(func() error { return one(ctx, i) })
+	}
+	return group.Wait() //nolint:wrapcheck // the function's errors
+}
+
 func tenantPath(tenant, rest string) string { return "/v1/tenants/" + tenant + rest }
 
 func (p *place) tenant(ctx context.Context, name string) error {

@@ -38,6 +38,10 @@ type size struct {
 	flapping time.Duration
 	burst    int // events in one tenant's burst
 
+	released  int // endpoints of release-many
+	heldOfOne int // deliveries of the endpoint of release-one
+	replays   int
+
 	patience time.Duration // timeout for the last arrivals
 }
 
@@ -45,7 +49,7 @@ func fullSize() size {
 	return size{
 		base: 30 * time.Second, backlog: 2000, endpoints: 10000, outage: time.Minute, after: 2 * time.Minute,
 		pause: 30 * time.Second, resumed: time.Minute, cooldown: 30 * time.Second, flapping: 2 * time.Minute,
-		burst: 50000, patience: 5 * time.Minute,
+		burst: 50000, released: 1000, heldOfOne: 100_000, replays: 300, patience: 5 * time.Minute,
 	}
 }
 
@@ -53,7 +57,7 @@ func quickSize() size {
 	return size{
 		base: 5 * time.Second, backlog: 300, endpoints: fewestEndpoints, outage: 6 * time.Second, after: 15 * time.Second,
 		pause: 4 * time.Second, resumed: 8 * time.Second, cooldown: 2 * time.Second, flapping: 12 * time.Second,
-		burst: 2000, patience: 2 * time.Minute,
+		burst: 2000, released: 50, heldOfOne: 2000, replays: 20, patience: 2 * time.Minute,
 	}
 }
 
@@ -76,6 +80,9 @@ func scenarios() []scenario {
 		{pauseName, "an endpoint is paused under load, and resumed", pause},
 		{breakerName, "a circuit opens, is probed and closes; a receiver that flaps; answers that do not open it", breaker},
 		{fairnessName, "one tenant posts very much at once; another tenant's events", fairness},
+		{releaseManyName, "many endpoints of one tenant with held deliveries are resumed at once; another tenant's events", releaseMany},
+		{releaseOneName, "one endpoint with very many held deliveries is resumed; another tenant's events", releaseOne},
+		{replaysName, "one tenant requests very many replays; another tenant's events", replays},
 	}
 }
 

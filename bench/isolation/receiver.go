@@ -166,6 +166,13 @@ func (r *receiver) soFar() []arrival {
 	return slices.Clip(r.arrivals)
 }
 
+// count returns how many requests there were.
+func (r *receiver) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.arrivals)
+}
+
 // underWay returns the number of requests without a response yet.
 func (r *receiver) underWay() int {
 	r.mu.Lock()
