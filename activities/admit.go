@@ -10,9 +10,6 @@ import (
 )
 
 const (
-	// slowWait replaces FastWait if the receiver is known to be slow. If an attempt has no
-	// permit by then, Attempt goes on waiting.
-	slowWait = 300 * time.Millisecond
 	// capacityPause is the least deferral of an attempt at a slow receiver when too many of
 	// them are running. capacitySpread is added at random, so that they do not come at once.
 	capacityPause  = 1200 * time.Millisecond
@@ -21,19 +18,19 @@ const (
 
 // admit asks admission for a permit. A tenant's requests to slow receivers get at most half of
 // the attempts that may run, and its payloads half of the memory for them; beyond that they are deferred.
-func (a *Activities) admit(ctx context.Context, att *attempt) outcome {
+func (att *attempt) admit(ctx context.Context) outcome {
 	in, target := &att.in, att.facts.target
-	asked := a.now()
-	decision := a.admission.Acquire(ctx, in.admissionRequest(target))
+	asked := att.now()
+	decision := att.admission.Acquire(ctx, in.admissionRequest(target))
 	if decision.Permit != nil {
 		att.permit = decision.Permit
-		if !a.takeRoom(ctx, att) {
-			decision = a.deferral(webhook.ReasonCapacity, in)
+		if !att.takeRoom(ctx) {
+			decision = att.deferral(webhook.ReasonCapacity)
 		}
 	}
-	att.admitting = a.now().Sub(asked)
+	att.admitting = att.now().Sub(asked)
 	if decision.Permit == nil {
-		return a.refuse(att, decision)
+		return att.refuse(decision)
 	}
 	timeout := decision.Permit.Timeout()
 	if att.facts.claim != nil { // which is for a request that takes no longer
@@ -46,15 +43,15 @@ func (a *Activities) admit(ctx context.Context, att *attempt) outcome {
 }
 
 // takeRoom takes what an attempt needs besides its permit. If there is none, the permit is given back.
-func (a *Activities) takeRoom(ctx context.Context, att *attempt) bool {
-	if a.admission.LikelySlow(att.in.EndpointID) {
-		att.slowPlace = a.slow.TryAcquire(att.in.TenantID)
-		if !att.slowPlace {
+func (att *attempt) takeRoom(ctx context.Context) bool {
+	if att.admission.LikelySlow(att.in.EndpointID) {
+		att.hasSlowPlace = att.slowPlaces.TryAcquire(att.in.TenantID)
+		if !att.hasSlowPlace {
 			att.permit.Cancel()
 			return false
 		}
 	}
-	if !att.payload.take(ctx, a.maxPayload) {
+	if !att.payload.take(ctx, att.maxPayload) {
 		att.permit.Cancel()
 		return false
 	}
@@ -64,9 +61,9 @@ func (a *Activities) takeRoom(ctx context.Context, att *attempt) bool {
 // isNear reports whether an attempt is to take its right to send before admission is asked, because it is likely to be admitted while it waits. A claim
 // takes as long as a commit, and meanwhile a slot of the endpoint would be taken by a request that is not under way: an endpoint that
 // takes few requests at a time would get as many in the time of a commit.
-func (a *Activities) isNear(att *attempt) bool {
-	timeout, near := a.admission.Near(att.in.admissionRequest(att.facts.target))
-	if !near || !att.payload.takeSpare(a.maxPayload) {
+func (att *attempt) isNear() bool {
+	timeout, near := att.admission.Near(att.in.admissionRequest(att.facts.target))
+	if !near || !att.payload.takeSpare(att.maxPayload) {
 		return false
 	}
 	att.facts.target = withTimeout(att.facts.target, timeout)
@@ -81,18 +78,18 @@ func (in *AttemptInput) admissionRequest(target *webhook.Target) admission.Reque
 }
 
 // refuse defers or holds the delivery, as admission has decided. It drops the fresh token: the next attempt must claim.
-func (a *Activities) refuse(att *attempt, decision admission.Decision) outcome {
-	_, _ = a.fresh.Take(att.in.Ref)
-	a.observer.Deferred(decision.Reason)
+func (att *attempt) refuse(decision admission.Decision) outcome {
+	_, _ = att.fresh.Take(att.in.Ref)
+	att.observer.Deferred(decision.Reason)
 	att.facts.refusal = &decision
-	return att.decide(a.now())
+	return att.decide(att.now())
 }
 
 // deferral defers a delivery by about capacityPause, in place of what admission has decided.
-func (a *Activities) deferral(reason string, in *AttemptInput) admission.Decision {
-	spread := retry.Random(in.Seq, in.DeliveryID.String(), reason) * float64(capacitySpread)
+func (att *attempt) deferral(reason string) admission.Decision {
+	spread := retry.Random(att.in.Seq, att.in.DeliveryID.String(), reason) * float64(capacitySpread)
 	wait := capacityPause + time.Duration(spread)
-	return admission.Decision{Wait: wait, Until: a.now().Add(wait), Reason: reason}
+	return admission.Decision{Wait: wait, Until: att.now().Add(wait), Reason: reason}
 }
 
 // withTimeout returns the target with the timeout of one request.
@@ -103,11 +100,4 @@ func withTimeout(target *webhook.Target, timeout time.Duration) *webhook.Target 
 	own := *target // the cache shares the other one
 	own.Timeout = timeout
 	return &own
-}
-
-// forget returns the reservation of a delivery that ends without an attempt.
-func (a *Activities) forget(step *webhook.Step) {
-	if step.Attempt == nil && !step.State.Open() {
-		a.admission.Forget(step.EndpointID, step.DeliveryID)
-	}
 }

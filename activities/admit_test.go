@@ -115,7 +115,7 @@ func TestDeferral(t *testing.T) {
 	step := webhook.Step{Ref: in.Ref, Progress: got.Progress, WorkflowID: in.WorkflowID(in.Run)}
 	step.Seq++
 	step.State, step.Reason, step.DueAt = webhook.StateCancelled, webhook.ReasonCancelled, time.Time{}
-	_, err = p.RecordStep(t.Context(), step)
+	_, err = p.Steps.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Zero(t, g.Totals().Reserved)
 	require.Equal(t, 1, b.Count())
@@ -184,14 +184,14 @@ func TestRoomForPayloads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	release := p.HoldPayloads("other", 80<<20)
+	release := p.Attempts.HoldPayloads("other", 80<<20)
 	got, err := p.attempt(b.stored(t))
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State, "half of the room is kept from any tenant alone")
-	require.Equal(t, 64<<20, p.PayloadBytes(), "what goes beyond a tenant's share takes no room of others")
+	require.Equal(t, 64<<20, p.Attempts.PayloadBytes(), "what goes beyond a tenant's share takes no room of others")
 	release()
 
-	release = p.HoldPayloads(tenant, 64<<20)
+	release = p.Attempts.HoldPayloads(tenant, 64<<20)
 	in := b.stored(t)
 	got, err = p.attempt(in)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestRoomForPayloads(t *testing.T) {
 	got, err = p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
-	require.Eventually(t, func() bool { return p.PayloadBytes() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.Attempts.PayloadBytes() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // Endpoints of one host share its permits: a real receiver never has more requests at a time, and deferred deliveries are delivered in

@@ -322,7 +322,7 @@ func TestNextRunCountsOn(t *testing.T) {
 	dead, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDeadLettered, dead.State)
-	status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
+	status, err := p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
 	require.NoError(t, err)
 	require.Equal(t, 2, status.Run)
 
@@ -464,7 +464,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	p := b.process(t, nil)
 	for _, step := range []receivertest.Step{{Status: 200}, {Status: 503}, {Status: 400}, {Drop: true}} {
 		b.Script("/hook", step)
-		value, err := p.environment().ExecuteLocalActivity(p.Attempt, b.stored(t))
+		value, err := p.environment().ExecuteLocalActivity(p.Attempts.Attempt, b.stored(t))
 		require.NoError(t, err)
 		var raw map[string]any
 		require.NoError(t, value.Get(&raw))

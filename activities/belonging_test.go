@@ -91,11 +91,11 @@ func TestOnlyStoredDeliveriesAreAttempted(t *testing.T) {
 // recordStep records what ends a delivery, as a workflow does. The error ends that workflow.
 func recordStep(t *testing.T, p *process, in activities.AttemptInput) error {
 	t.Helper()
-	_, err := p.RecordStep(t.Context(), webhook.Step{Ref: in.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered}})
+	_, err := p.Steps.RecordStep(t.Context(), webhook.Step{Ref: in.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered}})
 	var ended *temporal.ApplicationError
 	require.ErrorAs(t, err, &ended)
 	require.Equal(t, activities.ErrorGone, ended.Type())
-	_, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1})
+	_, err = p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1})
 	require.ErrorAs(t, err, &ended)
 	return err
 }
@@ -106,7 +106,7 @@ func TestAWorkflowRecordsNoAttempt(t *testing.T) {
 	b := setup(t)
 	p, in := b.process(t, nil), b.stored(t)
 	step := webhook.Step{Ref: in.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDelivered}, Attempt: &webhook.Attempt{Number: 1, Run: 1}}
-	_, err := p.RecordStep(t.Context(), step)
+	_, err := p.Steps.RecordStep(t.Context(), step)
 	var ended *temporal.ApplicationError
 	require.ErrorAs(t, err, &ended)
 	require.Empty(t, b.attempts(t, in))

@@ -30,7 +30,7 @@ func TestAnEndWaitsForALiveRequest(t *testing.T) {
 			step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(in.Run)}
 			step.Seq++
 			step.State, step.Reason = webhook.StateCancelled, "enough"
-			status, err := p.RecordStep(t.Context(), step)
+			status, err := p.Steps.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 			require.True(t, status.State.Open())
 			require.True(t, status.ClaimedUntil.After(time.Now().Add(-time.Second)), "the command is repeated while the receiver is slow")
@@ -38,7 +38,7 @@ func TestAnEndWaitsForALiveRequest(t *testing.T) {
 
 			b.Release()
 			require.Eventually(t, func() bool {
-				status, err = p.RecordStep(t.Context(), step)
+				status, err = p.Steps.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 				return !status.State.Open()
 			}, 10*time.Second, 5*time.Millisecond)

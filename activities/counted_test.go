@@ -71,17 +71,17 @@ func TestAnEndWithoutAnAttemptCountsOnce(t *testing.T) {
 	step := webhook.Step{Ref: late.Ref, Progress: late.Progress}
 	step.Seq, step.State = 2, webhook.StateDiscarded
 	for _, by := range []*process{p, p, other} {
-		_, err := by.RecordStep(t.Context(), step)
+		_, err := by.Steps.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"no attempt, dead_lettered", "no attempt, discarded"}, seen.counted)
 	require.Equal(t, []string{string(retry.ReasonGiveUpTime), ""}, seen.ended)
 
 	step.Seq, step.State = 3, webhook.StateCancelled
-	_, err = p.RecordStep(t.Context(), step)
+	_, err = p.Steps.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	open := b.stored(t)
-	_, err = p.RecordStep(t.Context(), note(open))
+	_, err = p.Steps.RecordStep(t.Context(), note(open))
 	require.NoError(t, err)
 	require.Len(t, seen.counted, 2)
 	require.Empty(t, theirs.counted)
@@ -155,7 +155,7 @@ func TestAnAttemptOfACancelledDeliveryCounts(t *testing.T) {
 	b.execute(t, `update deliveries set owner_until = now() - interval '1 minute' where id = $1`, in.DeliveryID)
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress}
 	step.Seq, step.State = 1, webhook.StateCancelled
-	status, err := other.RecordStep(t.Context(), step)
+	status, err := other.Steps.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateCancelled, status.State)
 	b.Release()

@@ -4,6 +4,28 @@
 // A receiver's refusal is a value. An error is an internal fault: nothing is known of the
 // receiver, and no attempt is counted.
 //
+// The files, from the bottom up, where each uses those before it only:
+//
+//	input                     what is known of an attempt that is to be made, and its result
+//	fault                     internal faults, and what is known of an outage of the store
+//	redirect, sign, post      one signed request
+//	reused, late, step        ends of kept connections, attempts that are late, the step that follows an attempt
+//	decide                    what becomes of an attempt
+//	execution                 the attempts that this process makes or has made
+//	process                   what all attempts of a process share
+//	claim, eager_request      claims of requests that take long, requests that no workflow has asked for
+//	payload_room              the memory of payloads
+//	attempt                   an attempt on its way through the stages
+//	load, admit, right, send  the stages
+//	record                    what follows from them, in the store
+//	execute                   the way through the stages
+//	attempts, shared, join    the activities that make attempts
+//	steps, dead_letter, hand_over, replay, refused_signals, tenant_deletion  the other activities
+//	eager                     the first requests of new deliveries, for the intake
+//	endpoint_check            checks of endpoints with internal faults, for the recovery
+//	test_request              test requests, for the API
+//	activities                makes them all
+//
 // # The stages of an attempt
 //
 // An attempt goes through the stages below (pass, in execute.go). Each stage adds to what is known

@@ -100,7 +100,7 @@ func TestEagerAttempt(t *testing.T) {
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			start := &starts{}
-			require.True(t, p.SendEagerly(in, start))
+			require.True(t, p.Eager.SendEagerly(in, start))
 			calls, workflow := undelivered(), in.WorkflowID(in.Run)
 			if want == webhook.StateDelivered {
 				calls, workflow = delivered(), gathering
@@ -123,7 +123,7 @@ func TestEagerAttempt(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, d.Progress, elsewhere.Progress)
 			require.Equal(t, 1, b.Count())
-			require.Zero(t, p.Eager())
+			require.Zero(t, p.Eager.UnderWay())
 			require.Equal(t, calls, start.all())
 		})
 	}
@@ -141,7 +141,7 @@ func TestEagerAndSlow(t *testing.T) {
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
-			require.True(t, p.SendEagerly(in, start))
+			require.True(t, p.Eager.SendEagerly(in, start))
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
 			start.comeTo(t, undelivered())
 			require.True(t, b.inOutbox(t, in))
@@ -167,10 +167,10 @@ func TestEagerAndSlow(t *testing.T) {
 			}
 			require.Equal(t, in.WorkflowID(in.Run), b.delivery(t, in).WorkflowID)
 			require.Equal(t, want != webhook.StateDelivered, b.inOutbox(t, in))
-			p.Stop(context.WithoutCancel(t.Context()))
+			p.Attempts.Stop(context.WithoutCancel(t.Context()))
 			require.Equal(t, 1, b.Count())
 			require.Equal(t, 1, p.record.count(), "one claim")
-			require.Zero(t, p.Eager())
+			require.Zero(t, p.Eager.UnderWay())
 			require.Equal(t, undelivered(), start.all())
 		})
 	}
@@ -183,12 +183,12 @@ func TestEagerAndSlowWhileStopping(t *testing.T) {
 	p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = time.Second })
 	in := b.known(t, p)
 	b.Hold()
-	require.True(t, p.SendEagerly(in, start))
+	require.True(t, p.Eager.SendEagerly(in, start))
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		p.Stop(context.WithoutCancel(t.Context()))
+		p.Attempts.Stop(context.WithoutCancel(t.Context()))
 	}()
 	b.awaitClaim(t, in)
 	busy, err := b.process(t, nil).attempt(in)
@@ -213,7 +213,7 @@ func TestEagerAndNotRecorded(t *testing.T) {
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
-			require.True(t, p.SendEagerly(in, start))
+			require.True(t, p.Eager.SendEagerly(in, start))
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
 			cable.Cut()
 			b.Release()
@@ -245,14 +245,14 @@ func TestEagerAndStoppedInAnOutage(t *testing.T) {
 	in := b.known(t, p)
 	b.Script("/hook", receivertest.Step{Status: 503})
 	b.Hold()
-	require.True(t, p.SendEagerly(in, start))
+	require.True(t, p.Eager.SendEagerly(in, start))
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
 	cable.Cut()
 	b.Release()
 	require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "internal fault") }, 30*time.Second, time.Millisecond)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	p.Stop(over)
+	p.Attempts.Stop(over)
 	require.Equal(t, []string{"undelivered, recorded: false"}, start.all())
 	require.True(t, b.inOutbox(t, in))
 }
@@ -268,18 +268,18 @@ func TestEagerAndStopped(t *testing.T) {
 			in, second := b.known(t, p), b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
-			require.True(t, p.SendEagerly(in, start))
+			require.True(t, p.Eager.SendEagerly(in, start))
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
 			stopped := make(chan struct{})
 			go func() {
 				defer close(stopped)
-				p.Stop(context.WithoutCancel(t.Context()))
+				p.Attempts.Stop(context.WithoutCancel(t.Context()))
 			}()
 			b.Release()
 			<-stopped
 			require.Equal(t, want, b.delivery(t, in).State)
 			require.True(t, b.inOutbox(t, in), "the relay of the next process starts its workflow")
-			require.False(t, p.SendEagerly(second, &starts{}), "nothing begins any more")
+			require.False(t, p.Eager.SendEagerly(second, &starts{}), "nothing begins any more")
 		})
 	}
 }
@@ -308,8 +308,8 @@ func TestEagerAndCancelled(t *testing.T) {
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: test.status})
 			b.Hold()
-			require.True(t, p.SendEagerly(in, &starts{}))
-			status, err := p.RecordStep(t.Context(), cancelled(in))
+			require.True(t, p.Eager.SendEagerly(in, &starts{}))
+			status, err := p.Steps.RecordStep(t.Context(), cancelled(in))
 			require.NoError(t, err)
 			require.True(t, status.State.Open())
 			require.False(t, status.ClaimedUntil.IsZero(), "to be tried again")
@@ -318,7 +318,7 @@ func TestEagerAndCancelled(t *testing.T) {
 			d := b.delivery(t, in)
 			require.Equal(t, test.want, d.State)
 			in.Progress = d.Progress
-			status, err = p.RecordStep(t.Context(), cancelled(in))
+			status, err = p.Steps.RecordStep(t.Context(), cancelled(in))
 			require.NoError(t, err)
 			require.Equal(t, test.left, status.State)
 			require.Equal(t, 1, b.Count())
@@ -354,9 +354,9 @@ func TestEagerAndAFault(t *testing.T) {
 				})
 			})
 			in := b.known(t, broken)
-			require.True(t, broken.SendEagerly(in, &starts{}))
+			require.True(t, broken.Eager.SendEagerly(in, &starts{}))
 			<-fails
-			require.Eventually(t, func() bool { return g.Totals().InFlight == 0 && broken.Eager() == 0 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return g.Totals().InFlight == 0 && broken.Eager.UnderWay() == 0 }, 20*time.Second, time.Millisecond)
 			require.Eventually(t, func() bool {
 				got, err := broken.attempt(in)
 				return err == nil && got.State == webhook.StateDelivered
@@ -403,8 +403,8 @@ func TestNotEager(t *testing.T) {
 			p := b.guarded(t, g, nil)
 			test.change(t, b, p, g)
 			in := b.known(t, p)
-			require.False(t, p.SendEagerly(in, &starts{}))
-			require.Zero(t, p.Eager())
+			require.False(t, p.Eager.SendEagerly(in, &starts{}))
+			require.Zero(t, p.Eager.UnderWay())
 			got, err := p.attempt(in)
 			require.NoError(t, err)
 			require.Equal(t, test.state, got.State)
@@ -415,7 +415,7 @@ func TestNotEager(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		p := b.guarded(t, admission.New(admission.Config{}), nil)
-		require.False(t, p.SendEagerly(b.fresh(t, p), &starts{}))
+		require.False(t, p.Eager.SendEagerly(b.fresh(t, p), &starts{}))
 	})
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
@@ -423,12 +423,12 @@ func TestNotEager(t *testing.T) {
 		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		b.Hold()
-		require.True(t, p.SendEagerly(in, &starts{}))
-		require.False(t, p.SendEagerly(in, &starts{}))
+		require.True(t, p.Eager.SendEagerly(in, &starts{}))
+		require.False(t, p.Eager.SendEagerly(in, &starts{}))
 		b.Release()
 		_, err := p.attempt(in)
 		require.NoError(t, err)
-		require.False(t, p.SendEagerly(in, &starts{}), "it was made")
+		require.False(t, p.Eager.SendEagerly(in, &starts{}), "it was made")
 		require.Equal(t, 1, b.Count())
 	})
 	t.Run("without a token", func(t *testing.T) {
@@ -441,7 +441,7 @@ func TestNotEager(t *testing.T) {
 		cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
 		_, _, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 		require.NoError(t, err)
-		require.False(t, p.SendEagerly(in, &starts{}))
+		require.False(t, p.Eager.SendEagerly(in, &starts{}))
 		got, err := p.attempt(in)
 		require.NoError(t, err)
 		require.Equal(t, webhook.CommandCancel, got.Command.Command)
@@ -469,7 +469,7 @@ func TestEagerIsShared(t *testing.T) {
 	p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
 	eagerly := func(in activities.AttemptInput) bool {
 		_, err := p.record.Endpoints.Cache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
-		return err == nil && p.SendEagerly(in, &starts{})
+		return err == nil && p.Eager.SendEagerly(in, &starts{})
 	}
 	b.Hold()
 	batch := webhook.NewBatch{TenantID: tenant}

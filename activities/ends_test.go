@@ -19,8 +19,8 @@ func TestEndsOfAttempts(t *testing.T) {
 		all[i] = b.to(t, all[i], webhook.NewEndpointID()) // which there is not: deleted
 	}
 	env := p.environment()
-	env.RegisterActivity(p.Attempts)
-	value, err := env.ExecuteLocalActivity(p.Attempts, all)
+	env.RegisterActivity(p.Attempts.Attempts)
+	value, err := env.ExecuteLocalActivity(p.Attempts.Attempts, all)
 	require.NoError(t, err)
 	var result activities.AttemptsResult
 	require.NoError(t, value.Get(&result))

@@ -2,7 +2,6 @@ package activities
 
 import (
 	"container/list"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,18 +52,6 @@ func (exec *execution) isEager() bool { return exec.eagerPhase() != eagerNone }
 func (exec *execution) move(from, to eagerPhase) bool {
 	return exec.phase.CompareAndSwap(int32(from), int32(to))
 }
-
-// attemptKey identifies an attempt. The number counts from 1 in each run.
-type attemptKey struct {
-	delivery    webhook.Ref // all of it: who names another tenant does not get the result
-	run, number int
-}
-
-var (
-	errTooMany  = errors.New("too many attempts are running")
-	errStopping = errors.New("this process is stopping")
-	errStalled  = errors.New("this process stood still for too long to use its permit")
-)
 
 // rememberedExecutions is how many ended executions are kept, of each kind. Those that are recorded
 // only save a query, so few suffice. Those that are not recorded are never more than the attempts
@@ -255,18 +242,4 @@ func (r *executionRing) push(key attemptKey, exec *execution) (old ringEntry) {
 	old, r.entries[r.next] = r.entries[r.next], ringEntry{key, exec}
 	r.next = (r.next + 1) % len(r.entries)
 	return old
-}
-
-// SentAt returns when this process began the request that a delivery has under way; zero if it makes none.
-func (a *Activities) SentAt(d *webhook.Delivery) time.Time {
-	exec := a.executions.runningOf(AttemptInput{Ref: d.Ref, Progress: d.Progress})
-	if exec == nil {
-		return time.Time{}
-	}
-	select {
-	case <-exec.admitted:
-		return exec.began
-	default: // it has no permit yet
-		return time.Time{}
-	}
 }

@@ -4,20 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const (
-	// recordFaultEvery: an internal fault with a shared workflow's delivery is recorded the first
-	// time and every tenth time in a row.
-	recordFaultEvery = 10
-	// outagePause is how long after an outage of the store was noticed the store is not queried
-	// by an attempt that has failed before. Other attempts of this process query it.
-	outagePause = time.Second
+// outagePause is how long after an outage of the store was noticed the store is not queried
+// by an attempt that has failed before. Other attempts of this process query it.
+const outagePause = time.Second
+
+var (
+	errTooMany  = errors.New("too many attempts are running")
+	errStopping = errors.New("this process is stopping")
+	errStalled  = errors.New("this process stood still for too long to use its permit")
 )
+
+// ErrorGone is the type of the error that the delivery, or the replay, does not exist any more. It
+// is not retryable.
+const ErrorGone = "gone"
+
+// gone gives an error of the code CodeNotFound the type ErrorGone.
+func gone(err error) error {
+	if webhook.CodeOf(err) != webhook.CodeNotFound {
+		return err
+	}
+	return temporal.NewNonRetryableApplicationError(err.Error(), ErrorGone, nil)
+}
 
 // Faults remembers the endpoints to which nothing can be sent because of an internal fault.
 type Faults interface {
@@ -68,11 +86,18 @@ func describeFault(err error) (scope, string) {
 // unknownFault stands for an error that was not written for people.
 const unknownFault = "an internal fault; its cause is in the log"
 
+// reporter reports internal faults: it logs the cause, and makes the error that workflows and people see. A process has one.
+type reporter struct {
+	log    *slog.Logger
+	now    func() time.Time
+	outage outage // of the store
+}
+
 // internalFault makes an error for the workflow and the delivery's last_error: it has the text of
 // a webhook.Error, which is written for people; other errors have a fixed text. The cause, which
 // may name hosts and users, is only logged.
-func (a *Activities) internalFault(ctx context.Context, op string, err error) error {
-	a.log.WarnContext(ctx, "internal fault", "doing", op, "error", err)
+func (r *reporter) internalFault(ctx context.Context, op string, err error) error {
+	r.log.WarnContext(ctx, "internal fault", "doing", op, "error", err)
 	shown := &webhook.Error{Code: webhook.CodeInternal, Message: unknownFault}
 	if domain, ok := errors.AsType[*webhook.Error](err); ok {
 		shown.Code, shown.Message = domain.Code, domain.Message
@@ -83,9 +108,20 @@ func (a *Activities) internalFault(ctx context.Context, op string, err error) er
 		internal.scope = scopeEndpoint
 	case shown.Code == webhook.CodeUnavailable:
 		internal.scope = scopeStore
-		a.outage.begin(a.now(), internal)
+		r.outage.begin(r.now(), internal)
 	}
 	return internal
+}
+
+// panicked logs a panic and makes it an error. The value of a panic may be anything, even a
+// payload: unless the runtime made it, it is not logged.
+func (r *reporter) panicked(in AttemptInput, value any) error {
+	text := fmt.Sprintf("a value of type %T", value)
+	if runtimeError, ok := value.(runtime.Error); ok {
+		text = runtimeError.Error()
+	}
+	r.log.Error("an attempt panicked", "delivery", in.DeliveryID, "panic", text, "stack", string(debug.Stack()))
+	return fmt.Errorf("attempt %d of %s: panic: %s", in.Attempts+1, in.DeliveryID, text)
 }
 
 // outage is what this process knows of an outage of the store.
@@ -112,39 +148,4 @@ func (o *outage) lastError(now time.Time) error {
 		return known.err
 	}
 	return nil
-}
-
-// recordFault records an internal fault that affects one delivery of a shared workflow, so that a
-// person who looks at it sees why it waits. The store's status becomes part of the result; the
-// fault does not if the delivery has ended or goes on elsewhere. A held delivery that was released
-// is no longer held then: otherwise it would be released again while it waits here.
-func (a *Activities) recordFault(ctx context.Context, in AttemptInput, result *MemberResult) {
-	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: result.Fault}
-	step.Seq++
-	if step.DueAt.IsZero() { // without a due time the reconciler would not find it before its give-up time
-		step.Progress = step.WaitingUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
-	}
-	status, err := a.store.RecordStep(ctx, step)
-	if err != nil {
-		return // it is recorded with a later fault
-	}
-	result.AttemptResult = resultOf(&in, status)
-	if !status.State.Open() || status.Run != in.Run || status.WorkflowID != in.Shared {
-		result.Fault = ""
-	}
-}
-
-// CheckEndpoint finds out whether everything that a request to an endpoint needs is there. Its error is in
-// words for people. It is nil if the endpoint is gone: its deliveries find that out.
-func (a *Activities) CheckEndpoint(ctx context.Context, id webhook.EndpointID) error {
-	target, err := a.targets.Target(ctx, id)
-	switch {
-	case webhook.CodeOf(err) == webhook.CodeNotFound:
-		return nil
-	case err != nil:
-		_, text := describeFault(a.internalFault(ctx, fmt.Sprintf("check endpoint %s", id), err))
-		return errors.New(text)
-	}
-	_, _, err = signed(message{}, target, nil, a.now(), "")
-	return err
 }

@@ -144,12 +144,12 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 
 			// And when the fault is over, it is delivered.
 			if c.lose {
-				require.Error(t, p.CheckEndpoint(t.Context(), b.endpoint.ID))
+				require.Error(t, p.Checks.CheckEndpoint(t.Context(), b.endpoint.ID))
 				opens(t, b, p, key)
 			} else {
 				send = realSender(t)
 			}
-			require.NoError(t, p.CheckEndpoint(t.Context(), b.endpoint.ID))
+			require.NoError(t, p.Checks.CheckEndpoint(t.Context(), b.endpoint.ID))
 			faults.forget(b.endpoint.ID)
 			own.Progress = result.Progress
 			result, err = p.attempt(own)
@@ -172,7 +172,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	wire.Cut()
-	result, err := p.Attempts(t.Context(), all)
+	result, err := p.Attempts.Attempts(t.Context(), all)
 	require.NoError(t, err)
 	require.Empty(t, result.Members)
 	require.Equal(t, []activities.Fault{{What: "the database is not reachable at the moment", Of: []int{0, 1, 2}}}, result.Faults)
@@ -183,7 +183,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 		all[i].Faults = 1
 	}
 	for range 5 {
-		result, err = p.Attempts(t.Context(), all)
+		result, err = p.Attempts.Attempts(t.Context(), all)
 		require.NoError(t, err)
 		require.Len(t, result.Faults, 1)
 	}
@@ -193,7 +193,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	deadline := time.Now().Add(10 * time.Second)
 	for b.Count() < len(all) {
 		require.True(t, time.Now().Before(deadline))
-		_, err = p.Attempts(t.Context(), all)
+		_, err = p.Attempts.Attempts(t.Context(), all)
 		require.NoError(t, err)
 	}
 	for _, in := range all {
@@ -244,7 +244,7 @@ func TestEagerKnowsOfFaults(t *testing.T) {
 	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	faults.Faulted(b.endpoint.ID, "the way out is closed")
-	require.False(t, p.SendEagerly(b.fresh(t, p), &starts{}))
+	require.False(t, p.Eager.SendEagerly(b.fresh(t, p), &starts{}))
 	faults.forget(b.endpoint.ID)
-	require.True(t, p.SendEagerly(b.fresh(t, p), &starts{}))
+	require.True(t, p.Eager.SendEagerly(b.fresh(t, p), &starts{}))
 }

@@ -33,7 +33,7 @@ func TestEnvelope(t *testing.T) {
 	b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 503}, receivertest.Step{Status: 400})
 	p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 	in := b.known(t, p)
-	require.True(t, p.SendEagerly(in, &starts{}), "from memory")
+	require.True(t, p.Eager.SendEagerly(in, &starts{}), "from memory")
 	_, err := b.WaitFor(t.Context(), 1)
 	require.NoError(t, err)
 	got, err := p.attempt(in)
@@ -45,7 +45,7 @@ func TestEnvelope(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, webhook.StateDeadLettered, got.State)
-	status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
+	status, err := p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
 	require.NoError(t, err)
 	in.Progress = webhook.Progress{Run: 2, GiveUpAt: status.GiveUpAt}
 	b.Script("/hook", receivertest.Step{Status: 503})

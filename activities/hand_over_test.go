@@ -48,7 +48,7 @@ func TestHandOverOfAReplayedDeadLetter(t *testing.T) {
 		require.Len(t, results, 1)
 		require.Equal(t, webhook.StateDeadLettered, results[0].State)
 		c.meanwhile(t, in)
-		handed, err := p.HandOver(t.Context(), []activities.DeliveryState{{Ref: in.Ref, Progress: results[0].Progress}})
+		handed, err := p.HandOvers.HandOver(t.Context(), []activities.DeliveryState{{Ref: in.Ref, Progress: results[0].Progress}})
 		require.NoError(t, err)
 		require.Zero(t, handed, name)
 		require.Equal(t, c.started, s.started[in.DeliveryID] == 1, name)
@@ -62,7 +62,7 @@ func TestHandOverWithoutTheStore(t *testing.T) {
 	p := setup(t).process(t, func(c *activities.Config) { c.Starter, c.Store = s, broken{} })
 	all := handovers(2)
 	all[1].State = webhook.StateDeadLettered
-	handed, err := p.HandOver(t.Context(), all)
+	handed, err := p.HandOvers.HandOver(t.Context(), all)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, handed.Remaining)
 	require.NotContains(t, handed.Fault, "canary")
@@ -76,7 +76,7 @@ func TestTooManyHandOversAreNoOutage(t *testing.T) {
 	p := b.process(t, func(c *activities.Config) {
 		c.Starter = &handOvers{do: func(context.Context, activities.DeliveryState) error { return activities.ErrTooManyHandOvers }}
 	})
-	handed, err := p.HandOver(t.Context(), handovers(2))
+	handed, err := p.HandOvers.HandOver(t.Context(), handovers(2))
 	require.NoError(t, err)
 	require.Equal(t, activities.HandedOver{
 		Remaining: []int{0, 1}, Fault: "hand over to workflows of their own: too many deliveries are being handed over at once",

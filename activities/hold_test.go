@@ -126,7 +126,7 @@ func TestHeldAtADeletedEndpoint(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateHeld, got.State)
-	require.NoError(t, p.CheckEndpoint(t.Context(), b.endpoint.ID), "which lets it be released")
+	require.NoError(t, p.Checks.CheckEndpoint(t.Context(), b.endpoint.ID), "which lets it be released")
 	starts := storetest.ReleaseNow(t, b.store, b.endpoint.ID)
 	require.Len(t, starts, 1)
 	in.Progress = *starts[0].Resume

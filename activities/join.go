@@ -24,13 +24,13 @@ const joinPoll = time.Second
 // R11: when its worker stops, it waits for a request of this process, which the process waits for
 // anyway. It does not wait for another process's: it returns an error, and Temporal starts it
 // again on another worker.
-func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, error) {
+func (a *Attempts) Join(ctx context.Context, in AttemptInput) (AttemptResult, error) {
 	stopping := activity.GetWorkerStopChannel(ctx)
 	in.Running = true
 	heartbeat := time.NewTicker(HeartbeatEvery)
 	defer heartbeat.Stop()
 	for {
-		exec, err := a.startOrJoin(in) //nolint:contextcheck // an attempt outlives the activity that began it
+		exec, err := a.startOrJoin(in)
 		if err != nil {
 			return AttemptResult{}, err
 		}

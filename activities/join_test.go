@@ -69,7 +69,7 @@ func TestSlowReceiverIsJoined(t *testing.T) {
 			beats := make(chan struct{}, 100)
 			env := p.environment()
 			env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { beats <- struct{}{} })
-			joined := later(func() (activities.AttemptResult, error) { return result(env.ExecuteActivity(p.Join, in)) })
+			joined := later(func() (activities.AttemptResult, error) { return result(env.ExecuteActivity(p.Attempts.Join, in)) })
 			<-beats // it says that it lives
 			b.Release()
 			end := <-joined
@@ -213,7 +213,7 @@ func TestJoinElsewhereSendsAgainAfterADeath(t *testing.T) {
 	b.leaveRunning(t, p, in)
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
-	p.Stop(dead)
+	p.Attempts.Stop(dead)
 
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
 	require.Eventually(t, func() bool { return other.record.looked() > 1 }, 20*time.Second, time.Millisecond, "it waits for the claim first")
@@ -243,7 +243,7 @@ func TestCancelledJoinLeavesTheRequest(t *testing.T) {
 	cancel()
 	env := p.environment()
 	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
-	_, err = env.ExecuteActivity(p.Join, in)
+	_, err = env.ExecuteActivity(p.Attempts.Join, in)
 	require.ErrorContains(t, err, "canceled")
 	b.Release()
 	got, err := p.join(in)
@@ -261,7 +261,7 @@ func TestJoinWhileItsWorkerStops(t *testing.T) {
 	join := func(p *process, in activities.AttemptInput) (activities.AttemptResult, error) {
 		env := p.environment()
 		env.SetWorkerStopChannel(stopping)
-		return result(env.ExecuteActivity(p.Join, in))
+		return result(env.ExecuteActivity(p.Attempts.Join, in))
 	}
 	t.Run("another process sends", func(t *testing.T) {
 		t.Parallel()
@@ -328,7 +328,7 @@ func TestStopWaitsForTheRecord(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		p.Stop(context.Background())
+		p.Attempts.Stop(context.Background())
 	}()
 	require.Eventually(t, func() bool {
 		_, err := p.attempt(b.stored(t))
@@ -359,7 +359,7 @@ func TestStopCutsOff(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	begun := time.Now()
-	p.Stop(over)
+	p.Attempts.Stop(over)
 	require.Less(t, time.Since(begun), webhook.DefaultTimeout/2)
 	require.Error(t, (<-joined).err)
 	require.Empty(t, b.attempts(t, in))

@@ -25,7 +25,8 @@ type together struct {
 
 func (s *together) Claim(ctx context.Context, claim webhook.Claim) (webhook.ClaimResult, error) {
 	s.mu.Lock()
-	if s.in++; s.in == s.n {
+	s.in++
+	if s.in == s.n {
 		close(s.all)
 	}
 	s.mu.Unlock()
@@ -54,7 +55,7 @@ func TestClaimsTakeNoSlot(t *testing.T) {
 	require.Empty(t, p.attemptsOf(t, sharing(all...)...))
 	require.Equal(t, 6, b.Count())
 	require.Equal(t, 1, b.Most())
-	require.Zero(t, p.PayloadBytes())
+	require.Zero(t, p.Attempts.PayloadBytes())
 }
 
 // refusing is an admission that refuses a delivery of which it seemed that it would be admitted soon.
@@ -98,7 +99,7 @@ func TestRefusalEndsTheClaim(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, decision.Reason, got.Reason)
 			require.Zero(t, b.Count())
-			require.Zero(t, p.PayloadBytes())
+			require.Zero(t, p.Attempts.PayloadBytes())
 
 			claim.Progress = got.Progress
 			again, err := b.store.Deliveries.Claim(t.Context(), claim)

@@ -62,7 +62,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 			require.Error(t, err, "still away")
 			wire.Restore()
 			if c.noted {
-				status, err := p.RecordStep(t.Context(), note(in))
+				status, err := p.Steps.RecordStep(t.Context(), note(in))
 				require.NoError(t, err)
 				in.Progress = status.Progress
 			}
@@ -104,7 +104,7 @@ func TestOutcomeOfAReplayOutlivesAnOutage(t *testing.T) {
 	in.Progress = webhook.Progress{Run: 2, GiveUpAt: in.GiveUpAt}
 	require.Error(t, unrecorded(t, b, p, wire, in))
 	wire.Restore()
-	status, err := p.RecordStep(t.Context(), note(in))
+	status, err := p.Steps.RecordStep(t.Context(), note(in))
 	require.NoError(t, err)
 	require.Equal(t, 1, status.Attempts)
 	in.Progress = status.Progress
@@ -149,7 +149,7 @@ func TestStepBesideARequestUnderWay(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, got.Running)
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
-	status, err := p.RecordStep(t.Context(), note(in))
+	status, err := p.Steps.RecordStep(t.Context(), note(in))
 	require.NoError(t, err)
 	in.Progress = status.Progress
 	joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
@@ -198,12 +198,12 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 		p := b.process(t, nil)
 		in := b.stored(t)
 		b.claimedElsewhere(t, in)
-		status, err := p.RecordStep(t.Context(), cancelled(in))
+		status, err := p.Steps.RecordStep(t.Context(), cancelled(in))
 		require.NoError(t, err)
 		require.Equal(t, webhook.StatePending, status.State)
 		require.WithinRange(t, status.ClaimedUntil, time.Now().Add(time.Second), time.Now().Add(time.Minute))
 		b.expire(t, in)
-		status, err = p.RecordStep(t.Context(), cancelled(in))
+		status, err = p.Steps.RecordStep(t.Context(), cancelled(in))
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateCancelled, status.State)
 	})
@@ -213,7 +213,7 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 		p := b.process(t, func(c *activities.Config) { c.Claimant = "another process" }) // the claim is of this process
 		in := b.stored(t)
 		b.claimedElsewhere(t, in)
-		status, err := p.RecordStep(t.Context(), cancelled(in))
+		status, err := p.Steps.RecordStep(t.Context(), cancelled(in))
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateCancelled, status.State)
 	})
@@ -242,8 +242,8 @@ func TestUnknownFaultsAreOnlyLogged(t *testing.T) {
 	p := b.process(t, func(c *activities.Config) { c.Store = broken{} })
 	in := b.stored(t)
 	_, attempt := p.attempt(in)
-	_, step := p.RecordStep(t.Context(), note(in))
-	_, reopening := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref})
+	_, step := p.Steps.RecordStep(t.Context(), note(in))
+	_, reopening := p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref})
 	for _, err := range []error{attempt, step, reopening} {
 		require.ErrorContains(t, err, "an internal fault; its cause is in the log")
 		require.NotContains(t, err.Error(), "canary")
@@ -313,10 +313,10 @@ func TestCancelLetsTheOutcomeBeRecordedFirst(t *testing.T) {
 	require.Error(t, unrecorded(t, b, p, wire, in))
 	cancel := note(in)
 	cancel.State, cancel.Reason = webhook.StateCancelled, "too late"
-	_, err := p.RecordStep(t.Context(), cancel)
+	_, err := p.Steps.RecordStep(t.Context(), cancel)
 	require.Error(t, err, "still away")
 	wire.Restore()
-	status, err := p.RecordStep(t.Context(), cancel)
+	status, err := p.Steps.RecordStep(t.Context(), cancel)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, status.State)
 	require.Equal(t, 1, status.Attempts)

@@ -1,7 +1,6 @@
 package activities
 
 import (
-	"context"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -29,29 +28,6 @@ func asReused(made webhook.Attempt) webhook.Attempt {
 	made.Outcome = retry.Outcome{Decision: retry.Retry, Reason: retry.ReasonConnectionReused}
 	made.Error = string(retry.ReasonConnectionReused) + ": the receiver closed an idle connection as the request was sent"
 	return made
-}
-
-// hasReused reports whether the run has had such an attempt, or may have had.
-func (a *Activities) hasReused(ctx context.Context, in *AttemptInput) bool {
-	switch {
-	case in.reused:
-		return true
-	case in.Attempts == 0:
-		return false
-	}
-	has, err := a.history.HasReused(ctx, in.DeliveryID, in.Run)
-	if err != nil {
-		a.log.WarnContext(ctx, "the attempts of a delivery could not be read", "delivery", in.DeliveryID, "error", err)
-	}
-	return has || err != nil
-}
-
-// sendsAgain reports whether the request is sent again at once, with the same permit: it has met the end of a kept connection, that
-// is recorded, and nothing stands against the next attempt.
-func (a *Activities) sendsAgain(ctx context.Context, att *attempt, step *webhook.Step, result *AttemptResult) bool {
-	return att.permit != nil && att.eager == nil && step != nil && step.Attempt != nil && isReused(step.Attempt) &&
-		result.Run == step.Run && result.Seq == step.Seq && result.State == step.State && result.WorkflowID == step.WorkflowID &&
-		result.Command.Command == webhook.CommandNone && !a.now().After(att.in.GiveUpAt) && att.permit.Again(ctx)
 }
 
 // numberForAdmission is the number by which admission tells first attempts from retries. An attempt that met the end of a

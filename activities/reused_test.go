@@ -198,7 +198,7 @@ func TestReusedConnectionEndsEagerly(t *testing.T) {
 	in := b.known(t, p)
 	b.Script("/hook", receivertest.Step{Drop: true})
 	start := &starts{}
-	require.True(t, p.SendEagerly(in, start))
+	require.True(t, p.Eager.SendEagerly(in, start))
 	start.comeTo(t, undelivered())
 	require.True(t, b.inOutbox(t, in))
 	got, err := p.attempt(in)

@@ -99,7 +99,7 @@ func TestRunningRequestInAnotherProcess(t *testing.T) {
 
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
-	p.Stop(dead)
+	p.Attempts.Stop(dead)
 	b.Release()
 	require.NotZero(t, other.one(t, in).ClaimedUntil)
 	require.Equal(t, 1, b.Count())
@@ -124,7 +124,7 @@ func TestProcessStopsDuringARequest(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		p.Stop(context.Background())
+		p.Attempts.Stop(context.Background())
 	}()
 	require.Eventually(t, func() bool {
 		_, err := p.attempt(b.stored(t))

@@ -181,7 +181,7 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		p.Stop(ctx)
+		p.Attempts.Stop(ctx)
 	})
 	return p
 }
@@ -267,19 +267,19 @@ func (p *process) environment() *testsuite.TestActivityEnvironment {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(p.Attempt)
-	env.RegisterActivity(p.Join)
+	env.RegisterActivity(p.Attempts.Attempt)
+	env.RegisterActivity(p.Attempts.Join)
 	return env
 }
 
 // attempt runs Attempt as the workflow does.
 func (p *process) attempt(in activities.AttemptInput) (activities.AttemptResult, error) {
-	return result(p.environment().ExecuteLocalActivity(p.Attempt, in))
+	return result(p.environment().ExecuteLocalActivity(p.Attempts.Attempt, in))
 }
 
 // join runs Join as the workflow does.
 func (p *process) join(in activities.AttemptInput) (activities.AttemptResult, error) {
-	return result(p.environment().ExecuteActivity(p.Join, in))
+	return result(p.environment().ExecuteActivity(p.Attempts.Join, in))
 }
 
 func result(value interface{ Get(any) error }, err error) (r activities.AttemptResult, _ error) {

@@ -10,45 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const (
-	// handOverTime bounds one HandOver; the next one starts what is left.
-	handOverTime = 8 * time.Second
-	// handOverWidth is how many workflows one HandOver starts at a time. The Starter limits the
-	// total per process.
-	handOverWidth = 4
-)
-
-// Starter starts the own workflow of a delivery that leaves a shared one. It is no error that the
-// workflow exists already. ErrTooManyHandOvers: none of the tenant's can be started now.
-type Starter interface {
-	HandOver(ctx context.Context, h DeliveryState) error
-}
-
-// ErrTooManyHandOvers is the error of a start that would have to wait too long for others.
-var ErrTooManyHandOvers = &webhook.Error{Code: webhook.CodeUnavailable, Message: "too many deliveries are being handed over at once"}
-
-// DeliveryState is what a workflow knows of one of its deliveries.
-type DeliveryState struct {
-	webhook.Ref
-	webhook.Progress
-
-	// Command is to be handled; commands up to the id CommandDone have been.
-	Command     webhook.PendingCommand `json:"command,omitzero"`
-	CommandDone int64                  `json:"command_done,omitempty"`
-	// Running: the request of the next attempt is under way. Join waits for it.
-	Running bool `json:"running,omitempty"`
-	// Unconfirmed: the store does not name the delivery's own workflow, or keeps a command that
-	// has been handled. See workflows.DeliveryState.
-	Unconfirmed bool                 `json:"unconfirmed,omitempty"`
-	LastOutcome *webhook.LastOutcome `json:"last_outcome,omitempty"` // of the last attempt that this or an earlier workflow made
-	Faults      int                  `json:"faults,omitempty"`       // internal faults in a row
-	LastError   string               `json:"last_error,omitempty"`   // the last of them
-	// Unowned is how often in a row the attempt was deferred because its worker did not reach the owner of the endpoint's lane.
-	Unowned int `json:"unowned,omitempty"`
-
-	// Trace says where the spans of the delivery's workflows belong.
-	Trace webhook.Trace `json:"trace,omitempty"`
-}
+// recordFaultEvery: an internal fault with a shared workflow's delivery is recorded the first
+// time and every tenth time in a row.
+const recordFaultEvery = 10
 
 // AttemptsResult has the deliveries that an attempt did not simply deliver.
 type AttemptsResult struct {
@@ -123,9 +87,9 @@ type MemberResult struct {
 // result does not contain deliveries that were delivered.
 //
 // It never fails: an internal fault with one delivery does not affect the others.
-func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
+func (a *Attempts) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
 	results := make([]MemberResult, len(all))
-	waiting := a.beginEach(all, results) //nolint:contextcheck // attempts outlive the activity that began them
+	waiting := a.beginEach(all, results)
 	limit := time.NewTimer(0)
 	defer limit.Stop()
 	var slow sync.WaitGroup
@@ -151,7 +115,7 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 
 // recordFaults records the internal faults that affect single deliveries, so that a person who
 // looks at one sees why it waits.
-func (a *Activities) recordFaults(ctx context.Context, all []AttemptInput, results []MemberResult) {
+func (a *Attempts) recordFaults(ctx context.Context, all []AttemptInput, results []MemberResult) {
 	var recording sync.WaitGroup
 	for i := range results {
 		result := &results[i]
@@ -160,6 +124,26 @@ func (a *Activities) recordFaults(ctx context.Context, all []AttemptInput, resul
 		}
 	}
 	recording.Wait()
+}
+
+// recordFault records an internal fault that affects one delivery of a shared workflow, so that a
+// person who looks at it sees why it waits. The store's status becomes part of the result; the
+// fault does not if the delivery has ended or goes on elsewhere. A held delivery that was released
+// is no longer held then: otherwise it would be released again while it waits here.
+func (a *Attempts) recordFault(ctx context.Context, in AttemptInput, result *MemberResult) {
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: result.Fault}
+	step.Seq++
+	if step.DueAt.IsZero() { // without a due time the reconciler would not find it before its give-up time
+		step.Progress = step.WaitingUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
+	}
+	status, err := a.store.RecordStep(ctx, step)
+	if err != nil {
+		return // it is recorded with a later fault
+	}
+	result.AttemptResult = resultOf(&in, status)
+	if !status.State.Open() || status.Run != in.Run || status.WorkflowID != in.Shared {
+		result.Fault = ""
+	}
 }
 
 // awaited is one of several running attempts, and until when it is waited for.
@@ -172,7 +156,7 @@ type awaited struct {
 // beginEach begins attempts, and returns those that have begun in the order in which the wait for
 // them ends: so they can be waited for one after another. The results of the others say why they
 // have not begun.
-func (a *Activities) beginEach(all []AttemptInput, results []MemberResult) []awaited {
+func (a *Attempts) beginEach(all []AttemptInput, results []MemberResult) []awaited {
 	waiting := make([]awaited, 0, len(all))
 	for i := range all {
 		results[i].Index = i
@@ -189,7 +173,7 @@ func (a *Activities) beginEach(all []AttemptInput, results []MemberResult) []awa
 }
 
 // guard turns a panic into a fault of the one delivery. Otherwise it would end the process.
-func (a *Activities) guard(in AttemptInput, result *MemberResult, attempt func() (AttemptResult, error)) {
+func (a *Attempts) guard(in AttemptInput, result *MemberResult, attempt func() (AttemptResult, error)) {
 	defer func() {
 		if p := recover(); p != nil {
 			result.set(AttemptResult{}, a.panicked(in, p))
@@ -212,85 +196,4 @@ func (m *MemberResult) set(result AttemptResult, err error) {
 func (r *AttemptResult) unfinished() bool {
 	held := r.State == webhook.StateHeld && r.Command.Command == webhook.CommandNone && r.ClaimedUntil.IsZero()
 	return r.Running || !r.State.Final() && !held
-}
-
-// HandedOver is the result of HandOver.
-type HandedOver struct {
-	Remaining []int  `json:"remaining,omitempty"` // indexes of those that were not started
-	Fault     string `json:"fault,omitempty"`     // why, in words
-}
-
-// HandOver starts the own workflows of deliveries: as many as it can within handOverTime. It never
-// fails. The workflow calls it again for those that remain.
-func (a *Activities) HandOver(ctx context.Context, all []DeliveryState) (HandedOver, error) {
-	ctx, cancel := context.WithTimeout(ctx, handOverTime)
-	defer cancel()
-	var (
-		started sync.WaitGroup
-		slots   = make(chan struct{}, handOverWidth)
-		faults  = make([]error, len(all))
-		refused sync.Map // tenants of which no more can be handed over now
-		result  HandedOver
-	)
-	for i := range all {
-		slots <- struct{}{}
-		started.Go(func() {
-			defer func() { <-slots }()
-			if _, full := refused.Load(all[i].TenantID); full {
-				faults[i] = ErrTooManyHandOvers
-			} else if faults[i] = context.Cause(ctx); faults[i] == nil {
-				faults[i] = a.handOver(ctx, all[i])
-			}
-			if errors.Is(faults[i], ErrTooManyHandOvers) {
-				refused.Store(all[i].TenantID, nil)
-			}
-		})
-	}
-	started.Wait()
-	for i, fault := range faults {
-		if fault != nil {
-			result.Remaining = append(result.Remaining, i)
-		}
-	}
-	if len(result.Remaining) > 0 {
-		result.Fault = a.handOverFault(ctx, faults[result.Remaining[0]])
-	}
-	return result, nil
-}
-
-// handOverFault is a fault of a hand-over in words. That too many are under way is no internal fault.
-func (a *Activities) handOverFault(ctx context.Context, err error) string {
-	const op = "hand over to workflows of their own"
-	if errors.Is(err, ErrTooManyHandOvers) {
-		return op + ": " + ErrTooManyHandOvers.Message
-	}
-	return a.internalFault(ctx, op, err).Error()
-}
-
-// handOver starts one workflow, and turns a panic into its error.
-func (a *Activities) handOver(ctx context.Context, h DeliveryState) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = a.panicked(AttemptInput{Ref: h.Ref, Progress: h.Progress}, p)
-		}
-	}()
-	if !h.Fits() {
-		return nil // there is no such delivery, so there is nothing to hand over
-	}
-	if h.State == webhook.StateDeadLettered {
-		if gone, err := a.isNoDeadLetter(ctx, h); gone || err != nil {
-			return err
-		}
-	}
-	return a.starter.HandOver(ctx, h)
-}
-
-// isNoDeadLetter reports that a dead letter was replayed or has ended while its hand-over was put off. A
-// workflow of it would keep what is no dead letter.
-func (a *Activities) isNoDeadLetter(ctx context.Context, h DeliveryState) (gone bool, err error) {
-	status, err := a.store.ClaimStatus(ctx, h.Ref, a.claimant)
-	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return true, nil
-	}
-	return status.Run != h.Run || status.State != webhook.StateDeadLettered, err
 }

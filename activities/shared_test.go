@@ -27,8 +27,8 @@ const sharedID = "fanout/evt_1/aaaa"
 func (p *process) attemptsOf(t *testing.T, all ...activities.AttemptInput) []activities.MemberResult {
 	t.Helper()
 	env := p.environment()
-	env.RegisterActivity(p.Attempts)
-	value, err := env.ExecuteLocalActivity(p.Attempts, all)
+	env.RegisterActivity(p.Attempts.Attempts)
+	value, err := env.ExecuteLocalActivity(p.Attempts.Attempts, all)
 	require.NoError(t, err, "it never fails")
 	var result activities.AttemptsResult
 	require.NoError(t, value.Get(&result))
@@ -351,7 +351,7 @@ func TestEarlyAttemptWhileTheProcessStops(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	p.Stop(over)
+	p.Attempts.Stop(over)
 	require.ErrorContains(t, (<-done).err, "this process is stopping")
 	require.Zero(t, b.Count())
 	require.Empty(t, b.attempts(t, in))
@@ -405,7 +405,7 @@ func TestHandOver(t *testing.T) {
 		t.Parallel()
 		a, s, _ := begin(func(context.Context, activities.DeliveryState) error { return nil })
 		all := handovers(50)
-		handed, err := a.HandOver(t.Context(), all)
+		handed, err := a.HandOvers.HandOver(t.Context(), all)
 		require.NoError(t, err)
 		require.Zero(t, handed)
 		require.Len(t, s.started, 50)
@@ -420,7 +420,7 @@ func TestHandOver(t *testing.T) {
 			}
 			return nil
 		})
-		handed, err := a.HandOver(t.Context(), all)
+		handed, err := a.HandOvers.HandOver(t.Context(), all)
 		require.NoError(t, err)
 		require.Equal(t, []int{3}, handed.Remaining)
 		require.Contains(t, handed.Fault, "hand over to workflows of their own")
@@ -459,7 +459,7 @@ func TestHandOver(t *testing.T) {
 				return activities.ErrTooManyHandOvers
 			}
 		})
-		handed, err := a.HandOver(t.Context(), all)
+		handed, err := a.HandOvers.HandOver(t.Context(), all)
 		require.NoError(t, err)
 		require.Len(t, handed.Remaining, 39)
 		require.Contains(t, handed.Fault, "at once")
@@ -478,7 +478,7 @@ func TestHandOver(t *testing.T) {
 			}
 			return nil
 		})
-		handed, err := a.HandOver(t.Context(), all)
+		handed, err := a.HandOvers.HandOver(t.Context(), all)
 		require.NoError(t, err)
 		require.Equal(t, []int{3}, handed.Remaining)
 		require.Len(t, s.started, 19)
@@ -490,7 +490,7 @@ func TestHandOver(t *testing.T) {
 			return ctx.Err()
 		})
 		begun := time.Now()
-		handed, err := a.HandOver(t.Context(), handovers(50))
+		handed, err := a.HandOvers.HandOver(t.Context(), handovers(50))
 		require.NoError(t, err)
 		require.Len(t, handed.Remaining, 50, "those after the first are not started")
 		require.Less(t, time.Since(begun), 10*time.Second, "within the time of a local activity")

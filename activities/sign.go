@@ -12,6 +12,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// message identifies what a request carries.
+type message struct {
+	event     webhook.EventID
+	delivery  webhook.DeliveryID
+	eventType string
+	created   time.Time // of the event
+	number    int       // of the attempt; 0 for a test request
+}
+
 // signed returns the header of one request: first the ownCount fields of the endpoint's own, then
 // those of Everpost. trace is that of the request's span.
 func signed(m message, target *webhook.Target, body []byte, now time.Time, trace webhook.Trace) (header [][2]string, ownCount int, err error) {

@@ -18,7 +18,7 @@ import (
 func (p *process) stopNow() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	p.Stop(over)
+	p.Attempts.Stop(over)
 }
 
 // R11: a request is cut off after the head of the answer was read. What was answered is recorded, so that no
@@ -35,7 +35,7 @@ func TestStopCutsOffDuringTheBody(t *testing.T) {
 		"of an eager request": func(t *testing.T, b *bundle, p *process) activities.AttemptInput {
 			t.Helper()
 			in := b.known(t, p)
-			require.True(t, p.SendEagerly(in, &starts{}))
+			require.True(t, p.Eager.SendEagerly(in, &starts{}))
 			return in
 		},
 	} {
@@ -82,7 +82,7 @@ func TestStopCutsOffDuringTheRecord(t *testing.T) {
 			return sender.Send(ctx, r)
 		})
 	})
-	_, err := p.RecordStep(t.Context(), note(other))
+	_, err := p.Steps.RecordStep(t.Context(), note(other))
 	require.NoError(t, err)
 	tx, err := b.store.Pool().Begin(t.Context())
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestStopCutsOffDuringTheRecord(t *testing.T) {
 	go func() {
 		next := note(other)
 		next.Seq++
-		_, err := p.RecordStep(context.WithoutCancel(t.Context()), next)
+		_, err := p.Steps.RecordStep(context.WithoutCancel(t.Context()), next)
 		flushed <- err
 	}()
 	require.Eventually(t, func() bool {

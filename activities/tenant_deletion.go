@@ -27,34 +27,37 @@ type Erased struct {
 	More  bool  `json:"more"` // there may be more
 }
 
+// TenantDeletions remove what is left of tenants.
+type TenantDeletions struct{ erasure TenantErasure }
+
 // EraseTenantRows removes rows of a tenant that is being deleted. An error of the type ErrorGone says that it is not.
-func (a *Activities) EraseTenantRows(ctx context.Context, tenantID string) (Erased, error) {
-	if err := a.isBeingDeleted(ctx, tenantID); err != nil {
+func (d *TenantDeletions) EraseTenantRows(ctx context.Context, tenantID string) (Erased, error) {
+	if err := d.isBeingDeleted(ctx, tenantID); err != nil {
 		return Erased{}, err
 	}
-	return eraseSome(ctx, "rows", tenantID, a.tenants.EraseTenant)
+	return eraseSome(ctx, "rows", tenantID, d.erasure.EraseTenant)
 }
 
 // EraseTenantWorkflows removes running and closed workflows of a tenant. Errors are EraseTenantRows's.
-func (a *Activities) EraseTenantWorkflows(ctx context.Context, tenantID string) (Erased, error) {
-	if err := a.isBeingDeleted(ctx, tenantID); err != nil {
+func (d *TenantDeletions) EraseTenantWorkflows(ctx context.Context, tenantID string) (Erased, error) {
+	if err := d.isBeingDeleted(ctx, tenantID); err != nil {
 		return Erased{}, err
 	}
-	return eraseSome(ctx, "workflows", tenantID, a.tenants.DeleteWorkflows)
+	return eraseSome(ctx, "workflows", tenantID, d.erasure.DeleteWorkflows)
 }
 
 // isBeingDeleted returns an error unless the store says that everything of a tenant is to be removed: that a workflow
 // says so is not enough.
-func (a *Activities) isBeingDeleted(ctx context.Context, tenantID string) error {
-	if err := a.tenants.CheckDeletion(ctx, tenantID); err != nil {
+func (d *TenantDeletions) isBeingDeleted(ctx context.Context, tenantID string) error {
+	if err := d.erasure.CheckDeletion(ctx, tenantID); err != nil {
 		return gone(fmt.Errorf("look for the deletion of tenant %s: %w", tenantID, err))
 	}
 	return nil
 }
 
 // CompleteTenantDeletion records that nothing is left of a tenant.
-func (a *Activities) CompleteTenantDeletion(ctx context.Context, tenantID string) error {
-	if err := a.tenants.CompleteDeletion(ctx, tenantID); err != nil {
+func (d *TenantDeletions) CompleteTenantDeletion(ctx context.Context, tenantID string) error {
+	if err := d.erasure.CompleteDeletion(ctx, tenantID); err != nil {
 		return fmt.Errorf("complete the deletion of tenant %s: %w", tenantID, err)
 	}
 	return nil

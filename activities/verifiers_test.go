@@ -172,7 +172,7 @@ func (r *rotation) one(ctx context.Context) error {
 	}
 	start := accepted.Deliveries[0]
 	r.process.intake.Accepted(accepted)
-	result, err := r.process.Attempt(ctx, activities.AttemptInput{
+	result, err := r.process.Attempts.Attempt(ctx, activities.AttemptInput{
 		FirstTask: true, Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
 	})
 	if err == nil && result.State != webhook.StateDelivered {

@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// acts is nil: only its methods are named, so that the compiler checks their types. The worker has the real ones.
-var acts *activities.Activities //nolint:gochecknoglobals // see above
+// The parts of acts are nil: only their methods are named, so that the compiler checks their types. The worker has the real ones.
+var acts activities.Activities //nolint:gochecknoglobals // see above
 
 const (
 	attemptTimeout = 10 * time.Second // of a local activity; it returns after about 1 s
@@ -50,7 +50,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 		summary += ", after an internal fault"
 	}
 	var result activities.AttemptResult
-	err := executeAttempt(ctx, in.passes(), summary, acts.Attempt, request).Get(ctx, &result)
+	err := executeAttempt(ctx, in.passes(), summary, acts.Attempts.Attempt, request).Get(ctx, &result)
 	elsewhere := in.Running && !result.ClaimedUntil.IsZero() // begun eagerly or by the shared workflow, in another process
 	if err != nil || !result.Running && !elsewhere {
 		return result, err
@@ -63,7 +63,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, slow func()) (activitie
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: longestPause},
 	})
 	result = activities.AttemptResult{}
-	err = workflow.ExecuteActivity(joined, acts.Join, request).Get(ctx, &result)
+	err = workflow.ExecuteActivity(joined, acts.Attempts.Join, request).Get(ctx, &result)
 	return result, err
 }
 

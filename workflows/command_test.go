@@ -352,7 +352,7 @@ func TestRetryAfterAnAttemptThatIsFound(t *testing.T) {
 			ended := b.beginIn(t, "a process that has ended", start, time.Hour)
 			ended.prepare()
 			progress := webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}
-			_, err := ended.activities.Attempt(t.Context(), activities.AttemptInput{Ref: start.Ref, Progress: progress})
+			_, err := ended.activities.Attempts.Attempt(t.Context(), activities.AttemptInput{Ref: start.Ref, Progress: progress})
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateRetrying, b.delivery(t, start.DeliveryID).State)
 			b.command(t, start.DeliveryID, webhook.CommandRetry, "")

@@ -176,7 +176,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	}
 	var result activities.AttemptsResult
 	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))
-	err := executeAttempt(disconnected, due[0].passes(), summary, acts.Attempts, inputs).Get(disconnected, &result)
+	err := executeAttempt(disconnected, due[0].passes(), summary, acts.Attempts.Attempts, inputs).Get(disconnected, &result)
 	if err != nil {
 		f.fault(ctx, message(err), due...)
 		return
@@ -268,7 +268,7 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	}
 	var handed activities.HandedOver
 	summary := "to workflows of their own: " + deliveries(len(leaving))
-	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), acts.HandOver, all).Get(disconnected, &handed); err != nil {
+	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), acts.HandOvers.HandOver, all).Get(disconnected, &handed); err != nil {
 		handed = activities.HandedOver{Fault: message(err)}
 		for i := range leaving {
 			handed.Remaining = append(handed.Remaining, i)

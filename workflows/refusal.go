@@ -82,7 +82,7 @@ func (r *refusals) audit(ctx workflow.Context, tenantID, subject string, one web
 		StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3},
 		Summary: "ignored signals, to the audit log",
 	})
-	if err := workflow.ExecuteLocalActivity(disconnected, acts.RecordRefusedSignals, in).Get(disconnected, nil); err != nil {
+	if err := workflow.ExecuteLocalActivity(disconnected, acts.RefusedSignals.RecordRefusedSignals, in).Get(disconnected, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("ignored signals are not in the audit log", "subject", subject, "error", message(err))
 	}
 	return true

@@ -202,7 +202,7 @@ func (r *replay) waitSummary() string {
 func (r *replay) release(ctx workflow.Context) {
 	now := workflow.Now(ctx)
 	batch := activities.Batch{ID: r.in.ReplayID, Seq: r.st.Seq + 1, Limit: due(r.in.Next, now, r.st.Rate)}
-	if r.store(ctx, "release", acts.ReleaseReplay, batch) {
+	if r.store(ctx, "release", acts.Replays.ReleaseReplay, batch) {
 		r.in.Tick = now
 	}
 }
@@ -210,7 +210,7 @@ func (r *replay) release(ctx workflow.Context) {
 // count reads the store, and first outcomes with it.
 func (r *replay) count(ctx workflow.Context) {
 	first := !r.known
-	if !r.store(ctx, "count first outcomes", acts.CountReplay, r.in.ReplayID) {
+	if !r.store(ctx, "count first outcomes", acts.Replays.CountReplay, r.in.ReplayID) {
 		return
 	}
 	now := workflow.Now(ctx)
@@ -261,7 +261,7 @@ func (r *replay) step(ctx workflow.Context) {
 		rate = step.Asked
 	}
 	r.apply(&step, r.in.ByHand.Action, r.in.ByHand.Reason, rate)
-	if !r.store(ctx, "change", acts.RecordReplay, step) {
+	if !r.store(ctx, "change", acts.Replays.RecordReplay, step) {
 		return
 	}
 	if r.st.State.Open() && !carriedOut(&step, &r.st) {
@@ -310,7 +310,7 @@ func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStatus) bool {
 func (r *replay) complete(ctx workflow.Context) {
 	step := r.next()
 	step.State, step.Reason = webhook.ReplayCompleted, ""
-	r.store(ctx, "complete", acts.RecordReplay, step)
+	r.store(ctx, "complete", acts.Replays.RecordReplay, step)
 }
 
 func (r *replay) next() webhook.ReplayStep {

@@ -173,7 +173,7 @@ func (r *replaying) run(script ...func(environment)) {
 	r.env.SetStartTime(r.now)
 	r.env.SetTestTimeout(time.Minute)
 	own := activities.New(activities.Config{Replays: r, Audit: r.b.store.Audit, Logger: slog.New(slog.DiscardHandler), Now: r.env.Now})
-	defer own.Stop(context.Background())
+	defer own.Attempts.Stop(context.Background())
 	worker.Register(r.env, own)
 	for _, s := range script {
 		s(r.env)

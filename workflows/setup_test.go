@@ -97,7 +97,7 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		l.activities.Stop(ctx)
+		l.activities.Attempts.Stop(ctx)
 	})
 	return l
 }

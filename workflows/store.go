@@ -54,7 +54,7 @@ func storeOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.Del
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	var status webhook.DeliveryStatus
-	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), acts.RecordStep, step).Get(ctx, &status)
+	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), acts.Steps.RecordStep, step).Get(ctx, &status)
 	return status, err
 }
 
@@ -63,7 +63,7 @@ func reopen(ctx workflow.Context, in activities.Reopening) (webhook.DeliveryStat
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	return persist(disconnected, "replay", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
-		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), acts.Reopen, in).Get(ctx, &status)
+		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), acts.DeadLetters.Reopen, in).Get(ctx, &status)
 		return status, err
 	})
 }
@@ -73,7 +73,7 @@ func readStatus(ctx workflow.Context, of webhook.Ref) (webhook.DeliveryStatus, e
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	return persist(disconnected, "look", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
-		err = workflow.ExecuteLocalActivity(localOptions(ctx, "look at the store"), acts.Status, of).Get(ctx, &status)
+		err = workflow.ExecuteLocalActivity(localOptions(ctx, "look at the store"), acts.DeadLetters.Status, of).Get(ctx, &status)
 		return status, err
 	})
 }
@@ -84,7 +84,7 @@ func keepFor(ctx workflow.Context) time.Duration {
 	defer stop()
 	for {
 		var kept time.Duration
-		if err := workflow.ExecuteLocalActivity(localOptions(disconnected, "retention"), acts.KeepFor).Get(disconnected, &kept); err == nil {
+		if err := workflow.ExecuteLocalActivity(localOptions(disconnected, "retention"), acts.DeadLetters.KeepFor).Get(disconnected, &kept); err == nil {
 			return kept
 		}
 		sleep(ctx, time.Second, "retention")

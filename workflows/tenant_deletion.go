@@ -37,7 +37,7 @@ func TenantDeletionWorkflow(ctx workflow.Context, in TenantDeletionInput) error 
 	})
 	for {
 		var found int64
-		for _, remove := range []any{acts.EraseTenantRows, acts.EraseTenantWorkflows} {
+		for _, remove := range []any{acts.TenantDeletions.EraseTenantRows, acts.TenantDeletions.EraseTenantWorkflows} {
 			for more := true; more; {
 				var erased activities.Erased
 				if err := workflow.ExecuteActivity(ctx, remove, in.TenantID).Get(ctx, &erased); err != nil {
@@ -51,7 +51,7 @@ func TenantDeletionWorkflow(ctx workflow.Context, in TenantDeletionInput) error 
 			}
 		}
 		if found == 0 && in.Settled {
-			return workflow.ExecuteActivity(ctx, acts.CompleteTenantDeletion, in.TenantID).Get(ctx, nil)
+			return workflow.ExecuteActivity(ctx, acts.TenantDeletions.CompleteTenantDeletion, in.TenantID).Get(ctx, nil)
 		}
 		if err := workflow.Sleep(ctx, settleFor); err != nil {
 			return err //nolint:wrapcheck // the workflow is cancelled

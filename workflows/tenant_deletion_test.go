@@ -70,7 +70,7 @@ func (l *leftovers) erase(t *testing.T) time.Duration {
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: time.Minute})
 	runs := activities.New(activities.Config{Tenants: l, Logger: slog.New(slog.DiscardHandler)})
-	t.Cleanup(func() { runs.Stop(t.Context()) })
+	t.Cleanup(func() { runs.Attempts.Stop(t.Context()) })
 	worker.Register(env, runs)
 	begun := env.Now()
 	env.SetOnTimerFiredListener(func(string) {

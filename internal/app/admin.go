@@ -139,7 +139,7 @@ func (a *App) waitingStarts() int {
 func (a *App) runningAttempts() int {
 	select {
 	case <-a.started:
-		return a.activities.Running()
+		return a.activities.Attempts.Running()
 	default:
 		return 0
 	}

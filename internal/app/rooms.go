@@ -83,7 +83,7 @@ func (a *App) intakeConfig() intake.Config {
 		c.Outbox = a.store.Outbox
 	}
 	if o.Worker {
-		c.Requests, c.Fresh, c.Admission, c.Faults = a.activities, a.fresh, a.admits(), a.faults
+		c.Requests, c.Fresh, c.Admission, c.Faults = a.activities.Eager, a.fresh, a.admits(), a.faults
 	}
 	if a.fleet != nil {
 		c.Forwarder = countedForwards{a.fleet, a.metrics}
@@ -107,7 +107,7 @@ func (a *App) recoveryLoops() (loops []func(context.Context)) {
 		return loops
 	}
 	return append(loops,
-		recovery.NewChecks(a.faults, a.activities, a.log).Run,
+		recovery.NewChecks(a.faults, a.activities.Checks, a.log).Run,
 		recovery.NewExpiry(a.engine, a.store.Releases, a.log).Run,
 		recovery.NewRelease(recovery.ReleaseConfig{
 			Engine: a.engine, Faults: a.faults, Store: a.store.Releases, Admission: a.admits(), Intake: a.intake, Logger: a.log,

@@ -54,5 +54,5 @@ func (e underWay) SentAt(d *webhook.Delivery) time.Time {
 	if e.activities == nil {
 		return time.Time{}
 	}
-	return e.activities.SentAt(d)
+	return e.activities.Attempts.SentAt(d)
 }

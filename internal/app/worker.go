@@ -56,7 +56,7 @@ func (a *App) startWorker() {
 	a.push(phaseRequests, func(ctx context.Context) {
 		work, cancel := untilCut(ctx)
 		defer cancel()
-		a.activities.Stop(work)
+		a.activities.Attempts.Stop(work)
 		// The worker may be waiting for requests that were just cancelled. The rest of recordTime
 		// is for the group commits.
 		limited, cancel := context.WithTimeout(ctx, recordTime/4)

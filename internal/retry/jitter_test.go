@@ -44,7 +44,7 @@ func deliveryIDs(n int) []string {
 	return ids
 }
 
-// random returns the random number of an attempt, computed as activities.Attempt does.
+// random returns the random number of an attempt, computed as package activities does.
 func random(id string, run, attempt int) float64 {
 	return retry.Random(attempt, id, strconv.Itoa(run))
 }

@@ -13,7 +13,7 @@ import (
 func TestCheckAt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	a := &Activities{now: func() time.Time { return now }}
+	a := &Attempts{&process{reporter: &reporter{now: func() time.Time { return now }}}}
 	for _, c := range []struct{ taken, timeout, pause time.Duration }{ // timeout 0: no permit yet
 		{0, 0, 4 * time.Second},
 		{time.Second, 0, 4 * time.Second},
@@ -58,7 +58,7 @@ func TestAwaitAdmission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a, began := &Activities{fastWait: time.Second}, time.Now()
+				a, began := &Attempts{&process{fastWait: time.Second}}, time.Now()
 				exec := &execution{admitted: make(chan struct{}), done: make(chan struct{})}
 				for at, event := range map[*time.Duration]chan struct{}{&c.admitted: exec.admitted, &c.done: exec.done} {
 					if *at == 0 {
