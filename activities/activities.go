@@ -7,6 +7,7 @@ import (
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/internal/pool"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -114,7 +115,7 @@ func newProcess(c Config, report *reporter) *process {
 		store:    c.Store, history: c.History, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, faults: c.Faults,
 		observer: c.Observer, tracer: c.Tracer, claimant: c.Claimant,
 		fastWait: c.FastWait, leastRetryDelay: c.LeastRetryDelay, maxPayload: c.MaxPayload,
-		executions: newExecutions(c.MaxRunning, rememberedExecutions),
+		executions: newExecutions(c.MaxRunning, rememberedExecutions), goroutines: pool.New(keptGoroutines),
 		slowPlaces: fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eagerPlaces: fair.NewDynamic(maxEager, 1), payloads: newPayloadRooms(),
 	}
 	p.base, p.cancel = context.WithCancel(context.Background())

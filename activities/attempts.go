@@ -151,5 +151,5 @@ func (a *Attempts) Stop(ctx context.Context) {
 	}
 	a.cancel()
 	a.endRecords()
-	a.goroutines.Wait()
+	a.goroutines.Close()
 }

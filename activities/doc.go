@@ -20,7 +20,10 @@
 //	record                    what follows from them, in the store
 //	execute                   the way through the stages
 //	attempts, shared, join    the activities that make attempts
-//	steps, dead_letter, hand_over, replay, refused_signals, tenant_deletion  the other activities
+//	steps, dead_letter,       the other activities
+//	hand_over, replay,
+//	refused_signals,
+//	tenant_deletion
 //	eager                     the first requests of new deliveries, for the intake
 //	endpoint_check            checks of endpoints with internal faults, for the recovery
 //	test_request              test requests, for the API

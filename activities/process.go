@@ -2,11 +2,11 @@ package activities
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/internal/pool"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -17,6 +17,8 @@ const (
 	// slowWait replaces FastWait if the receiver is known to be slow. If an attempt has no
 	// permit by then, Attempt goes on waiting.
 	slowWait = 300 * time.Millisecond
+	// keptGoroutines is how many goroutines wait for the next attempt: about as many as two processors keep busy.
+	keptGoroutines = 128
 )
 
 // Statuses reads what the store has of a delivery.
@@ -98,7 +100,7 @@ type process struct {
 	maxPayload      int // bytes
 
 	executions  executions
-	goroutines  sync.WaitGroup  // of attempts
+	goroutines  *pool.Pool      // of attempts
 	slowPlaces  *fair.Semaphore // of requests to slow receivers
 	eagerPlaces *fair.Semaphore // of eager requests
 	payloads    *fair.Semaphore // of running attempts, in steps of payloadStep

@@ -1,8 +1,9 @@
 package intake
 
 import (
-	"sync"
 	"time"
+
+	"github.com/everpost/everpost/internal/pool"
 )
 
 const (
@@ -14,30 +15,28 @@ const (
 )
 
 // starters make the starts of one loop: one at a time as long as they are quick. What starts are not answered in time holds up no other: the relay
-// repeats them from the outbox, and the start loop those of gatherings. The goroutines stay, because a start needs a large stack.
+// repeats them from the outbox, and the start loop those of gatherings.
 type starters struct {
-	patience time.Duration
-	starts   chan func()
-	n        int // goroutines
-	all      sync.WaitGroup
+	patience   time.Duration
+	places     chan struct{} // of the starts under way
+	goroutines *pool.Pool
 }
 
 func newStarters(patience time.Duration) *starters {
-	return &starters{patience: patience, starts: make(chan func())}
+	return &starters{patience: patience, places: make(chan struct{}, maxStarting), goroutines: pool.New(maxStarting)}
 }
 
 // do makes a start, and returns when it is made, or patience later. While maxStarting are under way it waits for one of them before.
 func (s *starters) do(start func()) {
+	s.places <- struct{}{}
 	made := make(chan struct{})
-	once := func() {
-		defer close(made)
+	s.goroutines.Go(func() {
+		defer func() {
+			<-s.places
+			close(made)
+		}()
 		start()
-	}
-	select {
-	case s.starts <- once:
-	default:
-		s.goOrWait(once)
-	}
+	})
 	timer := time.NewTimer(s.patience)
 	defer timer.Stop()
 	select {
@@ -46,23 +45,5 @@ func (s *starters) do(start func()) {
 	}
 }
 
-// goOrWait has another goroutine make a start, or the first one that is free.
-func (s *starters) goOrWait(start func()) {
-	if s.n == maxStarting {
-		s.starts <- start
-		return
-	}
-	s.n++
-	s.all.Go(func() {
-		start()
-		for next := range s.starts {
-			next()
-		}
-	})
-}
-
 // stop waits for the starts under way.
-func (s *starters) stop() {
-	close(s.starts)
-	s.all.Wait()
-}
+func (s *starters) stop() { s.goroutines.Close() }

@@ -13,6 +13,7 @@ type Pool struct {
 	idle   atomic.Int64
 	next   chan func()
 	closed chan struct{}
+	once   sync.Once
 	all    sync.WaitGroup
 }
 
@@ -47,8 +48,8 @@ func (p *Pool) run(f func()) {
 	}
 }
 
-// Close waits until all functions have returned, and ends the goroutines.
+// Close waits until all functions have returned, and ends the goroutines. It may be called again.
 func (p *Pool) Close() {
-	close(p.closed)
+	p.once.Do(func() { close(p.closed) })
 	p.all.Wait()
 }
