@@ -254,7 +254,7 @@ func (r *rotation) verifyInNode(t *testing.T) {
 		t.Skip("there is no node or no npm on this machine: the deliveries were verified in Go only")
 	}
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	install := exec.CommandContext(ctx, npm, "install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts",
 		"--fetch-retries=0", "--fetch-timeout=15000", npmStandardWebhooks, npmSvix)
