@@ -48,14 +48,14 @@ func releaseBeside(ctx context.Context, l *lab, r *report, endpoints, each int, 
 		return err
 	}
 	defer func() { err = errors.Join(err, b.End()) }()
-	if err := b.onEach(ctx, func(ctx context.Context, path string) error { return b.action(ctx, path+"/pause", `{}`, nil) }); err != nil {
+	if err := b.onEach(ctx, func(ctx context.Context, path string) error { return b.action(ctx, path+"/pause", `{}`) }); err != nil {
 		return err
 	}
 	if err := b.fill(ctx, each, "held"); err != nil {
 		return err
 	}
 	return b.beside(ctx, r, func(ctx context.Context) error {
-		return b.onEach(ctx, func(ctx context.Context, path string) error { return b.action(ctx, path+"/resume", resume, nil) })
+		return b.onEach(ctx, func(ctx context.Context, path string) error { return b.action(ctx, path+"/resume", resume) })
 	})
 }
 

@@ -184,7 +184,7 @@ func (p *place) batch(ctx context.Context, tenant, kind string, first int, into 
 }
 
 // action is a POST such as pause or resume.
-func (p *place) action(ctx context.Context, path string, body string, target any) error {
-	_, err := p.API.Send(ctx, http.MethodPost, path, []byte(body), target, http.StatusOK)
+func (p *place) action(ctx context.Context, path, body string) error {
+	_, err := p.API.Send(ctx, http.MethodPost, path, []byte(body), nil, http.StatusOK)
 	return err
 }

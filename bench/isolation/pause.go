@@ -52,7 +52,7 @@ func pause(ctx context.Context, l *lab, r *report) (err error) {
 			if _, err := l.until(ctx, started+first, nil); err != nil {
 				return err
 			}
-			if err := in.action(ctx, endpoint+"/pause", `{}`, nil); err != nil {
+			if err := in.action(ctx, endpoint+"/pause", `{}`); err != nil {
 				return err
 			}
 			paused = l.since()
@@ -60,7 +60,7 @@ func pause(ctx context.Context, l *lab, r *report) (err error) {
 				return err
 			}
 			resuming = l.since()
-			return in.action(ctx, endpoint+"/resume", `{"rate_per_minute":3000}`, nil)
+			return in.action(ctx, endpoint+"/resume", `{"rate_per_minute":3000}`)
 		})
 	if err != nil {
 		return err

@@ -52,8 +52,9 @@ type RelayConfig struct {
 // long: deliveries without a workflow, commands without an answer, and replays.
 //
 // A round costs four reads when nothing is due: of the indexes outbox_relay, deliveries_commanded_by_tenant, replays_open and replays_relay, a few
-// blocks each, of the second one in each partition. It goes on as long as batches of 200 starts are full or commands are due, so it costs by what is due, and never by
-// what waits. TakeStarts reads some four blocks for each row, also by outbox_by_workflow. A batch is started in up to 8 calls at a time.
+// blocks each, of the second one in each partition. It goes on as long as batches of 200 starts are full or commands are due, so it costs by what is
+// due, and never by what waits. TakeStarts reads some four blocks for each row, also by outbox_by_workflow. A batch is started in up to 8 calls at a
+// time.
 type Relay struct {
 	engine  *engine.Engine
 	outbox  Outbox
