@@ -82,10 +82,10 @@ func (s *Server) addEndpointCommands() {
 	})
 	add(s, tool{
 		name: "stop_release", title: "Stop a release", hints: hints{destructive: true, idempotent: true},
-		description: "Stops the release of an active endpoint's held deliveries: what is held now stays held until the endpoint is resumed again, " +
-			"and deliveries of newer events are sent. The key needs the scope admin.",
+		description: "Stops the release of an active endpoint's held deliveries: the rest of its set, what was held when it began, stays held until " +
+			"the endpoint is resumed again, and what is held later is sent. The key needs the scope admin.",
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
-		return planSwitch(ctx, c, in, "Stop the release of what is held for %s? It stays held until the endpoint is resumed again.")
+		return planSwitch(ctx, c, in, "Stop the release of what is held for %s? The rest of it stays held until the endpoint is resumed again.")
 	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, releaseView, error) {
 		r, err := c.of.Endpoints.ChangeRelease(ctx, in.ID, client.ReleaseChange{State: client.ReleaseStopped})
 		if err != nil {

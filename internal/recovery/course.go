@@ -24,7 +24,6 @@ type courses struct {
 type course struct {
 	begun      time.Time // the release's; another one has another course
 	seen       time.Time
-	place      webhook.ReleasePlace
 	released   int // since releasedAt; admission may not count them yet
 	releasedAt time.Time
 	pause      time.Duration // before the next look, after one that released nothing
@@ -99,10 +98,9 @@ func (c *course) waits(most time.Duration) time.Duration {
 	return c.pause
 }
 
-// made notes a turn.
-func (c *course) made(d *webhook.DueRelease, done *webhook.ReleasedTurn, now time.Time) {
-	c.place, c.turnAt = done.Place, d.Now
-	n := len(done.Starts)
+// made notes a turn that has released so many.
+func (c *course) made(d *webhook.DueRelease, n int, now time.Time) {
+	c.turnAt = d.Now
 	if n > 0 && now.Sub(c.releasedAt) >= releaseDelay {
 		c.released, c.releasedAt = 0, now
 	}

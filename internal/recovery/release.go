@@ -17,8 +17,8 @@ const (
 	releaseEvery               = 500 * time.Millisecond
 	releaseBatch, releaseRound = 500, 200
 	roundBudget                = 2 * time.Second
-	// releaseWidth is how many turns are made at a time, and turnTimeout bounds one.
-	releaseWidth = 8
+	// releaseWidth is of how many tenants turns are made at a time, each with a connection, and turnTimeout bounds one.
+	releaseWidth = 4
 	turnTimeout  = 3 * time.Second
 	// releaseDelay is how long a released delivery may take until admission counts it.
 	releaseDelay = 3 * time.Second
@@ -34,7 +34,7 @@ type Releases interface {
 	// DueReleases returns releases of some lanes whose turn has come, one of each tenant in turn.
 	DueReleases(ctx context.Context, lanes []int, limit int) ([]webhook.DueRelease, error)
 	// TakeTurn releases held deliveries. The relay starts what the caller does not start.
-	TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) (webhook.ReleasedTurn, error)
+	TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) ([]webhook.Start, error)
 	// Postpone puts turns off.
 	Postpone(ctx context.Context, by map[webhook.EndpointID]time.Duration) error
 }
@@ -67,10 +67,11 @@ type ReleaseConfig struct {
 
 // Release releases held deliveries of the endpoints in this process's lanes, whatever holds them, the oldest of each endpoint first.
 //
-// A round reads how much room there is, by outbox_taken and outbox_by_workflow, and the first 50 due releases of each lane, by releases_due:
-// some 130 blocks when nothing is due, whatever is held. Then it makes up to 200 turns, of one tenant after the other, 8 at a time, and each
-// tenant gets the same share of the room. A turn costs what TakeTurn says; one that takes longer than 3 s is given up. After 2 s a round begins
-// no further turn, and what is left comes first in the next one. An endpoint that cannot be sent to, or whose turn fails, is put off alone.
+// A round reads how much room there is, by outbox_taken and outbox_released, and the next tenants with open releases of each lane, by
+// releases_due_by_tenant: some 130 blocks when nothing is open, whatever is held. Then it makes up to 200 turns, those of a tenant one after the
+// other and those of 4 tenants at a time, and each tenant gets the same share of the room. A turn costs what TakeTurn says; one that takes longer
+// than 3 s is given up. After 2 s a round begins no further turn, and what is left comes first in the next one. An endpoint that cannot be sent
+// to, or whose turn fails, is put off alone.
 type Release struct {
 	engine    *engine.Engine
 	faults    *Faults
@@ -109,18 +110,24 @@ func (r *Release) runOnce(ctx context.Context) (released int, err error) {
 		}
 		return 0, err
 	}
-	shared := newShares(room, due)
-	var mu sync.Mutex
-	engine.ForEach(releaseWidth, due, func(d webhook.DueRelease) {
-		if !r.engine.Health.Up() || ctx.Err() != nil || time.Since(shared.began) >= roundBudget {
-			return
+	tenants := byTenant(due)
+	now := releasing{Release: r, began: time.Now(), share: max(1, room/max(1, len(tenants))), postponed: map[webhook.EndpointID]time.Duration{}}
+	engine.ForEach(releaseWidth, tenants, func(due []webhook.DueRelease) { now.turnsOf(ctx, due) })
+	return now.released, errors.Join(now.err, r.store.Postpone(lasting, now.postponed))
+}
+
+// byTenant are due releases in the order of their tenants' first one.
+func byTenant(due []webhook.DueRelease) (all [][]webhook.DueRelease) {
+	at := map[string]int{}
+	for _, d := range due {
+		i, known := at[d.TenantID]
+		if !known {
+			i, all = len(all), append(all, nil)
+			at[d.TenantID] = i
 		}
-		n, failed := r.turn(ctx, shared, d)
-		mu.Lock()
-		defer mu.Unlock()
-		released, err = released+n, errors.Join(err, failed)
-	})
-	return released, errors.Join(err, r.store.Postpone(lasting, shared.postponed))
+		all[i] = append(all[i], d)
+	}
+	return all
 }
 
 // find returns the room, and the releases that are due if there is any.
@@ -136,81 +143,65 @@ func (r *Release) find(ctx context.Context) (room int, due []webhook.DueRelease,
 	return room, due, err
 }
 
-// turn makes the turn of one release, as far as the round's room, admission and the endpoint's faults permit.
-func (r *Release) turn(ctx context.Context, shared *shares, d webhook.DueRelease) (n int, err error) {
+// releasing is a round.
+type releasing struct {
+	*Release
+
+	began time.Time
+	share int // of the room, of each tenant
+
+	mu        sync.Mutex
+	released  int
+	postponed map[webhook.EndpointID]time.Duration
+	err       error
+}
+
+// turnsOf makes the turns of a tenant's releases. What one of them does not use of the tenant's share is for the next one.
+func (r *releasing) turnsOf(ctx context.Context, due []webhook.DueRelease) {
+	left := r.share
+	for i := range due {
+		if left == 0 || !r.engine.Health.Up() || ctx.Err() != nil || time.Since(r.began) >= roundBudget {
+			return
+		}
+		n, pause, err := r.turn(ctx, left, &due[i])
+		left -= n
+		r.mu.Lock()
+		r.released, r.err = r.released+n, errors.Join(r.err, err)
+		if pause > 0 {
+			r.postponed[due[i].EndpointID] = pause
+		}
+		r.mu.Unlock()
+	}
+}
+
+// turn makes the turn of one release of at most so many deliveries, as far as admission and the endpoint's faults permit. It returns how many it has
+// released, and for how long the release is to be put off.
+func (r *Release) turn(ctx context.Context, most int, d *webhook.DueRelease) (n int, pause time.Duration, err error) {
 	now := time.Now()
-	c := r.courses.of(&d, now)
-	limit := min(c.limit(&d), releaseBatch)
+	c := r.courses.of(d, now)
+	limit := min(c.limit(d), most, releaseBatch)
 	if _, faulty := r.faults.FaultOf(d.EndpointID); faulty {
 		limit = 0
 	} else if !d.Deleted { // nothing is sent to one that was
 		limit = min(limit, r.admission.Releasable(d.EndpointID)-c.underWay(now))
 	}
 	if limit <= 0 {
-		shared.postpone(d.EndpointID, c.waits(lastWait))
-		return 0, nil
-	}
-	if limit = shared.take(d.TenantID, limit); limit == 0 { // it comes first in the next round
-		return 0, nil
+		return 0, c.waits(lastWait), nil
 	}
 	lasting, cancel := engine.Outlive(ctx, turnTimeout)
 	defer cancel()
-	done, err := r.store.TakeTurn(lasting, webhook.ReleaseTurn{
+	starts, err := r.store.TakeTurn(lasting, webhook.ReleaseTurn{
 		EndpointID: d.EndpointID, Limit: limit, Usual: int(60 * r.admission.UsualRate(d.EndpointID)),
-		Pause: c.turnPause(), Look: c.pause, Place: c.place,
+		Pause: c.turnPause(), Look: c.pause,
 	})
-	shared.give(d.TenantID, limit-len(done.Starts))
 	if err != nil {
-		pause := c.waits(lastPause)
-		shared.postpone(d.EndpointID, pause)
+		pause = c.waits(lastPause)
 		if ctx.Err() == nil {
 			r.log.WarnContext(ctx, "held deliveries of an endpoint cannot be released", "endpoint", d.EndpointID, "error", err, "again_in", pause)
 		}
-		return 0, err
+		return 0, pause, err
 	}
-	c.made(&d, &done, now)
-	r.intake.Released(done.Starts)
-	return len(done.Starts), nil
-}
-
-// shares are what each tenant with due releases gets of the room of a round.
-type shares struct {
-	began time.Time
-
-	mu        sync.Mutex
-	left      map[string]int
-	postponed map[webhook.EndpointID]time.Duration
-}
-
-func newShares(room int, due []webhook.DueRelease) *shares {
-	r := &shares{began: time.Now(), left: map[string]int{}, postponed: map[webhook.EndpointID]time.Duration{}}
-	for i := range due {
-		r.left[due[i].TenantID] = 0
-	}
-	for tenant := range r.left {
-		r.left[tenant] = max(1, room/len(r.left))
-	}
-	return r
-}
-
-// take takes up to n of a tenant's share.
-func (r *shares) take(tenant string, n int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n = min(n, r.left[tenant])
-	r.left[tenant] -= n
-	return n
-}
-
-// give gives back what was not used.
-func (r *shares) give(tenant string, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left[tenant] += n
-}
-
-func (r *shares) postpone(id webhook.EndpointID, by time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.postponed[id] = by
+	c.made(d, len(starts), now)
+	r.intake.Released(starts)
+	return len(starts), 0, nil
 }

@@ -57,7 +57,8 @@ type Release struct {
 	Total      *int64     // of the set; nil: not counted
 	Released   int64      // of the set, or since StartedAt if there is none
 	StartedAt  time.Time  // zero: nothing was ever held
-	FaultedAt  time.Time  // when an internal fault has held one last; zero: never
+	RunningAt  time.Time  // since when the set goes: it was begun, or went on after a stop
+	FaultedAt  time.Time  // when an internal fault has held one last, since StartedAt; zero: never
 }
 
 // Remaining is how many deliveries of the set are still held; nil if that is not known.
@@ -83,7 +84,7 @@ func (r *Release) Pace(now time.Time, usual int) int {
 		return 0
 	}
 	pace := max(ownPace, usual)
-	for minutes := now.Sub(r.StartedAt) / time.Minute; minutes > 0; minutes-- {
+	for minutes := now.Sub(r.RunningAt) / time.Minute; minutes > 0; minutes-- {
 		if pace *= 2; pace >= MaxReleaseRate {
 			return 0
 		}
@@ -127,15 +128,6 @@ type DueRelease struct {
 	Now     time.Time // by the database's clock
 }
 
-// ReleasePlace is where a release stands, as the process knows that makes its turns. The zero place is the beginning: then deliveries that were
-// released and have not begun are passed over once more.
-type ReleasePlace struct {
-	Set       DeliveryID // those up to this one of the set, or of all if there is no set, were released in this pass
-	Later     DeliveryID // as Set, of those after the set
-	Counted   int64      // of the set, those that are held above CountedTo
-	CountedTo DeliveryID // zero: the end of the set
-}
-
 // ReleaseTurn asks for a turn of a release.
 type ReleaseTurn struct {
 	EndpointID EndpointID
@@ -143,13 +135,4 @@ type ReleaseTurn struct {
 	Usual      int           // see Release.Pace
 	Pause      time.Duration // until the next turn, at least
 	Look       time.Duration // until the next turn if nothing can be released now, at least
-	Place      ReleasePlace
-}
-
-// ReleasedTurn is what was done in a turn.
-type ReleasedTurn struct {
-	Starts []Start
-	Place  ReleasePlace
-	// Missed says that another process makes the turn, or that nothing is due any more.
-	Missed bool
 }

@@ -39,9 +39,9 @@ const (
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
 	deliveries := &Deliveries{core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
 	deliveries.records = postgres.NewRowWriter("record delivery", recordWeight, deliveries.flushRecords,
-		apartOf(s, func(r *recording) webhook.DeliveryID { return r.Step.DeliveryID }), s.ObserverOf("steps"))
+		apartOf(s, (*recording).needs), s.ObserverOf("steps"))
 	deliveries.claims = postgres.NewRowWriter("claim attempt", claimWeight, deliveries.flushClaims,
-		apartOf(s, func(c *claiming) webhook.DeliveryID { return c.Claim.DeliveryID }), s.ObserverOf("claims"))
+		apartOf(s, func(c *claiming) lockable { return lockable{delivery: c.Claim.DeliveryID} }), s.ObserverOf("claims"))
 	return deliveries
 }
 

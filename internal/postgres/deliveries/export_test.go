@@ -2,7 +2,14 @@
 
 package deliveries
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
 
 func (s *Deliveries) FlushClaims(ctx context.Context, items []*claiming) error {
 	return s.flushClaims(ctx, items)
@@ -23,3 +30,14 @@ const OverdueAfter = overdueAfter
 const RecordWeight = recordWeight
 
 type Recording = recording
+
+const (
+	TenantsOfLane = tenantsOfLane
+	CountPage     = countPage
+	ExpiredTurns  = expiredTurns
+)
+
+func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery) error {
+	_, err := release(ctx, tx, now, held, insertReleasedRows)
+	return err
+}

@@ -113,8 +113,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 			held, err := deliveries.LockDeliveries(t.Context(), tx, [][16]byte{start.DeliveryID}, "d.state = 2")
 			require.NoError(t, err)
-			_, err = deliveries.Release(t.Context(), tx, b.Now(), held, 0)
-			require.NoError(t, err)
+			require.NoError(t, deliveries.Release(t.Context(), tx, b.Now(), held))
 			step := storetest.StepOf(start, 2, c.state)
 			if c.state == webhook.StateHeld {
 				step.WorkflowID = storetest.NoWorkflow
@@ -128,6 +127,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 			require.NoError(t, tx.Commit(t.Context()))
 			require.NoError(t, <-recorded)
 			require.Equal(t, 1, b.Count(t, "outbox"))
+			b.Exec(t, `update outbox set relay_at = now()`)
 
 			left, err := b.TakeStarts(t.Context(), "test", 10)
 			require.NoError(t, err)

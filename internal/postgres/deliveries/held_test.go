@@ -3,12 +3,15 @@ package deliveries_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -31,16 +34,16 @@ func TestReleaseHeld(t *testing.T) {
 	require.NoError(t, err)
 
 	first := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 3})
-	require.Equal(t, storetest.StartIDs(held[:3]), storetest.StartIDs(first.Starts), "the oldest first")
-	require.Equal(t, held[2].DeliveryID, first.Place.Set)
-	for _, start := range first.Starts {
+	require.Equal(t, storetest.StartIDs(held[:3]), storetest.StartIDs(first), "the oldest first")
+	require.Equal(t, [16]byte(held[2].DeliveryID), valueOf[[16]byte](t, b, `select after_id from releases`), "where the next turn goes on")
+	for _, start := range first {
 		require.NotNil(t, start.Resume)
 		require.Equal(t, webhook.StateHeld, start.Resume.State)
 		require.Equal(t, 1, start.Resume.Seq)
 	}
-	second := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 10, Place: first.Place})
-	require.Equal(t, storetest.StartIDs(held[3:]), storetest.StartIDs(second.Starts), "those are on their way")
-	require.Zero(t, second.Place, "the end of a pass")
+	second := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 10})
+	require.Equal(t, storetest.StartIDs(held[3:]), storetest.StartIDs(second), "those are on their way")
+	require.True(t, valueOf[bool](t, b, `select after_id is null from releases`), "the end of a pass")
 	require.Empty(t, b.Released(t, 10))
 
 	// The relay makes up for a caller that died, and returns their progress.
@@ -105,8 +108,22 @@ func TestHeldAfterItsEndpointWasDeleted(t *testing.T) {
 	require.Zero(t, b.Count(t, "releases"))
 }
 
-// Several processes that release at once release each delivery once, in whatever order their turns come, and wherever each believes the release
-// to stand.
+// A deletion begins the release anew: a hold that was decided before it, and is stored after the first turn, is not overlooked.
+func TestADeletionWaitsForHolds(t *testing.T) {
+	t.Parallel()
+	b := setupReleases(t)
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
+	late := b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
+	b.settled(t)
+	b.Exec(t, `update deliveries set state = 5`)
+	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
+	require.Empty(t, b.Releasable(t))
+	require.Equal(t, 1, b.Count(t, "releases"))
+	b.Exec(t, `update deliveries set state = 2 where id = $1`, late.DeliveryID) // by a flush that saw the endpoint paused
+	require.Equal(t, []webhook.DeliveryID{late.DeliveryID}, b.Releasable(t))
+}
+
+// Several processes that release at once release each delivery once, in whatever order their turns come.
 func TestHeldDeliveriesAreReleasedOnceByMany(t *testing.T) {
 	t.Parallel()
 	b := setupReleases(t)
@@ -126,14 +143,10 @@ func TestHeldDeliveriesAreReleasedOnceByMany(t *testing.T) {
 	for range processes {
 		go func() {
 			var mine got
-			turn := webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: 3}
-			for n := range 60 {
-				_, err := b.Pool().Exec(t.Context(), `update releases set next_at = now() where state = 0`)
-				done, failed := b.TakeTurn(t.Context(), turn)
-				mine.ids, mine.err = append(mine.ids, storetest.StartIDs(done.Starts)...), errors.Join(mine.err, err, failed)
-				if turn.Place = done.Place; n%7 == 6 { // a process that was killed knows nothing
-					turn.Place = webhook.ReleasePlace{}
-				}
+			for range 60 {
+				_, err := b.Pool().Exec(t.Context(), `update releases set next_at = now(), set_next_at = now() where state = 0`)
+				starts, failed := b.TakeTurn(t.Context(), webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: 3})
+				mine.ids, mine.err = append(mine.ids, storetest.StartIDs(starts)...), errors.Join(mine.err, err, failed)
 			}
 			results <- mine
 		}()
@@ -170,6 +183,44 @@ func TestReleaseExpired(t *testing.T) {
 	starts, err = b.ReleaseExpired(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, starts, "it is on its way")
+}
+
+// However many deliveries of one tenant are to be given up, another's that have expired later are not behind all of them.
+func TestTenantsTakeTurnsWithWhatExpires(t *testing.T) {
+	t.Parallel()
+	b := setupReleases(t)
+	hold := func(tenant string, n int, ago time.Duration) {
+		t.Helper()
+		b.Exec(t, `insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, give_up_at)
+			select gen_random_uuid(), $3, $3, $1, 'order.paid', now(), 1, 1, 2, 'endpoint_paused',
+				now() - $4::bigint * interval '1 millisecond' from generate_series(1, $2::int)`, tenant, n, b.Subscriber.ID, ago.Milliseconds())
+	}
+	given := func() map[string]int {
+		t.Helper()
+		starts, err := b.ReleaseExpired(t.Context(), 200)
+		require.NoError(t, err)
+		of := map[string]int{}
+		for _, start := range starts {
+			of[start.TenantID]++
+		}
+		return of
+	}
+	hold("large", 1000, time.Hour)
+	hold("quiet", 3, time.Second)
+	hold("young", 3, -time.Hour)
+	first := given()
+	require.Equal(t, 3, first["quiet"])
+	require.Greater(t, first["large"], 100)
+	require.Zero(t, first["young"])
+
+	for i := range 3 * deliveries.ExpiredTurns {
+		hold(fmt.Sprintf("t%02d", i), 1, time.Second)
+	}
+	seen := map[string]int{}
+	for range 4 {
+		maps.Copy(seen, given())
+	}
+	require.Len(t, seen, 3*deliveries.ExpiredTurns+1)
 }
 
 // A delivery with a claim is being sent, and does not count as held until the claim has ended.

@@ -162,3 +162,55 @@ func TestALockedRowCostsOthersOneWait(t *testing.T) {
 		})
 	}
 }
+
+// A release that stays locked, as by a process that has stopped, costs others one lock timeout, however many deliveries of its endpoint are held
+// meanwhile. They are held when it is free.
+func TestALockedReleaseCostsOthersOneWait(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
+	const holds, hold = 20, 4 * time.Second
+	var held, others []webhook.Start
+	for range holds {
+		held, others = append(held, b.AcceptOne(t)), append(others, b.AcceptOne(t), b.AcceptOne(t))
+	}
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `select from releases for update`)
+	require.NoError(t, err)
+	stored := make(chan struct{}, holds)
+	for i, start := range held {
+		go func() {
+			<-time.After(time.Duration(i) * hold / holds / 2)
+			step := storetest.StepOf(start, 1, webhook.StateHeld)
+			step.WorkflowID, step.Reason = storetest.NoWorkflow, webhook.ReasonBacklog
+			for {
+				if _, err := b.RecordStep(context.Background(), step); err == nil {
+					stored <- struct{}{}
+					return
+				}
+			}
+		}()
+	}
+	var waited time.Duration // of the others, beyond what a write takes
+	for _, start := range others {
+		at := time.Now()
+		_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
+		require.NoError(t, err)
+		if took := time.Since(at); took > hold/20 {
+			waited += took
+		}
+		<-time.After(max(0, hold/time.Duration(len(others))-time.Since(at)))
+	}
+	require.Less(t, waited, hold/3)
+	require.Empty(t, stored, "the release is locked")
+	require.NoError(t, tx.Commit(t.Context()))
+	for range holds {
+		select {
+		case <-stored:
+		case <-time.After(storetest.Eventually):
+			require.Fail(t, "they are not held")
+		}
+	}
+}

@@ -36,11 +36,19 @@ var outboxRows = postgres.RowsOf[OutboxRow]{
 	postgres.Each("after bigint", func(o OutboxRow) int64 { return o.After.Microseconds() }),
 }
 
-//nolint:gochecknoglobals // a constant that Go cannot write as one
-var insertOutboxRows = `
-	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, workflow_id, relay_at)
-	select id, event, endpoint, tenant, type, run, created, not_before, give_up, workflow, now() + after * interval '1 microsecond' from (` +
-	outboxRows.Query(1) + `) r`
+//nolint:gochecknoglobals // constants that Go cannot write as such
+var (
+	insertOutboxRows   = insertOutbox("false")
+	insertReleasedRows = insertOutbox("true")
+)
+
+// insertOutbox is a statement that inserts outboxRows. released says whether a turn of a release lets the deliveries go.
+func insertOutbox(released string) string {
+	return `
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, workflow_id, relay_at, released)
+	select id, event, endpoint, tenant, type, run, created, not_before, give_up, workflow, now() + after * interval '1 microsecond', ` + released + ` from (` +
+		outboxRows.Query(1) + `) r`
+}
 
 // OutboxBatch has the rows to insert into the outbox.
 type OutboxBatch []OutboxRow
@@ -51,7 +59,7 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
 			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0,
-				workflow_id = excluded.workflow_id, stored_at = excluded.stored_at`, outboxRows.Args(rows)...)
+				workflow_id = excluded.workflow_id, stored_at = excluded.stored_at, released = excluded.released`, outboxRows.Args(rows)...)
 	}
 }
 
@@ -63,12 +71,12 @@ func (rows OutboxBatch) QueueFirst(b *pgx.Batch) {
 	}
 }
 
-// queueNew inserts the rows of deliveries that have none, and calls written for each.
-func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
+// queueNew inserts the rows of deliveries that have none, by insertOutboxRows or insertReleasedRows, and calls written for each.
+func (rows OutboxBatch) queueNew(b *pgx.Batch, insert string, written func(webhook.DeliveryID)) {
 	if len(rows) == 0 {
 		return
 	}
-	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, outboxRows.Args(rows)...).Query(func(rows pgx.Rows) error {
+	b.Queue(insert+` on conflict (delivery_id) do nothing returning delivery_id`, outboxRows.Args(rows)...).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			written(id)

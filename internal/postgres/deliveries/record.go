@@ -25,6 +25,14 @@ type recording struct {
 
 func (r *recording) Tenant() string { return r.Step.TenantID }
 
+// needs is what the step writes. A hold notes itself in the endpoint's release (queueHolds).
+func (r *recording) needs() lockable {
+	if r.Step.State != webhook.StateHeld {
+		return lockable{delivery: r.Step.DeliveryID}
+	}
+	return lockable{delivery: r.Step.DeliveryID, release: r.Step.EndpointID}
+}
+
 // storedRef is what a row says of a delivery beside its event and its endpoint, which follow from its id.
 type storedRef struct {
 	id                webhook.DeliveryID

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
@@ -18,6 +19,8 @@ const (
 	// settleTime is for how long after its beginning a release does not end: a hold that was decided before may still be being stored. It is
 	// longer than the flush of a step takes.
 	settleTime = 10 * time.Second
+	// countEvery is the time until the next turn while there is more to be counted.
+	countEvery = time.Second
 	// firstLook and lastLook are the least and the longest time until the next look for what is held and cannot be released yet.
 	firstLook, lastLook = 2 * time.Second, time.Minute
 
@@ -37,7 +40,8 @@ var highestID = webhook.DeliveryID(bytes.Repeat([]byte{0xff}, 16))
 // queueHolds makes the releases of the endpoints due for which deliveries are being held, if they are active or deleted. It comes last in its
 // transaction, because it locks rows that others want.
 //
-// A release that has a rate, or waits after an internal fault, is not hastened. A set grows by what is held again of it.
+// A release that waits after an internal fault is not hastened. A set grows by what this transaction
+// has held of it, which a step that was refused has not.
 func queueHolds(batch *pgx.Batch, all []*recording) {
 	var (
 		endpoints, ids [][16]byte
@@ -62,12 +66,12 @@ const noteHolds = `
 	where e.id = any($1) and (e.state = ` + postgres.EndpointActive + ` or e.deleted_at is not null)
 	order by e.id
 	on conflict (endpoint_id) do update set
-		faulted_at = coalesce(excluded.faulted_at, r.faulted_at),
-		next_at = case
-			when r.next_at is not null and (excluded.faulted_at is not null or r.rate is not null and r.state = 0) then r.next_at
-			else least(r.next_at, now()) end,
+		faulted_at = coalesce(excluded.faulted_at, case when r.state < 2 then r.faulted_at end),
+		next_at = case when r.next_at is not null and excluded.faulted_at is not null then r.next_at else least(r.next_at, now()) end,
 		total = case when r.state < 2 then r.total + (
-			select count(*) from unnest($1::uuid[], $2::uuid[]) u (endpoint, id) where u.endpoint = r.endpoint_id and u.id <= r.until_id) end,
+			select count(*) from unnest($1::uuid[], $2::uuid[]) u (endpoint, id) where u.endpoint = r.endpoint_id and u.id <= r.until_id
+				and (r.counted_to is null or u.id > r.counted_to or u.id <= r.after_id) -- the others are still to be counted
+				and exists (select from deliveries d where d.id = u.id and d.state = ` + postgres.Held + ` and d.xmin = pg_current_xact_id()::xid)) end,
 		state = case when r.state < 2 then r.state else 0 end,
 		released = case when r.state < 2 then r.released else 0 end,
 		started_at = case when r.state < 2 then r.started_at else now() end,
@@ -75,54 +79,65 @@ const noteHolds = `
 		until_id = case when r.state < 2 then r.until_id end
 	where r.next_at is null or r.next_at > now() or r.until_id is not null or excluded.faulted_at is not null`
 
-// TakeTurn makes a turn of an endpoint's release: it releases the oldest held deliveries, of its set at its pace and all others as they come,
-// and counts a page of the set. The relay starts the deliveries that the caller does not start.
+// TakeTurn makes a turn of an endpoint's release, unless that is not due any more or another process makes it: it releases the oldest held
+// deliveries, of its set at its pace and all others as they come, and counts a page of the set. The relay starts the deliveries that the caller
+// does not start.
 //
 // A turn reads the index deliveries_release from the place of the last one on: some three blocks for each partition, and four for each
 // delivery, whatever the size of the table; and once for each set up to 10,000 of its entries, from the end on.
-func (s *Releases) TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) (done webhook.ReleasedTurn, err error) {
+func (s *Releases) TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) (starts []webhook.Start, err error) {
 	err = s.core.AsWorker().ByIndex().InTx(ctx, "release held deliveries", func(ctx context.Context, tx pgx.Tx) error {
-		done = webhook.ReleasedTurn{Place: turn.Place}
+		starts = nil
 		t, err := lockTurn(ctx, tx, turn.EndpointID)
 		if postgres.IsNoRows(err) {
-			done.Missed = true
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if !t.sendable {
-			done.Missed = true
 			return StopRelease(ctx, tx, turn.EndpointID)
 		}
-		t.tx, t.ReleaseTurn, t.done = tx, turn, &done
-		return t.take(ctx)
+		t.tx, t.ReleaseTurn = tx, turn
+		err = t.take(ctx)
+		starts = t.starts
+		return err
 	})
-	if err == nil && len(done.Starts) > 0 {
+	if err == nil && len(starts) > 0 {
 		failpoint.Hit("release-after")
 	}
-	return done, err
+	return starts, err
 }
 
 // releaseTurn is a turn whose release this transaction has locked.
 type releaseTurn struct {
 	webhook.ReleaseTurn
 
-	release  webhook.Release
-	planned  time.Time // when the turn was to come
-	now      time.Time
-	sendable bool // the endpoint is active or deleted
-	deleted  bool
+	release   webhook.Release
+	after     place // in the set, or in all if there is none
+	later     place // in what is after the set
+	counted   int64 // of the set, above countedTo
+	countedTo place // zero: all of it is counted
+	setNext   time.Time
+	now       time.Time
+	sendable  bool // the endpoint is active or deleted
+	deleted   bool
 
-	tx   pgx.Tx
-	done *webhook.ReleasedTurn
+	tx     pgx.Tx
+	starts []webhook.Start
 }
+
+// place is the id up to which a release has come, of which a row has null if it is zero.
+type place = pgtype.UUID
+
+func placeAt(id webhook.DeliveryID) place { return place{Bytes: id, Valid: true} }
 
 func lockTurn(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) (*releaseTurn, error) {
 	t, s := &releaseTurn{}, releaseScanner{}
 	err := tx.QueryRow(ctx, `
-		select `+releaseColumns+`, r.next_at, clock_timestamp() from releases r where r.endpoint_id = $1 and r.next_at <= now() for update skip locked`,
-		id).Scan(s.targets(&t.planned, &t.now)...)
+		select `+releaseColumns+`, r.after_id, r.later_id, coalesce(r.total, 0), r.counted_to, coalesce(r.set_next_at, now()), clock_timestamp()
+		from releases r where r.endpoint_id = $1 and r.next_at <= now() for update skip locked`,
+		id).Scan(s.targets(&t.after, &t.later, &t.counted, &t.countedTo, &t.setNext, &t.now)...)
 	if err != nil {
 		return nil, err
 	}
@@ -135,42 +150,56 @@ func lockTurn(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) (*releaseTu
 
 // take releases what the turn permits, and stores when the next one comes.
 func (t *releaseTurn) take(ctx context.Context) error {
-	r, place := &t.release, &t.done.Place
-	next, left := t.now.Add(t.Pause), false
-	if !r.Until.IsZero() && r.State != webhook.ReleaseDone {
-		if err := t.count(ctx); err != nil {
-			return err
-		}
+	if err := t.count(ctx); err != nil {
+		return err
 	}
-	if !r.Until.IsZero() && r.State == webhook.ReleaseRunning {
-		pace := r.Pace(t.now, t.Usual)
-		high := r.Until
-		if r.Total == nil { // it is counted from the end on
-			high = place.CountedTo
-		}
-		n, held, err := t.takeFrom(ctx, span{high: high}, &place.Set, webhook.Turn(pace, t.now, t.planned, t.Limit))
-		if err != nil {
-			return err
-		}
-		r.Released += int64(n)
-		next, left = latest(next, webhook.NextTurn(pace, n, t.now, t.planned)), held || r.Total == nil
-	}
-	n, held, err := t.takeFrom(ctx, span{r.Until, highestID}, t.laterPlace(), t.Limit-len(t.done.Starts))
+	set, err := t.takeSet(ctx)
 	if err != nil {
 		return err
 	}
-	if r.Until.IsZero() {
-		r.Released += int64(n)
+	at := &t.after
+	if !t.release.Until.IsZero() {
+		at = &t.later
 	}
-	return t.store(ctx, next, left || held)
+	rest, err := t.takeFrom(ctx, span{t.release.Until, highestID}, at, t.Limit-len(t.starts))
+	if err != nil {
+		return err
+	}
+	if t.release.Until.IsZero() {
+		t.release.Released += int64(rest.n)
+	}
+	return t.store(ctx, earliest(set, rest.again))
 }
 
-// laterPlace is where those after the set stand, or all if there is none.
-func (t *releaseTurn) laterPlace() *webhook.DeliveryID {
-	if t.release.Until.IsZero() {
-		return &t.done.Place.Set
+// takeSet releases the next ones of the set, if they are due. It returns when others are; zero: never.
+func (t *releaseTurn) takeSet(ctx context.Context) (again time.Time, err error) {
+	r := &t.release
+	if r.Until.IsZero() || r.State != webhook.ReleaseRunning {
+		return again, nil
 	}
-	return &t.done.Place.Later
+	if t.setNext.After(t.now) {
+		return t.setNext, nil
+	}
+	of := span{high: r.Until}
+	if t.countedTo.Valid { // it is counted from the end on
+		of.high = t.countedTo.Bytes
+	}
+	pace := r.Pace(t.now, t.Usual)
+	done, err := t.takeFrom(ctx, of, &t.after, webhook.Turn(pace, t.now, t.setNext, t.Limit))
+	if err != nil {
+		return again, err
+	}
+	r.Released += int64(done.n)
+	if done.ended {
+		t.endCount()
+	}
+	if done.n > 0 {
+		t.setNext = webhook.NextTurn(pace, done.n, t.now, t.setNext)
+	}
+	if done.again.IsZero() {
+		return again, nil
+	}
+	return latest(done.again, t.setNext), nil
 }
 
 func latest(a, b time.Time) time.Time {
@@ -180,46 +209,66 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
+// earliest is the earlier one of two times, of which zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // span are the deliveries with ids above low, and up to high.
 type span struct{ low, high webhook.DeliveryID }
 
-// takeFrom releases up to n of a span, and returns how many, and whether some are or may be held still. After the end of a pass, the next turn begins
-// with the lowest.
-func (t *releaseTurn) takeFrom(ctx context.Context, of span, place *webhook.DeliveryID, n int) (released int, held bool, err error) {
+// takenSpan is what was released of a span.
+type takenSpan struct {
+	n     int
+	ended bool      // all that can be released up to its end was
+	again time.Time // when there may be more; zero: nothing is held
+}
+
+// takeFrom releases up to n of a span, from a place on. After the end of a pass, the next turn begins with the lowest.
+func (t *releaseTurn) takeFrom(ctx context.Context, of span, at *place, n int) (done takenSpan, err error) {
+	done.again = t.now
 	if n <= 0 {
-		return 0, true, nil
+		return done, nil
 	}
-	if bytes.Compare(place[:], of.low[:]) < 0 || bytes.Compare(place[:], of.high[:]) > 0 {
-		*place = of.low
+	from := of.low
+	if at.Valid && bytes.Compare(at.Bytes[:], of.low[:]) > 0 && bytes.Compare(at.Bytes[:], of.high[:]) <= 0 {
+		from = at.Bytes
 	}
 	// All columns at once: a second look at the rows, by their ids, would read the primary keys of all partitions.
 	rows, err := t.tx.Query(ctx, `
 		select `+Columns+` from deliveries d where d.endpoint_id = $1 and d.id > $2 and d.id <= $3 and `+IsHeld+`
-		order by d.id limit $4 for update of d skip locked`, t.EndpointID, *place, of.high, n)
+		order by d.id limit $4 for update of d skip locked`, t.EndpointID, from, of.high, n)
 	if err != nil {
-		return 0, true, err
+		return done, err
 	}
 	found, err := pgx.CollectRows(rows, Scan)
 	if err != nil {
-		return 0, true, err
+		return done, err
 	}
-	if len(found) > 0 {
-		starts, err := Release(ctx, t.tx, t.now, found, RelayAfter)
-		if err != nil {
-			return 0, true, err
-		}
-		t.done.Starts, released = append(t.done.Starts, starts...), len(starts)
+	starts, err := release(ctx, t.tx, t.now, found, insertReleasedRows)
+	if err != nil {
+		return done, err
 	}
-	switch {
-	case len(found) == n:
-		*place = found[n-1].DeliveryID
-		return released, true, nil
-	case len(found) > 0 || *place != of.low:
-		*place = of.low
-		return released, true, nil
+	t.starts, done.n = append(t.starts, starts...), len(starts)
+	if len(found) == n {
+		*at = placeAt(found[n-1].DeliveryID)
+		return done, nil
 	}
-	held, err = hasHeld(ctx, t.tx, t.EndpointID, of.low, of.high)
-	return 0, held, err
+	*at, done.ended = place{}, true
+	if from != of.low {
+		return done, nil
+	}
+	held := len(found) > 0
+	if !held {
+		held, err = hasHeld(ctx, t.tx, t.EndpointID, of.low, of.high)
+	}
+	if done.again = (time.Time{}); held { // it has not begun, or cannot be released now
+		done.again = t.now.Add(min(max(t.Look, firstLook), lastLook))
+	}
+	return done, err
 }
 
 // hasHeld reports whether an endpoint has deliveries in a span that are held, or have been released and have not begun.
@@ -232,12 +281,8 @@ func hasHeld(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, low, high we
 // count counts a page of the set, from its end down to where the release stands. So nothing is counted that was released, and nothing is
 // released that was counted before all are.
 func (t *releaseTurn) count(ctx context.Context) error {
-	r, place := &t.release, &t.done.Place
-	if r.Total != nil {
+	if !t.countedTo.Valid {
 		return nil
-	}
-	if place.CountedTo.IsZero() {
-		place.Counted, place.CountedTo = 0, r.Until
 	}
 	var (
 		n      int
@@ -246,17 +291,24 @@ func (t *releaseTurn) count(ctx context.Context) error {
 	err := t.tx.QueryRow(ctx, `
 		select count(*), min(id::text collate "C")::uuid from (
 			select id from deliveries where endpoint_id = $1 and id > $2 and id <= $3 and state = `+postgres.Held+` order by id desc limit $4) d`,
-		t.EndpointID, place.Set, place.CountedTo, countPage).Scan(&n, &lowest)
+		t.EndpointID, webhook.DeliveryID(t.after.Bytes), t.countedTo, countPage).Scan(&n, &lowest)
 	if err != nil {
 		return err
 	}
-	place.Counted += int64(n)
+	t.counted += int64(n)
 	if n < countPage {
-		r.Total = new(r.Released + place.Counted)
+		t.endCount()
 		return nil
 	}
-	place.CountedTo = before(*lowest)
+	t.countedTo = placeAt(before(*lowest))
 	return nil
+}
+
+// endCount ends the count: what is above countedTo is counted, and what is not is released.
+func (t *releaseTurn) endCount() {
+	if t.countedTo.Valid {
+		t.release.Total, t.countedTo = new(t.counted+t.release.Released), place{}
+	}
 }
 
 // before is the id before another.
@@ -270,24 +322,29 @@ func before(id webhook.DeliveryID) webhook.DeliveryID {
 	return id
 }
 
-// store stores the release after the turn. held says that some are held still.
-func (t *releaseTurn) store(ctx context.Context, next time.Time, held bool) error {
+// store stores the release after the turn. next is when there may be more to release; zero: nothing is held that is to be.
+func (t *releaseTurn) store(ctx context.Context, next time.Time) error {
 	r := &t.release
-	ends := t.now.Sub(r.StartedAt) >= settleTime
-	if r.State == webhook.ReleaseStopped {
-		ends = r.Total != nil || r.Until.IsZero()
-	}
-	if ends && !held {
+	settled := r.StartedAt.Add(settleTime)
+	switch {
+	case t.countedTo.Valid:
+		next = earliest(next, t.now.Add(countEvery))
+	case !next.IsZero():
+	case r.State != webhook.ReleaseStopped && settled.After(t.now):
+		next = settled
+	default:
 		return t.end(ctx)
-	}
-	if len(t.done.Starts) == 0 { // nothing can be released now
-		next = latest(next, t.now.Add(min(max(t.Look, firstLook), lastLook)))
 	}
 	if r.Total != nil && *r.Total < r.Released {
 		r.Total = &r.Released
 	}
-	_, err := t.tx.Exec(ctx, `update releases set released = $2, total = $3, next_at = $4 where endpoint_id = $1`,
-		t.EndpointID, r.Released, r.Total, next)
+	total := r.Total
+	if t.countedTo.Valid {
+		total = &t.counted
+	}
+	_, err := t.tx.Exec(ctx, `
+		update releases set released = $2, total = $3, next_at = $4, after_id = $5, later_id = $6, counted_to = $7, set_next_at = $8 where endpoint_id = $1`,
+		t.EndpointID, r.Released, total, latest(next, t.now.Add(t.Pause)), t.after, t.later, t.countedTo, t.setNext)
 	return err
 }
 
@@ -302,38 +359,18 @@ func (t *releaseTurn) end(ctx context.Context) error {
 	if state != webhook.ReleaseStopped || r.Until.IsZero() {
 		state, total = webhook.ReleaseDone, &r.Released // whatever else was held has ended otherwise
 	}
-	_, err := t.tx.Exec(ctx, `update releases set state = $2, released = $3, total = $4, next_at = null where endpoint_id = $1`,
+	_, err := t.tx.Exec(ctx, `
+		update releases set state = $2, released = $3, total = $4, next_at = null, after_id = null, later_id = null, counted_to = null where endpoint_id = $1`,
 		t.EndpointID, int16(state), r.Released, total)
 	return err
 }
 
-// ReleaseExpired releases up to limit held deliveries whose give-up time has passed. The workflow that
-// starts gives them up. It reads the index deliveries_overdue from its beginning.
-func (s *Releases) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
-	err = s.core.AsWorker().ByIndex().InTx(ctx, "release expired deliveries", func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			select `+Columns+` from deliveries d
-			where d.state `+postgres.IsOpen+` and `+goesOn+` < now() and `+IsHeld+`
-			order by `+goesOn+` limit $1 for update of d skip locked`, limit)
-		if err != nil {
-			return err
-		}
-		found, err := pgx.CollectRows(rows, Scan)
-		if err != nil {
-			return err
-		}
-		starts, err = Release(ctx, tx, s.core.Now(), found, RelayAfter)
-		return err
-	})
-	return starts, err
-}
-
-// Release releases held deliveries that this transaction has locked. The relay starts those that
-// are not started within after.
+// release releases held deliveries that this transaction has locked: it inserts their rows by insertOutboxRows, or by insertReleasedRows. The relay
+// starts those that are not started within RelayAfter.
 //
 // A concurrent release does not change a delivery's row, so the lock does not reveal it. Its outbox row
 // does.
-func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after time.Duration) (starts []webhook.Start, err error) {
+func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, insert string) (starts []webhook.Start, err error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
@@ -345,29 +382,11 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 	now = now.UTC().Truncate(time.Microsecond)
 	for i, d := range held {
 		all[i] = &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Resume: &d.Progress}
-		ob[i], known[d.DeliveryID] = OutboxRow{Start: all[i], After: after}, all[i]
+		ob[i], known[d.DeliveryID] = OutboxRow{Start: all[i], After: RelayAfter}, all[i]
 	}
 	webhook.Assign(all)
 	batch := &pgx.Batch{}
-	ob.queueNew(batch, func(id webhook.DeliveryID) { starts = append(starts, *known[id]) })
+	ob.queueNew(batch, insert, func(id webhook.DeliveryID) { starts = append(starts, *known[id]) })
 	err = tx.SendBatch(ctx, batch).Close()
 	return starts, err
-}
-
-// HeldDepth returns how many deliveries are held, and when the event of the oldest one was accepted; the
-// zero time without any. It counts no further than 100,001, which means "more than 100,000", and the
-// oldest is one of those counted.
-func (s *Releases) HeldDepth(ctx context.Context) (n int64, oldest time.Time, err error) {
-	var id *[16]byte
-	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
-		// Of the ids, which begin with the time, because the index has them.
-		return conn.QueryRow(ctx, `
-			select count(*), min(id::text)::uuid from (select id from deliveries where state = `+postgres.Held+` limit $1) d`,
-			MaxCountedOverall+1).Scan(&n, &id)
-	})
-	if err != nil || id == nil {
-		return n, time.Time{}, err
-	}
-	age := s.core.Now().Sub(webhook.DeliveryID(*id).Time())
-	return n, time.Now().Add(-age), nil // as old by this process's clock as it is by the database's
 }

@@ -2,11 +2,13 @@ package deliveries_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -93,14 +95,14 @@ func TestReleaseAfterAResume(t *testing.T) {
 	require.Equal(t, webhook.ReleaseRunning, r.State)
 	require.Nil(t, r.Total)
 	turn := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: 3})
-	require.Len(t, turn.Starts, 3)
+	require.Len(t, turn, 3)
 	r = b.release(t)
 	require.Equal(t, []int64{5, 3, 2}, []int64{*r.Total, r.Released, *r.Remaining()})
-	again := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: 3, Place: turn.Place})
-	require.Len(t, again.Starts, 2)
+	again := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: 3})
+	require.Len(t, again, 2)
 
 	// One of them is held once more: it is one more to be released.
-	step := storetest.StepOf(again.Starts[0], 2, webhook.StateHeld)
+	step := storetest.StepOf(again[0], 2, webhook.StateHeld)
 	step.WorkflowID, step.Reason = storetest.NoWorkflow, webhook.ReasonBacklog
 	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
@@ -142,8 +144,8 @@ func TestReleaseKeepsItsRate(t *testing.T) {
 		b.Hold(t, later, storetest.NoWorkflow, webhook.ReasonBacklog)
 	}
 	turn := b.TurnOf(t, webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: 10})
-	require.Contains(t, storetest.StartIDs(turn.Starts), later.DeliveryID)
-	require.Len(t, turn.Starts, 2, "one of the set")
+	require.Contains(t, storetest.StartIDs(turn), later.DeliveryID)
+	require.Len(t, turn, 2, "one of the set")
 	require.EqualValues(t, 1, b.release(t).Released)
 	require.Empty(t, b.due(t), "not before a second")
 }
@@ -276,4 +278,50 @@ func TestDueReleases(t *testing.T) {
 	require.Equal(t, webhook.LaneOf(other), webhook.LaneOf(found[0].EndpointID))
 	require.NoError(t, b.Postpone(t.Context(), map[webhook.EndpointID]time.Duration{first: time.Minute, other: time.Minute}))
 	require.Equal(t, []webhook.EndpointID{second, third}, ids())
+}
+
+// However many releases of one tenant are due, another's is among the next ones; of many tenants each has its turn.
+func TestDueReleasesOfManyTenants(t *testing.T) {
+	t.Parallel()
+	b := setupReleases(t)
+	const large, tenants = 400, 3*deliveries.TenantsOfLane + 5
+	add := func(tenant string, n int) {
+		t.Helper()
+		b.Exec(t, `insert into tenants (id, name) values ($1, '') on conflict do nothing`, tenant)
+		// Of one lane: the last byte of the id is the lane.
+		b.Exec(t, `
+			with added as (
+				insert into endpoints (id, tenant_id, url, event_types, timeout_ns, max_in_flight, rate_limit, circuit_breaker, auto_disable, auto_replay,
+					signature, version)
+				select (left(gen_random_uuid()::text, 34) || '07')::uuid, $1, url, event_types, timeout_ns, max_in_flight, rate_limit, circuit_breaker,
+					auto_disable, auto_replay, signature, version
+				from endpoints, generate_series(1, $2::int) where id = $3 returning id)
+			insert into releases (endpoint_id, tenant_id, next_at) select id, $1, now() - interval '1 hour' from added`, tenant, n, b.Subscriber.ID)
+	}
+	due := func() map[string]int {
+		t.Helper()
+		found, err := b.DueReleases(t.Context(), []int{7}, 200)
+		require.NoError(t, err)
+		of := map[string]int{}
+		for _, d := range found {
+			of[d.TenantID]++
+		}
+		return of
+	}
+	add("large", large)
+	require.Equal(t, map[string]int{"large": 200}, due())
+	add("quiet", 1)
+	require.Equal(t, 1, due()["quiet"])
+
+	b.Exec(t, `delete from releases`)
+	for i := range tenants {
+		add(fmt.Sprintf("t%03d", i), 1)
+	}
+	seen := map[string]int{}
+	for range 4 {
+		for tenant, n := range due() {
+			seen[tenant] += n
+		}
+	}
+	require.Len(t, seen, tenants)
 }

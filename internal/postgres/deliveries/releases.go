@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,10 +24,11 @@ const (
 	StartLag = 5 * time.Second
 	// MaxUnstarted is how many starts may take longer.
 	MaxUnstarted = 1000
-	// startRoom is how many deliveries may be released that have not begun, of all processes together.
+	// startRoom is how many deliveries may have been released that have not begun. Each process sees those of all, but not those of the rounds that
+	// others make at the same time.
 	startRoom = 400
-	// dueOfLane bounds the due releases of a lane that are looked at.
-	dueOfLane = 50
+	// tenantsOfLane bounds the tenants with open releases of a lane that are looked at together, and dueOfTenant the due releases of each.
+	tenantsOfLane, dueOfTenant = 16, 8
 )
 
 // Releases stores the releases of held deliveries, one for each endpoint that has or had some, and releases them in turns.
@@ -34,13 +36,20 @@ const (
 // A hold makes the release of an endpoint due in the transaction that stores the hold (queueHolds), if the endpoint is active or deleted.
 // Otherwise the transaction that makes the endpoint active does so (BeginRelease). A turn that finds nothing held ends the release; it has locked
 // the release's row, which such a hold waits for.
-type Releases struct{ core *postgres.Core }
+type Releases struct {
+	core *postgres.Core
+
+	mu        sync.Mutex
+	after     string // the tenant after which DueReleases goes on
+	afterHeld string // the tenant after which ReleaseExpired goes on
+}
 
 // NewReleases returns the store of releases.
-func NewReleases(s *postgres.Core) *Releases { return &Releases{s} }
+func NewReleases(s *postgres.Core) *Releases { return &Releases{core: s} }
 
 // releaseColumns is what releaseScanner scans, of the table r.
-const releaseColumns = `r.endpoint_id, r.tenant_id, r.state, r.rate, r.until_id, r.total, r.released, r.started_at, r.faulted_at`
+const releaseColumns = `r.endpoint_id, r.tenant_id, r.state, r.rate, r.until_id, case when r.counted_to is null then r.total end, r.released,
+	r.started_at, r.running_at, r.faulted_at`
 
 // releaseScanner reads releaseColumns of a row.
 type releaseScanner struct {
@@ -53,13 +62,14 @@ type releaseScanner struct {
 }
 
 func (s *releaseScanner) targets(more ...any) []any {
-	return append([]any{&s.endpoint, &s.r.TenantID, &s.state, &s.rate, &s.until, &s.r.Total, &s.r.Released, &s.r.StartedAt, &s.faulted}, more...)
+	return append([]any{&s.endpoint, &s.r.TenantID, &s.state, &s.rate, &s.until, &s.r.Total, &s.r.Released, &s.r.StartedAt, &s.r.RunningAt,
+		&s.faulted}, more...)
 }
 
 func (s *releaseScanner) release() webhook.Release {
 	r := s.r
 	r.EndpointID, r.State, r.Until = s.endpoint, webhook.ReleaseState(s.state), s.until.Bytes //nolint:gosec // written by us
-	r.StartedAt, r.FaultedAt = r.StartedAt.UTC(), postgres.OrZero(s.faulted)
+	r.StartedAt, r.RunningAt, r.FaultedAt = r.StartedAt.UTC(), r.RunningAt.UTC(), postgres.OrZero(s.faulted)
 	if s.rate != nil {
 		r.Rate = *s.rate
 	}
@@ -86,8 +96,8 @@ func OutboxIsLate(ctx context.Context, db interface {
 	return late, err
 }
 
-// StartRoom is how many deliveries may be released now, by all processes together: 0 while new events wait longer than usual for their start, and
-// fewer the more were released, or are being replayed, and have not begun. It reads up to 400 entries of outbox_by_workflow.
+// StartRoom is how many deliveries may be released by turns now: 0 while new events wait longer than usual for their start, and fewer the more were
+// released by turns of all processes and have not begun. Replays and what is given up do not count. It reads up to 400 entries of outbox_released.
 func (s *Releases) StartRoom(ctx context.Context) (room int, err error) {
 	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count what was released", func(ctx context.Context, conn postgres.Querier) error {
 		late, err := OutboxIsLate(ctx, conn)
@@ -95,30 +105,70 @@ func (s *Releases) StartRoom(ctx context.Context) (room int, err error) {
 			return err
 		}
 		var waiting int
-		err = conn.QueryRow(ctx, `select count(*) from (select from outbox where workflow_id <> '' limit $1) o`, startRoom).Scan(&waiting)
+		err = conn.QueryRow(ctx, `select count(*) from (select from outbox where released limit $1) o`, startRoom).Scan(&waiting)
 		room = startRoom - waiting
 		return err
 	})
 	return room, err
 }
 
-// DueReleases returns up to limit releases of some lanes whose turn has come, one of each tenant in turn, and the longest due of a tenant first.
+// DueReleases returns up to limit releases of some lanes whose turn has come, one of each tenant in turn, and the longest due of a tenant first. Each
+// call looks at the next 16 tenants with open releases in each lane, and at 8 due releases of each of them, more if they are few.
 //
-// It reads the first 50 due entries of each lane from releases_due, whatever else is there, and two blocks for each of them.
+// It reads the index releases_due_by_tenant: two blocks for each lane and twice that for each of these tenants in it, and two blocks for each
+// release that it looks at. What else is due does not matter.
 func (s *Releases) DueReleases(ctx context.Context, lanes []int, limit int) ([]webhook.DueRelease, error) {
-	return postgres.QueryAll(ctx, s.core.AsWorker(), "find releases", func(row pgx.CollectableRow) (due webhook.DueRelease, err error) {
+	next, tenants, err := s.nextTenants(ctx, lanes)
+	if err != nil || len(tenants) == 0 {
+		return nil, err
+	}
+	return postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), "find releases", func(row pgx.CollectableRow) (due webhook.DueRelease, err error) {
 		var s releaseScanner
 		err = row.Scan(s.targets(&due.Deleted, &due.Now)...)
 		due.Release = s.release()
 		return due, err
 	}, `
+		with due as materialized (
+			select d.endpoint_id, d.next_at, row_number() over (partition by t.id order by d.next_at) as turn
+			from unnest($1::smallint[], $2::text[]) t (lane, id) cross join lateral (
+				select r.endpoint_id, r.next_at from releases r where r.lane = t.lane and r.tenant_id = t.id and r.next_at <= now()
+				order by r.next_at limit $4) d
+			order by turn, next_at limit $3)
 		select `+releaseColumns+`, e.deleted_at is not null, clock_timestamp()
-		from (
-			select `+releaseColumns+`, r.next_at, row_number() over (partition by r.tenant_id order by r.next_at) as turn
-			from unnest($1::smallint[]) own (number),
-				lateral (select `+releaseColumns+`, r.next_at from releases r where r.lane = own.number and r.next_at <= now() order by r.next_at limit $3) r) r
-		join endpoints e on e.id = r.endpoint_id
-		order by r.turn, r.next_at limit $2`, lanes, limit, dueOfLane)
+		from due join releases r on r.endpoint_id = due.endpoint_id join endpoints e on e.id = due.endpoint_id
+		order by due.turn, due.next_at`, next, tenants, limit, max(dueOfTenant, limit/len(tenants)))
+}
+
+// nextTenants returns the next tenants with open releases, due or not, of each of some lanes, after those of the call before.
+func (s *Releases) nextTenants(ctx context.Context, lanes []int) (of []int, tenants []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const next = `select r.tenant_id from releases r where r.lane = own.lane and r.next_at is not null and r.tenant_id > `
+	type found struct {
+		Lane   int
+		Tenant string
+	}
+	all, err := postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), "find tenants with releases", pgx.RowToStructByPos[found], `
+		select own.lane, t.id from unnest($1::smallint[]) own (lane) cross join lateral (
+			with recursive tenant as (
+				(`+next+`$2 order by r.tenant_id limit 1)
+				union all
+				select (`+next+`t.id order by r.tenant_id limit 1) from tenant t (id) where t.id is not null)
+			select id from tenant t (id) where id is not null limit $3) t`, lanes, s.after, tenantsOfLane)
+	if err != nil {
+		return nil, nil, err
+	}
+	count := map[int]int{}
+	s.after = ""
+	for _, f := range all {
+		of, tenants = append(of, f.Lane), append(tenants, f.Tenant)
+		// The lane with the least last tenant is where the next call goes on. Others find some of theirs once more.
+		count[f.Lane]++
+		if count[f.Lane] == tenantsOfLane && (s.after == "" || f.Tenant < s.after) {
+			s.after = f.Tenant
+		}
+	}
+	return of, tenants, nil
 }
 
 // Postpone puts the next turns of due releases off. A release that another transaction is changing is left out.
@@ -237,7 +287,8 @@ func (s *Releases) changeRelease(ctx context.Context, tx pgx.Tx, r webhook.Relea
 		state = new(int16(*change.State))
 	}
 	rows, err := tx.Query(ctx, `
-		update releases r set state = coalesce($2, state), rate = case when $3::int is null then rate else nullif($3, 0) end, next_at = now()
+		update releases r set state = coalesce($2, state), rate = case when $3::int is null then rate else nullif($3, 0) end, next_at = now(),
+			set_next_at = now(), running_at = case when $2 < state then now() else running_at end -- it goes on
 		where endpoint_id = $1 returning `+releaseColumns, r.EndpointID, state, change.Rate)
 	if err != nil {
 		return r, err
@@ -245,12 +296,16 @@ func (s *Releases) changeRelease(ctx context.Context, tx pgx.Tx, r webhook.Relea
 	return pgx.CollectExactlyOneRow(rows, scanRelease)
 }
 
+// anew is what another release of the endpoint begins with.
+const anew = `state = excluded.state, until_id = excluded.until_id, total = excluded.total, released = 0, after_id = null, later_id = null,
+	counted_to = excluded.counted_to, set_next_at = excluded.set_next_at, started_at = excluded.started_at, faulted_at = null,
+	next_at = excluded.next_at`
+
 // BeginRelease begins the release of all that is held of an endpoint now, at a rate per minute, 0 for Everpost's own pace.
 func BeginRelease(ctx context.Context, tx pgx.Tx, now time.Time, tenantID string, id webhook.EndpointID, rate int) error {
 	_, err := tx.Exec(ctx, `
-		insert into releases (endpoint_id, tenant_id, rate, until_id) values ($1, $2, nullif($3, 0), $4)
-		on conflict (endpoint_id) do update set state = excluded.state, rate = excluded.rate, until_id = excluded.until_id, total = null, released = 0,
-			started_at = excluded.started_at, next_at = excluded.next_at`,
+		insert into releases (endpoint_id, tenant_id, rate, until_id, total, counted_to, set_next_at) values ($1, $2, nullif($3, 0), $4, 0, $4, now())
+		on conflict (endpoint_id) do update set `+anew+`, rate = excluded.rate, running_at = excluded.running_at`,
 		id, tenantID, rate, [16]byte(postgres.IDsFrom(now.Add(time.Millisecond)))) // the next id may be of the same millisecond
 	return err
 }
@@ -268,10 +323,27 @@ func HastenRelease(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error 
 	return err
 }
 
-// ReleaseDeleted releases all that is held of an endpoint that is being deleted: the next attempts cancel it.
+// ReleaseDeleted begins the release of all that is held of an endpoint that is being deleted: the next attempts cancel it.
 func ReleaseDeleted(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID) error {
 	_, err := tx.Exec(ctx, `
-		insert into releases (endpoint_id, tenant_id) values ($1, $2)
-		on conflict (endpoint_id) do update set state = excluded.state, rate = null, until_id = null, total = null, next_at = excluded.next_at`, id, tenantID)
+		insert into releases (endpoint_id, tenant_id) values ($1, $2) on conflict (endpoint_id) do update set `+anew+`, rate = null`, id, tenantID)
 	return err
+}
+
+// HeldDepth returns how many deliveries are held, and when the event of the oldest one was accepted; the
+// zero time without any. It counts no further than 100,001, which means "more than 100,000", and the
+// oldest is one of those counted.
+func (s *Releases) HeldDepth(ctx context.Context) (n int64, oldest time.Time, err error) {
+	var id *[16]byte
+	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
+		// Of the ids, which begin with the time, because the index has them.
+		return conn.QueryRow(ctx, `
+			select count(*), min(id::text)::uuid from (select id from deliveries where state = `+postgres.Held+` limit $1) d`,
+			MaxCountedOverall+1).Scan(&n, &id)
+	})
+	if err != nil || id == nil {
+		return n, time.Time{}, err
+	}
+	age := s.core.Now().Sub(webhook.DeliveryID(*id).Time())
+	return n, time.Now().Add(-age), nil // as old by this process's clock as it is by the database's
 }

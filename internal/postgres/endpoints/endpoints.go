@@ -126,23 +126,23 @@ func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenant
 		return e, nil
 	}
 	return s.editEndpoint(ctx, s.core.OfTenant(tenantID), by, tenantID, id, open,
-		func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
+		func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, 0)
 }
 
 // UpdateSealed is UpdateEndpoint with a change that may query the database, and that does not see headers and
-// credentials: they stay encrypted, so that no key is needed. It calls also in the same transaction, unless
-// that is nil or nothing has changed.
+// credentials: they stay encrypted, so that no key is needed. A resume begins the release at the rate, 0 for
+// Everpost's own pace.
 func (s *Endpoints) UpdateSealed(ctx context.Context, as postgres.Caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
-	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
+	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, rate int,
 ) (webhook.Endpoint, error) {
 	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return s.endpointOfRow(row), nil }
-	return s.editEndpoint(ctx, as, by, tenantID, id, closed, change, also)
+	return s.editEndpoint(ctx, as, by, tenantID, id, closed, change, rate)
 }
 
 // editEndpoint implements both. open decrypts the row that was read; nil: it stays encrypted.
 func (s *Endpoints) editEndpoint(ctx context.Context, as postgres.Caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	open func(context.Context, *endpointRow) (webhook.Endpoint, error),
-	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
+	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, rate int,
 ) (webhook.Endpoint, error) {
 	var (
 		e         webhook.Endpoint
@@ -180,13 +180,8 @@ func (s *Endpoints) editEndpoint(ctx context.Context, as postgres.Caller, by web
 		if err := s.writeEndpoint(ctx, tx, &row, &before, &e); err != nil {
 			return err
 		}
-		if err := s.followChange(ctx, tx, &before, &e); err != nil {
+		if err := s.followChange(ctx, tx, &before, &e, rate); err != nil {
 			return err
-		}
-		if also != nil {
-			if err := also(ctx, tx); err != nil {
-				return err
-			}
 		}
 		return audit.Write(ctx, tx, by, tenantID, changeAction(&before, &e), id.String(), postgres.JSONBytes(map[string][]string{"changed": changed}))
 	})
@@ -217,8 +212,8 @@ func changeAction(before, after *webhook.Endpoint) string {
 }
 
 // followChange writes the consequences of a change in its transaction: a new URL or state removes the failures, and
-// a new state stops or begins the release of what is held, and is an operational event.
-func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
+// a new state stops the release of what is held or begins it at the rate, and is an operational event.
+func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint, rate int) error {
 	if before.State == after.State && before.URL == after.URL {
 		return nil
 	}
@@ -236,7 +231,7 @@ func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *
 			return err
 		}
 	default:
-		if err := deliveries.BeginRelease(ctx, tx, s.core.Now(), after.TenantID, after.ID, 0); err != nil {
+		if err := deliveries.BeginRelease(ctx, tx, s.core.Now(), after.TenantID, after.ID, rate); err != nil {
 			return err
 		}
 	}

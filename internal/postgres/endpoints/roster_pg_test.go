@@ -76,7 +76,7 @@ func TestChangesDuringTheReadingOfALargeTenant(t *testing.T) {
 					func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
 						e.EventTypes = []string{"changed"}
 						return nil
-					}, nil)
+					}, 0)
 				require.NoError(t, err)
 			default:
 				e := storetest.TestEndpoint("acme")

@@ -5,7 +5,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -23,7 +22,7 @@ func (s *Endpoints) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantI
 		case webhook.EndpointPaused:
 		}
 		return nil
-	}, nil)
+	}, 0)
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
@@ -52,9 +51,7 @@ func (s *Endpoints) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenant
 		resumed = e.State != webhook.EndpointActive
 		e.State, e.StateReason = webhook.EndpointActive, ""
 		return nil
-	}, func(ctx context.Context, tx pgx.Tx) error {
-		return deliveries.BeginRelease(ctx, tx, s.core.Now(), tenantID, id, rate)
-	})
+	}, rate)
 	if err != nil {
 		return webhook.Endpoint{}, r, err
 	}

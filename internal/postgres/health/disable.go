@@ -86,7 +86,7 @@ func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *fai
 		}
 		why, e.State, e.StateReason = reason, webhook.EndpointDisabled, reason
 		return nil
-	}, nil)
+	}, 0)
 	return why, delivered, err
 }
 

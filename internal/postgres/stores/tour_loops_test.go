@@ -8,9 +8,11 @@ import (
 
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/storetest"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
-// addWork adds what loops look for: commands of all tenants, most of them of the large one, and queued replays.
+// addWork adds what loops look for: commands of all tenants, most of them of the large one, queued replays, due releases, and
+// held deliveries to be given up.
 func addWork(t *testing.T, l *storetest.Large) {
 	t.Helper()
 	b := l.Bundle
@@ -20,6 +22,17 @@ func addWork(t *testing.T, l *storetest.Large) {
 		select gen_random_uuid(), id, 1, now(), 100, 100, false, '00000000-0000-0000-0000-000000000000', case when n > 1 or id > 'small-3' then 4 else 0 end,
 			case when n = 1 then now() end
 		from tenants, generate_series(1, 100) n`)
+	b.Exec(t, `update deliveries set state = 2, give_up_at = now() - interval '1 hour' where id = any(array(select id from deliveries order by id limit 5000))`)
+	b.Exec(t, `update deliveries set state = 2, give_up_at = now() + interval '1 hour' where id = any(array(
+		select id from deliveries where command = 0 and state > 2 order by id desc limit 5000))`)
+	b.Exec(t, `
+		with added as (
+			insert into endpoints (id, tenant_id, url, event_types, timeout_ns, max_in_flight, rate_limit, circuit_breaker, auto_disable, auto_replay,
+				signature, version)
+			select gen_random_uuid(), case when n <= 10000 then tenant_id else (select id from tenants order by id offset n % 60 limit 1) end, url,
+				event_types, timeout_ns, max_in_flight, rate_limit, circuit_breaker, auto_disable, auto_replay, signature, version
+			from endpoints, generate_series(1, 12000) n where id = $1 returning id, tenant_id)
+		insert into releases (endpoint_id, tenant_id, next_at) select id, tenant_id, now() - interval '1 hour' from added`, l.Subscriber.ID)
 	l.Vacuum(t)
 }
 
@@ -44,6 +57,22 @@ func loopVisits() []visit {
 			t.Helper()
 			_, err := l.TakeReplays(t.Context(), 200)
 			require.NoError(t, err)
+		}},
+		{name: "releases that are due, of many endpoints", most: 64 * (3 + 16*(3+3*8)), call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			var lanes []int
+			for lane := range webhook.Lanes {
+				lanes = append(lanes, lane)
+			}
+			due, err := l.DueReleases(t.Context(), lanes, 200)
+			require.NoError(t, err)
+			require.Len(t, due, 200)
+		}},
+		{name: "held deliveries to be given up, of many tenants", most: 40 * perTurn, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			starts, err := l.ReleaseExpired(t.Context(), 200)
+			require.NoError(t, err)
+			require.Greater(t, len(starts), 100)
 		}},
 		{name: "counts of the metrics", call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()

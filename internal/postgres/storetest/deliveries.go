@@ -79,28 +79,29 @@ func (b *Bundle) Hold(t *testing.T, start webhook.Start, workflow, reason string
 // not due.
 func (b *Bundle) Released(t *testing.T, n int) []webhook.Start {
 	t.Helper()
-	return b.TurnOf(t, webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: n}).Starts
+	return b.TurnOf(t, webhook.ReleaseTurn{EndpointID: b.Subscriber.ID, Limit: n})
 }
 
 // TurnOf makes a turn of a release, whenever that is to come.
-func (b *Bundle) TurnOf(t *testing.T, turn webhook.ReleaseTurn) webhook.ReleasedTurn {
+func (b *Bundle) TurnOf(t *testing.T, turn webhook.ReleaseTurn) []webhook.Start {
 	t.Helper()
 	return TurnOf(t, b.DB, turn)
 }
 
 // TurnOf makes a turn of a release, whenever that is to come.
-func TurnOf(t require.TestingT, db *stores.DB, turn webhook.ReleaseTurn) webhook.ReleasedTurn {
+func TurnOf(t require.TestingT, db *stores.DB, turn webhook.ReleaseTurn) []webhook.Start {
 	ctx := context.Background()
-	_, err := db.Pool().Exec(ctx, `update releases set next_at = now() where endpoint_id = $1 and next_at is not null`, turn.EndpointID)
+	_, err := db.Pool().Exec(ctx, `
+		update releases set next_at = now(), set_next_at = least(set_next_at, now()) where endpoint_id = $1 and next_at is not null`, turn.EndpointID)
 	require.NoError(t, err)
-	done, err := db.Releases.TakeTurn(ctx, turn)
+	starts, err := db.Releases.TakeTurn(ctx, turn)
 	require.NoError(t, err)
-	return done
+	return starts
 }
 
 // ReleaseNow releases up to ten held deliveries of an endpoint.
 func ReleaseNow(t require.TestingT, db *stores.DB, endpoint webhook.EndpointID) []webhook.Start {
-	return TurnOf(t, db, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 10}).Starts
+	return TurnOf(t, db, webhook.ReleaseTurn{EndpointID: endpoint, Limit: 10})
 }
 
 // Releasable are the ids of Released, up to ten.
