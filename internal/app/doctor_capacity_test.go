@@ -13,7 +13,7 @@ import (
 func TestCapacity(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	standalone := postgres.Facts{Connections: 197, Processes: 1, LocksPerTransaction: 512, Locks: 512 * 200, LocksPerDay: 21}
+	standalone := postgres.Facts{Connections: 197, Processes: 1, LocksPerTransaction: 640, Locks: 640 * 200, LocksPerDay: 24}
 	byDefault := postgres.Facts{Connections: 97, Processes: 2, LocksPerTransaction: 64, Locks: 64 * 100, LocksPerDay: 21}
 	for name, c := range map[string]struct {
 		facts       postgres.Facts
@@ -22,7 +22,7 @@ func TestCapacity(t *testing.T) {
 		verdict     console.Verdict
 		says        []string
 	}{
-		"standalone, a year": {standalone, 37, 365 * day, console.VerdictOK, []string{"room for 102400 locks, 92988 needed"}},
+		"standalone, a year": {standalone, 37, 365 * day, console.VerdictOK, []string{"room for 128000 locks, 106272 needed"}},
 		"PostgreSQL's defaults": {
 			byDefault, 37, 20 * day, console.VerdictOK,
 			[]string{"97 connections allowed, 2 processes with up to 37 each"},

@@ -54,9 +54,9 @@ func settings(o Options, socketDir string) map[string]string {
 		"unix_socket_permissions": "0700",
 		"max_connections":         strconv.Itoa(o.MaxConnections),
 		"shared_buffers":          "512MB",
-		// A statement locks every partition that it may read, with all its indexes. 12 lists at once over a year need 93,000 of
+		// A statement locks every partition that it may read, with all its indexes. 12 lists at once over a year need 106,000 of
 		// these locks (docs/sizing.md), and there is room for this number times max_connections, at 300 bytes each.
-		"max_locks_per_transaction": "512",
+		"max_locks_per_transaction": "640",
 		"max_wal_size":              "4GB",
 		"checkpoint_timeout":        "15min", // after a checkpoint the first change of each page logs the whole page
 		"jit":                       "off",   // compiling takes longer than short statements gain

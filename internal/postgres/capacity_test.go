@@ -71,7 +71,7 @@ func TestLocksOfAListOverAllDays(t *testing.T) {
 	facts, err := s.Facts(t.Context())
 	require.NoError(t, err)
 	// 12 lists, a year and four days, and the room of standalone: see settings in internal/localpg/server.go and docs/sizing.md.
-	require.LessOrEqual(t, 12*369*facts.LocksPerDay, int64(512*200))
+	require.LessOrEqual(t, 12*369*facts.LocksPerDay, int64(640*200))
 	require.Positive(t, facts.Connections)
 	tx, err := s.Pool().Begin(t.Context())
 	require.NoError(t, err)
