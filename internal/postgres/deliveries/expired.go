@@ -16,7 +16,7 @@ const (
 	// isExpired selects held deliveries d to be given up.
 	isExpired = `d.give_up_at < now() and ` + IsHeld
 	// anyExpired are the oldest ones, up to $1, and tenantsExpired those of some tenants, one of each in turn.
-	anyExpired     = `select ` + Columns + ` from deliveries d where ` + isExpired + ` order by d.give_up_at limit $1 for update of d skip locked`
+	anyExpired = `select ` + Columns + ` from deliveries d where ` + isExpired + ` order by d.give_up_at limit $1 for update of d skip locked`
 	//nolint:unqueryvet // the columns are those of the inner query
 	tenantsExpired = `
 		select d.* from unnest($2::text[]) t (id) cross join lateral (
