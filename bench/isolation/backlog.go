@@ -124,7 +124,7 @@ func (b *backlog) onEach(ctx context.Context, do func(ctx context.Context, path 
 func (b *backlog) fill(ctx context.Context, each int, state string) error {
 	b.waiting = each * len(b.endpoints)
 	b.lab.sayf("%d deliveries of %d endpoints become %s", b.waiting, len(b.endpoints), state)
-	if _, err := b.burst(ctx, crowd, crowdKind, each, min(burstConns, (each+batchSize-1)/batchSize)); err != nil {
+	if err := b.postAll(ctx, each); err != nil {
 		return err
 	}
 	var failed error
@@ -137,6 +137,19 @@ func (b *backlog) fill(ctx context.Context, each int, state string) error {
 		err = fmt.Errorf("not all deliveries are %s after %s", state, b.lab.size.patience)
 	}
 	return err
+}
+
+// postAll posts events, in batches if each goes to one endpoint only: the API bounds the deliveries of a request.
+func (b *backlog) postAll(ctx context.Context, n int) error {
+	if len(b.endpoints) == 1 {
+		_, err := b.burst(ctx, crowd, crowdKind, n, burstConns)
+		return err
+	}
+	post := b.poster(crowd, crowdKind)
+	return forEach(ctx, n, func(ctx context.Context, i int) error {
+		_, err := post(ctx, i)
+		return err
+	})
 }
 
 // open counts deliveries that are in none of the states that they are to be in, up to a page of them.
