@@ -10,7 +10,7 @@ import (
 // claimSlack is added to the request's timeout in its claim: the time to record the outcome.
 const claimSlack = 5 * time.Second
 
-// claim is the claim of an attempt whose request takes no longer than the timeout.
+// claim returns the claim of an attempt whose request may take up to the timeout.
 func (p *process) claim(in *AttemptInput, timeout time.Duration) webhook.Claim {
 	return webhook.Claim{
 		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), Claimant: p.claimant, For: timeout + claimSlack,

@@ -1,5 +1,5 @@
-// Package pool runs functions on goroutines that stay for the next function. A new goroutine has a small stack, and growing it for
-// a request or a start of a workflow costs more than either does otherwise in Go.
+// Package pool runs functions on goroutines that stay for the next function. A new goroutine has a small stack. To grow it takes some 9 µs for
+// 24 KiB, as an attempt needs them (BenchmarkDeepFunctions), and a third of the time of a start.
 package pool
 
 import (

@@ -66,7 +66,7 @@ func (m *queueModel) all() (n int) {
 }
 
 // However replays come and go: no more run than may, of a tenant and of all; none waits while it may run; the tenant of which the fewest run is
-// next, and its oldest replay. Releases of held deliveries neither wait nor count.
+// next, and its oldest replay.
 func TestQueuedReplaysAreAdmitted(t *testing.T) {
 	t.Parallel()
 	const perTenant, overall = 3, 7
