@@ -258,6 +258,15 @@ func TestPermitsOfAHost(t *testing.T) {
 		require.Equal(t, webhook.StateDelivered, got.result.State)
 		require.Equal(t, 1, got.result.Attempts)
 	}
+	for _, start := range accepted.Deliveries {
+		waited := ""
+		if waiting[start.DeliveryID] {
+			waited = webhook.ReasonHost
+		}
+		attempts := b.attempts(t, activities.AttemptInput{Ref: start.Ref})
+		require.Len(t, attempts, 1)
+		require.Equal(t, waited, attempts[0].WaitedFor)
+	}
 	require.Zero(t, g.Totals().InFlight)
 	require.Zero(t, g.Totals().Reserved)
 }

@@ -27,18 +27,19 @@ type options struct {
 
 // size is how much work is done.
 type size struct {
-	warmUp  int // events
-	events  int // one endpoint, and the ceiling
-	fanOut  int // events, each to ten endpoints
-	batched int
-	retried int
-	broken  int // retried, with the circuit breaker on
-	paces   []pace
-	waiting int
-	growth  grown
-	pages   pages
-	rounds  int           // of throughput before and during the waiting
-	rest    time.Duration // idle time whose cost is measured
+	warmUp   int // events
+	events   int // one endpoint, and the ceiling
+	fanOut   int // events, each to ten endpoints
+	batched  int
+	retried  int
+	broken   int // retried, with the circuit breaker on
+	replayed int
+	paces    []pace
+	waiting  int
+	growth   grown
+	pages    pages
+	rounds   int           // of throughput before and during the waiting
+	rest     time.Duration // idle time whose cost is measured
 
 	settle   time.Duration // after the warm-up: the server's first seconds are not measured
 	linger   time.Duration // after the last arrival, for duplicates and late work
@@ -50,7 +51,7 @@ type size struct {
 
 func fullSize() size {
 	return size{
-		warmUp: 500, events: 5000, fanOut: 500, batched: 20000, retried: 5000, broken: 500,
+		warmUp: 500, events: 5000, fanOut: 500, batched: 20000, retried: 5000, broken: 500, replayed: 10000,
 		paces: []pace{{50, 20}, {200, 20}, {2000, 60}}, waiting: 100000, rounds: 3, rest: 20 * time.Second,
 		growth: grown{history{days: 10, perDay: 200000, payload: payloadSize}, pace{200, 20}, pace{200, 60}, 6},
 		pages: pages{
@@ -64,7 +65,7 @@ func fullSize() size {
 
 func quickSize() size {
 	s := fullSize()
-	s.warmUp, s.events, s.fanOut, s.batched, s.retried, s.broken = 100, 1000, 100, 2000, 500, 50
+	s.warmUp, s.events, s.fanOut, s.batched, s.retried, s.broken, s.replayed = 100, 1000, 100, 2000, 500, 50, 500
 	s.paces = []pace{{50, 5}, {200, 5}, {2000, 5}}
 	s.growth.days, s.growth.perDay, s.growth.beside, s.growth.removing, s.growth.turns = 2, 10000, pace{200, 5}, pace{200, 5}, 1
 	s.pages.days, s.pages.perDay, s.pages.endpoints, s.pages.waiting, s.pages.looks, s.pages.turns = 2, 10000, 100, 500, 10, 1
@@ -90,6 +91,7 @@ func scenarios() []scenario {
 		{name: "batch", run: batch},
 		{name: "latency", run: latency},
 		{name: "retries", run: retries},
+		{name: "replay", run: replay},
 		{name: "start", run: start},
 		{name: "waiting", run: waiting, once: true},
 		{name: "growth", run: growth, once: true},

@@ -49,7 +49,7 @@ func fullSize() size {
 	return size{
 		base: 30 * time.Second, backlog: 2000, endpoints: 10000, outage: time.Minute, after: 2 * time.Minute,
 		pause: 30 * time.Second, resumed: time.Minute, cooldown: 30 * time.Second, flapping: 2 * time.Minute,
-		burst: 50000, released: 1000, heldOfOne: 100_000, replays: 300, patience: 5 * time.Minute,
+		burst: 50000, released: 1000, heldOfOne: 100_000, replays: 300, patience: 8 * time.Minute,
 	}
 }
 

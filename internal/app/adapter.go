@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -21,12 +22,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// makeSender makes the client that sends requests to receivers, for a worker and for tests of endpoints.
-func (a *App) makeSender() {
-	a.sender = egress.New(egress.Config{
-		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(),
-		ProxyNames: a.options.Config.EgressProxyNames, NoProxy: egress.NewHostList(a.options.Config.NoProxy...),
-		Exempt: a.options.Exempt, Logger: a.log,
+// newSender makes the client that sends requests to receivers, for a worker and for tests of endpoints.
+func newSender(o *Options, guard *egress.Guard, roots *x509.CertPool) *egress.Client {
+	return egress.New(egress.Config{
+		Guard: guard, Version: o.Version, RootCAs: roots, Proxy: o.Config.EgressProxyURL(),
+		ProxyNames: o.Config.EgressProxyNames, NoProxy: egress.NewHostList(o.Config.NoProxy...),
+		Exempt: o.Exempt, Logger: o.Logger,
 	})
 }
 

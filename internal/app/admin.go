@@ -9,11 +9,14 @@ import (
 	"github.com/everpost/everpost/internal/hosts"
 )
 
-// adminHandler serves health checks, metrics and profiles, without authentication. So it
+// admin is what a process answers on its admin listener, from before it has started.
+type admin struct{ *App }
+
+// handler serves health checks, metrics and profiles, without authentication. So it
 // checks the Host header, and refuses cross-site requests for profiles: a web page in an
 // operator's browser must not read them. Where others than this machine reach the listener, profiles
 // need an operator's key: they cost CPU and show what is in memory.
-func (a *App) adminHandler() http.Handler {
+func (a admin) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "ok"}) })
 	mux.HandleFunc("GET /readyz", a.ready)
@@ -33,7 +36,7 @@ func (a *App) adminHandler() http.Handler {
 
 // forOperators serves a handler to this machine if the admin listener is only reached from there, and otherwise to operators. A
 // process without an API cannot check keys, and then serves nobody.
-func (a *App) forOperators(next http.Handler) http.Handler {
+func (a admin) forOperators(next http.Handler) http.Handler {
 	if at, ok := a.adminListen.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
 		return next
 	}
@@ -61,7 +64,7 @@ type health struct {
 // without Temporal, because events are still accepted. A worker needs both. Without its key
 // management service either is degraded: endpoints in the cache still get requests. The answer
 // is 503 until Start has finished, and from the beginning of Stop.
-func (a *App) ready(w http.ResponseWriter, r *http.Request) {
+func (a admin) ready(w http.ResponseWriter, r *http.Request) {
 	h := health{Status: "ok", PostgreSQL: "ok", Temporal: "ok"}
 	status := http.StatusOK
 	select {
@@ -80,7 +83,7 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 			h.Worker = "not running"
 		}
 	}
-	if h.KeyService = a.keyServiceState(); h.KeyService != "" && h.KeyService != "ok" {
+	if h.KeyService = a.keyService.state(); h.KeyService != "" && h.KeyService != "ok" {
 		h.Status = "degraded"
 	}
 	if !a.engine.Health.Up() || h.Worker != "" && h.Worker != "ok" {
@@ -105,7 +108,7 @@ func answer(w http.ResponseWriter, status int, h health) {
 }
 
 // registerGauges adds the metrics that are read at each scrape.
-func (a *App) registerGauges() {
+func (a admin) registerGauges() {
 	a.metrics.Gauge("everpost_starts_waiting", "Deliveries that wait in this process for the start of their workflow.",
 		func() float64 { return float64(a.waitingStarts()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.engine.Health.Up()) })
@@ -126,7 +129,7 @@ func (a *App) registerGauges() {
 }
 
 // waitingStarts is 0 until there is an intake: the admin listener is open before.
-func (a *App) waitingStarts() int {
+func (a admin) waitingStarts() int {
 	select {
 	case <-a.started:
 		return a.intake.Waiting()
@@ -136,7 +139,7 @@ func (a *App) waitingStarts() int {
 }
 
 // runningAttempts is 0 until there are activities: the admin listener is open before.
-func (a *App) runningAttempts() int {
+func (a admin) runningAttempts() int {
 	select {
 	case <-a.started:
 		return a.activities.Attempts.Running()

@@ -29,7 +29,7 @@ func TestAdminKeepsPagesOut(t *testing.T) {
 			r.Header.Set(header[i], header[i+1])
 		}
 		w := httptest.NewRecorder()
-		a.adminHandler().ServeHTTP(w, r)
+		admin{a}.handler().ServeHTTP(w, r)
 		return w.Code
 	}
 	for _, path := range []string{"/healthz", "/metrics", "/debug/pprof/goroutine"} {
@@ -80,7 +80,7 @@ func TestProfilesBeyondLoopback(t *testing.T) {
 			a.adminListen = at(address)
 			for path, status := range map[string]int{"/debug/pprof/goroutine": want, "/healthz": http.StatusOK, "/metrics": http.StatusOK} {
 				w := httptest.NewRecorder()
-				a.adminHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, http.NoBody))
+				admin{a}.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, http.NoBody))
 				require.Equal(t, status, w.Code, "%s at %s", path, address)
 			}
 		}

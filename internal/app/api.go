@@ -21,9 +21,10 @@ func (a *App) startAPI() {
 		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests,
 		Replays: a.store.Replays, Statistics: a.store.Statistics,
 		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
-		Releases: a.store.Releases, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.takeOver(),
-		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
-		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflowsKept,
+		Releases: a.store.Releases, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests},
+		Starter: takeOver{a.intake, a.engine.Commands, a.engine.Replays},
+		URLs:    urls{a.guard}, Logger: a.log, Metrics: a.metrics, Tracer: a.tracer,
+		WorkflowURL: a.workflows.url, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.workflows.kept,
 		MaxPayload:     int(a.options.Config.MaxPayload),
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
@@ -40,7 +41,7 @@ func (a *App) startAPI() {
 		func() float64 { return float64(server.InFlight()) })
 	a.push(phaseAPI, func(context.Context) { server.Close() })
 	handler, end := a.withConsole(server)
-	a.api = server.HTTPServer(handler)
-	a.api.RegisterOnShutdown(end)
-	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
+	s := server.HTTPServer(handler)
+	s.RegisterOnShutdown(end)
+	a.serve(phaseAPI, s, a.apiListener, 5*time.Second)
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -39,6 +38,7 @@ import (
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -105,8 +105,9 @@ type App struct {
 	store      *stores.DB
 	admission  *admission.Controller // nil without a worker
 	fleet      *fleet.Fleet          // nil if this process sends, and counts the limits of endpoints for itself
-	monitor    *monitor.Monitor      // nil without a worker
-	statistics *statistics.Recorder  // nil without a worker
+	notes      *monitor.Notes        // nil without a worker, as monitor
+	monitor    *monitor.Monitor
+	statistics *statistics.Recorder // nil without a worker
 	health     *monitor.View
 	guard      *egress.Guard
 	roots      *x509.CertPool // to verify receivers; nil for the system's
@@ -121,27 +122,23 @@ type App struct {
 	keys       *vault.Vault            // nil without a key
 	codec      *codec.Codec            // nil without a key
 	converter  converter.DataConverter // of the client; nil for the default
-	keyService atomic.Pointer[string]
-	retention  atomic.Int64 // of Temporal's namespace, in ns; 0 while it is not known
-	overAll    bool         // this process may read the deliveries of all tenants: see takeRoles
-	alone      bool         // no other process uses the database: see Options.Process
+	keyService keyService
+	workflows  *workflowPages
+	overAll    bool // this process may read the deliveries of all tenants: see takeRoles
+	alone      bool // no other process uses the database: see Options.Process
 
 	server                   *api.Server      // nil without the API
 	console                  *console.Console // nil without one
-	api, admin               *http.Server
 	apiListener, adminListen net.Listener
 	laneListener             net.Listener // nil if this process owns no lanes; the fleet closes it
 
-	life     context.Context //nolint:containedctx // of background work; ended by Stop
-	end      context.CancelFunc
-	phases   []phase // of stopping, in the order of starting; run in reverse
-	started  chan struct{}
-	stopping atomic.Bool
+	stops
 
-	// StopTime, keyServiceEvery and worker.Start, except in tests.
-	stopTime        time.Duration
-	keyServiceEvery time.Duration
-	newWorker       func(client.Client, *activities.Activities, func(error)) (*worker.Worker, error)
+	life    context.Context //nolint:containedctx // of background work; ended by Stop
+	end     context.CancelFunc
+	started chan struct{}
+
+	newWorker func(client.Client, *activities.Activities, func(error)) (*worker.Worker, error) // worker.Start, except in tests
 }
 
 // New checks the options and opens what needs no waiting. An error means that the
@@ -170,11 +167,12 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a := &App{
 		roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, alone: alone,
-		started: make(chan struct{}),
+		stops: stops{log: o.Logger, time: StopTime}, started: make(chan struct{}),
+		keyService: keyService{keys: keys, every: keyServiceEvery, log: o.Logger},
 	}
-	a.stopTime, a.keyServiceEvery, a.newWorker = StopTime, keyServiceEvery, a.newSDKWorker
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
 	a.startTracer(ctx)
+	a.newWorker = newSDKWorker(&a.options, a.tracer)
 
 	// The client before the store: whatever writes to the store stops first (R11).
 	temporal := o.Temporal
@@ -193,12 +191,17 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, fmt.Errorf("open the Temporal client: %w", err)
 	}
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
+	a.workflows = &workflowPages{ui: o.UIURL, namespace: NamespaceName(o.Temporal), client: a.client, log: o.Logger, always: o.WorkflowsKept}
+	var forget func(webhook.EndpointID)
 	if o.Worker {
-		a.admission = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
-		a.faults, a.fresh = recovery.NewFaults(o.Logger), intake.NewFresh()
+		a.notes, a.faults, a.fresh = monitor.NewNotes(a.metrics, o.Logger), recovery.NewFaults(o.Logger), intake.NewFresh()
+		a.admission = admission.New(admission.Config{
+			OnCircuitChange: circuits{a.metrics, a.notes, o.Logger}.changed, MaxInFlightPerHost: o.Config.MaxInFlightPerHost,
+		})
+		forget = failures{a.notes, a.admission, a.faults}.forget
 	}
 	a.store, err = stores.Open(ctx, stores.Config{
-		URL: o.Config.DatabaseURL, MaxConns: storeConns(o.Config.DBConnections), Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
+		URL: o.Config.DatabaseURL, MaxConns: storeConns(o.Config.DBConnections), Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: forget,
 		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
 		RunningReplays: o.Config.RunningReplays,
 		Now:            o.Clock, Logger: o.Logger, Flushes: a.metrics,
@@ -246,7 +249,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.takeRoles(ctx); err != nil {
 		return err
 	}
-	if err := a.checkKeys(ctx); err != nil {
+	if err := checkKeys(ctx, &a.options.Config, a.keys, a.store.Encryption); err != nil {
 		return err
 	}
 	if a.alone {
@@ -261,7 +264,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		a.push(phaseLanes, a.fleet.Stop)
 	}
 	a.meterFleet()
-	a.makeEngine()
+	a.engine = engine.New(a.engineConfig())
 	a.maintain() //nolint:contextcheck // outlives the context of Start, here and below
 	if err := a.listen(); err != nil {
 		return err
@@ -316,13 +319,14 @@ func (a *App) maintain() {
 	var loops sync.WaitGroup
 	if a.overAll {
 		loops.Go(func() { a.store.Retention.Maintain(ctx) })
-		loops.Go(func() { a.retain(ctx) })
+		loops.Go(func() { a.store.Retention.WatchGrowth(ctx) })
+		loops.Go(func() { retainer{a.store, &a.options.Config, a.log}.run(ctx) })
 	}
-	if a.usesKeyService() {
-		loops.Go(func() { a.watchKeyService(ctx) })
+	if a.keys != nil && usesKeyService(&a.options.Config.KEKs) {
+		loops.Go(func() { a.keyService.watch(ctx) })
 	}
-	if a.options.API && a.options.UIURL != "" && a.options.WorkflowsKept == 0 {
-		loops.Go(func() { a.watchRetention(ctx) })
+	if a.options.API {
+		loops.Go(func() { a.workflows.watch(ctx) })
 	}
 	a.push(phaseMaintenance, func(context.Context) {
 		end()

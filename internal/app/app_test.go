@@ -380,12 +380,12 @@ func TestKEKFileIsMadeOnce(t *testing.T) {
 // The address of a workflow's page; an id may hold anything that a path may not.
 func TestWorkflowURL(t *testing.T) {
 	t.Parallel()
-	a := &App{}
-	require.Empty(t, a.workflowURL("delivery/evt_1/ep_1"))
-	a.options.UIURL = "http://127.0.0.1:8233"
-	require.Equal(t, "http://127.0.0.1:8233/namespaces/default/workflows/delivery%2Fevt_1%2Fep_1", a.workflowURL("delivery/evt_1/ep_1"))
-	a.options.Temporal.Namespace = "of/mine"
-	require.Equal(t, "http://127.0.0.1:8233/namespaces/of%2Fmine/workflows/x", a.workflowURL("x"))
+	pages := &workflowPages{namespace: "default"}
+	require.Empty(t, pages.url("delivery/evt_1/ep_1"))
+	pages.ui = "http://127.0.0.1:8233"
+	require.Equal(t, "http://127.0.0.1:8233/namespaces/default/workflows/delivery%2Fevt_1%2Fep_1", pages.url("delivery/evt_1/ep_1"))
+	pages.namespace = "of/mine"
+	require.Equal(t, "http://127.0.0.1:8233/namespaces/of%2Fmine/workflows/x", pages.url("x"))
 }
 
 // A context that ends while a process starts stops the start, with nothing left.

@@ -42,7 +42,7 @@ func (a *App) encryptHistories(o *client.Options) {
 
 // codecHandler lets the Temporal Web UI show what is encrypted, by Temporal's protocol for remote codecs. It answers an
 // operator's key only, as a Bearer token or as the password of Basic authentication, and pages of the Web UI only.
-func (a *App) codecHandler() http.Handler {
+func (a admin) codecHandler() http.Handler {
 	next := http.StripPrefix(strings.TrimSuffix(codecPath, "/"), converter.NewPayloadCodecHTTPHandler(a.codec))
 	allowed := originOf(a.options.UIURL)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func (a *App) codecHandler() http.Handler {
 }
 
 // isOperator reports whether a request has an operator's key. If not, it has answered.
-func (a *App) isOperator(w http.ResponseWriter, r *http.Request) bool {
+func (a admin) isOperator(w http.ResponseWriter, r *http.Request) bool {
 	select {
 	case <-a.started:
 	default:

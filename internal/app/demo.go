@@ -56,7 +56,7 @@ func (a *App) SetUpDemo(ctx context.Context, url string) (e webhook.Endpoint, se
 			return nil
 		})
 	} else {
-		e, err = a.createDemoEndpoint(ctx, by, url)
+		e, err = createDemoEndpoint(ctx, a.store, by, url)
 	}
 	if err != nil {
 		return webhook.Endpoint{}, "", err
@@ -65,13 +65,13 @@ func (a *App) SetUpDemo(ctx context.Context, url string) (e webhook.Endpoint, se
 	return e, secret, err
 }
 
-func (a *App) createDemoEndpoint(ctx context.Context, by webhook.Actor, url string) (webhook.Endpoint, error) {
+func createDemoEndpoint(ctx context.Context, store *stores.DB, by webhook.Actor, url string) (webhook.Endpoint, error) {
 	secret, err := signature.GenerateHMAC(rand.Reader)
 	if err != nil {
 		return webhook.Endpoint{}, fmt.Errorf("make a secret: %w", err)
 	}
 	fast, _ := retry.Lookup("fast") // first delay at most 1 s, so that the receiver's Retry-After decides
-	return a.store.Endpoints.CreateEndpoint(ctx, by, webhook.Endpoint{
+	return store.Endpoints.CreateEndpoint(ctx, by, webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: DemoTenant, URL: url, EventTypes: []string{"*"}, Description: "the receiver inside the standalone process",
 		Timeout: webhook.DefaultTimeout, MaxInFlight: webhook.DefaultMaxInFlight, RateLimit: webhook.DefaultRateLimit, RetryPolicy: fast,
 		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(), Signature: webhook.SignatureV1,

@@ -73,6 +73,7 @@ type depths interface {
 	HeldDepth(ctx context.Context) (int64, time.Time, error)
 	RetryDepth(ctx context.Context) (deliveries.RetryDepth, error)
 	ReplayRate(ctx context.Context) (replays.Rate, error)
+	ReleaseDepth(ctx context.Context) (running int64, due time.Time, err error)
 }
 
 // countingStores are the stores that count.
@@ -111,6 +112,12 @@ func storeGauges(life context.Context, store depths) []gauges {
 		},
 			gauge{"everpost_held_deliveries", "Deliveries that are held; 100001 stands for more than 100,000"},
 			gauge{"everpost_held_age_seconds", "Age of the oldest held delivery since its event was accepted"}),
+		group("releases", 0, func(ctx context.Context) ([]float64, error) {
+			running, due, err := store.ReleaseDepth(ctx)
+			return []float64{float64(running), telemetry.Age(due)}, err
+		},
+			gauge{"everpost_releases_running", "Endpoints whose held deliveries are being released; 10001 stands for more than 10,000"},
+			gauge{"everpost_release_lag_seconds", "How late the turn of a release is that waits longest; 0 for none"}),
 		group("replays", 0, func(ctx context.Context) ([]float64, error) {
 			r, err := store.ReplayRate(ctx)
 			return []float64{float64(r.Running), float64(r.Queued), float64(r.PerMinute)}, err

@@ -31,6 +31,11 @@ func (c *countedRecord) HeldDepth(context.Context) (int64, time.Time, error) {
 	return 4, time.Time{}, c.err
 }
 
+func (c *countedRecord) ReleaseDepth(context.Context) (int64, time.Time, error) {
+	c.asked.Add(1)
+	return 9, time.Time{}, c.err
+}
+
 func (c *countedRecord) RetryDepth(context.Context) (deliveries.RetryDepth, error) {
 	c.asked.Add(1)
 	return deliveries.RetryDepth{Deliveries: 7, OverDay: 2, Largest: 6}, c.err
@@ -68,6 +73,7 @@ func TestScrapeCountsOnce(t *testing.T) {
 		}
 		all := map[string]float64{
 			"everpost_outbox_deliveries": 3, "everpost_outbox_age_seconds": 0, "everpost_held_deliveries": 4,
+			"everpost_releases_running": 9, "everpost_release_lag_seconds": 0,
 			"everpost_replays_running": 5, "everpost_replays_queued": 8, "everpost_replay_rate_per_minute": 600, "everpost_held_age_seconds": 0,
 			"everpost_retrying_deliveries": 7, "everpost_retrying_deliveries_over_24h": 2, "everpost_retrying_deliveries_of_largest_endpoint": 6,
 		}
@@ -79,29 +85,29 @@ func TestScrapeCountsOnce(t *testing.T) {
 		record.err = errors.New("away")
 		values, ages := gather()
 		require.Equal(t, none, values)
-		require.Equal(t, map[string]float64{"outbox": -1, "held": -1, "replays": -1, "retries": -1}, ages)
-		require.EqualValues(t, 4, record.asked.Load())
+		require.Equal(t, map[string]float64{"outbox": -1, "held": -1, "releases": -1, "replays": -1, "retries": -1}, ages)
+		require.EqualValues(t, 5, record.asked.Load())
 
 		record.err = nil
 		<-time.After(retryCountAge)
 		values, ages = gather()
 		require.Equal(t, all, values)
-		require.Equal(t, map[string]float64{"outbox": 0, "held": 0, "replays": 0, "retries": 0}, ages)
-		require.EqualValues(t, 8, record.asked.Load())
+		require.Equal(t, map[string]float64{"outbox": 0, "held": 0, "releases": 0, "replays": 0, "retries": 0}, ages)
+		require.EqualValues(t, 10, record.asked.Load())
 
 		<-time.After(time.Second)
 		gather()
-		require.EqualValues(t, 11, record.asked.Load(), "what reads many rows is not counted again at once")
+		require.EqualValues(t, 14, record.asked.Load(), "what reads many rows is not counted again at once")
 
 		record.err = errors.New("away")
 		<-time.After(retryCountAge)
 		values, ages = gather()
 		require.Equal(t, all, values)
-		require.Equal(t, map[string]float64{"outbox": 30, "held": 30, "replays": 30, "retries": 31}, ages)
-		require.EqualValues(t, 15, record.asked.Load())
+		require.Equal(t, map[string]float64{"outbox": 30, "held": 30, "releases": 30, "replays": 30, "retries": 31}, ages)
+		require.EqualValues(t, 19, record.asked.Load())
 		<-time.After(time.Second)
 		gather()
-		require.EqualValues(t, 18, record.asked.Load(), "nor is that tried again at once")
+		require.EqualValues(t, 23, record.asked.Load(), "nor is that tried again at once")
 	})
 }
 

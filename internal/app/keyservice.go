@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/postgres/encryption"
 	"github.com/everpost/everpost/internal/vault"
 )
@@ -15,23 +18,28 @@ import (
 // that, an outage would show only when a secret is read or written.
 const keyServiceEvery = 15 * time.Second
 
-// usesKeyService reports whether a key management service holds the current key.
-func (a *App) usesKeyService() bool {
-	k := &a.options.Config.KEKs
-	return a.keys != nil && k.KEKVaultAddr != "" && !k.KEKVaultOld
+// keyService is the key management service that holds the current key.
+type keyService struct {
+	keys  *vault.Vault
+	every time.Duration // keyServiceEvery, except in tests
+	log   *slog.Logger
+	last  atomic.Pointer[string] // the result of the last check
 }
 
-// watchKeyService checks the key management service until ctx ends.
-func (a *App) watchKeyService(ctx context.Context) {
-	tick := time.Tick(a.keyServiceEvery)
+// usesKeyService reports whether a key management service holds the current key.
+func usesKeyService(k *config.KEKs) bool { return k.KEKVaultAddr != "" && !k.KEKVaultOld }
+
+// watch checks the service until ctx ends.
+func (k *keyService) watch(ctx context.Context) {
+	tick := time.Tick(k.every)
 	for {
-		was, is := a.keyServiceState(), a.askKeyService(ctx)
+		was, is := k.state(), k.ask(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		a.keyService.Store(&is)
+		k.last.Store(&is)
 		if is != "ok" && is != was {
-			a.log.WarnContext(ctx, "the key management service cannot be used: requests that need encryption get 503, "+
+			k.log.WarnContext(ctx, "the key management service cannot be used: requests that need encryption get 503, "+
 				"and endpoints that are not in the cache get no requests", "it", is)
 		}
 		select {
@@ -42,8 +50,8 @@ func (a *App) watchKeyService(ctx context.Context) {
 	}
 }
 
-func (a *App) askKeyService(ctx context.Context) string {
-	_, err := a.keys.Current(ctx)
+func (k *keyService) ask(ctx context.Context) string {
+	_, err := k.keys.Current(ctx)
 	switch {
 	case err == nil:
 		return "ok"
@@ -53,10 +61,9 @@ func (a *App) askKeyService(ctx context.Context) string {
 	return "does not answer"
 }
 
-// keyServiceState is the result of the last check: ok, refuses or does not answer; "" before the
-// first one, and without a key management service.
-func (a *App) keyServiceState() string {
-	if state := a.keyService.Load(); state != nil {
+// state is the result of the last check: ok, refuses or does not answer; "" before the first one, and without a service.
+func (k *keyService) state() string {
+	if state := k.last.Load(); state != nil {
 		return *state
 	}
 	return ""
@@ -65,15 +72,15 @@ func (a *App) keyServiceState() string {
 // checkKeys returns an error if a key that stored secrets need is missing. Without this check,
 // endpoints would fail one by one, and an API with another key would encrypt secrets that no
 // other process can read. Keys in EVERPOST_KEK_LOST are not required.
-func (a *App) checkKeys(ctx context.Context) error {
-	if a.keys == nil {
+func checkKeys(ctx context.Context, c *config.Config, keys *vault.Vault, store *encryption.Encryption) error {
+	if keys == nil {
 		return nil
 	}
-	uses, err := a.store.Encryption.KEKUses(ctx)
+	uses, err := store.KEKUses(ctx)
 	if err != nil {
 		return err
 	}
-	missing := usesOf(uses, func(id string) bool { return !a.keys.Knows(id) && !a.options.Config.IsLost(id) })
+	missing := usesOf(uses, func(id string) bool { return !keys.Knows(id) && !c.IsLost(id) })
 	if missing == "" {
 		return nil
 	}

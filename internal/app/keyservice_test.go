@@ -42,7 +42,7 @@ func TestKeyServiceInReadyz(t *testing.T) {
 	o.Config.KEKs, inVault = transit(t)
 	a, err := New(t.Context(), o)
 	require.NoError(t, err)
-	a.keyServiceEvery = 5 * time.Millisecond
+	a.keyService.every = 5 * time.Millisecond
 	t.Cleanup(a.Stop)
 	require.NoError(t, a.Start(t.Context()))
 	api := "http://" + a.APIAddr() + "/v1/tenants/acme"

@@ -17,14 +17,15 @@ func (a *App) listen() error {
 		return err
 	}
 	a.push(phaseAdmin, func(context.Context) { _ = a.adminListen.Close() })
-	a.registerGauges()
-	a.admin = &http.Server{
-		Handler:           a.adminHandler(),
+	admin := admin{a}
+	admin.registerGauges()
+	server := &http.Server{
+		Handler:           admin.handler(),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: time.Minute, // beyond the duration of a profile
 		IdleTimeout:  time.Minute,
 	}
-	a.serve(phaseAdmin, a.admin, a.adminListen, time.Second)
+	a.serve(phaseAdmin, server, a.adminListen, time.Second)
 	if !a.options.API {
 		return nil
 	}
@@ -50,25 +51,6 @@ func cause(err error) error {
 		return op.Err
 	}
 	return err
-}
-
-// serve runs a server until Stop, which waits up to patience for requests under way.
-func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.Duration) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			a.log.Error("a listener ended", "address", l.Addr().String(), "error", err)
-		}
-	}()
-	a.push(name, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			_ = s.Close()
-		}
-		<-done
-	})
 }
 
 // APIAddr is the address the API is served on, "" without one.

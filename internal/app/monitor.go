@@ -1,9 +1,12 @@
 package app
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/monitor"
+	"github.com/everpost/everpost/internal/recovery"
 	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -19,44 +22,55 @@ func (a *App) startStatistics() {
 	a.statistics.Start(a.life)
 }
 
-// observer reports attempts to the metrics, the monitor and the statistics. It implements
-// activities.Observer. The monitor is made after the activities, and before the first attempt.
+// observer reports attempts to the metrics, the notes of endpoints and the statistics. It implements activities.Observer.
 type observer struct {
 	*telemetry.Metrics
 
-	app *App
+	notes      *monitor.Notes
+	statistics *statistics.Recorder
+	now        func() time.Time // by the database's clock
 }
 
 func (o observer) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
 	o.Metrics.Attempted(ref, a, p)
-	o.app.monitor.Attempted(ref, a, p)
+	o.notes.Attempted(ref, a, p)
 }
 
 func (o observer) Counted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress, ended bool) {
 	if ended && a == nil {
 		o.Ended(p)
-		o.app.monitor.Ended(ref, p)
+		o.notes.Ended(ref, p, o.now())
 	}
-	o.app.statistics.Counted(ref, a, p.State, ended)
+	o.statistics.Counted(ref, a, p.State, ended)
 }
 
-// circuitChanged is called when the circuit of an endpoint opens, is probed or closes.
-func (a *App) circuitChanged(c webhook.CircuitChange) {
-	if !c.TakenOver {
-		a.metrics.CircuitChanged(string(c.To))
-		a.log.Info("an endpoint's circuit has changed", "endpoint", c.EndpointID, "from", c.From, "to", c.To, "why", c.Why)
-	}
-	c.At = byClock(a.store.Now, c.At)
-	a.monitor.CircuitChanged(c)
+// circuits reports changes of circuits to the metrics, the log and the notes of endpoints.
+type circuits struct {
+	metrics *telemetry.Metrics
+	notes   *monitor.Notes
+	log     *slog.Logger
 }
 
-// endpointMoved is called when an endpoint has another URL or state: what this process remembers of
-// its failures no longer applies.
-func (a *App) endpointMoved(id webhook.EndpointID) {
-	if a.admission != nil {
-		a.monitor.EndpointChanged(id)
-		a.faults.EndpointChanged(id)
+// changed is called when the circuit of an endpoint opens, is probed or closes.
+func (c circuits) changed(change webhook.CircuitChange) {
+	if !change.TakenOver {
+		c.metrics.CircuitChanged(string(change.To))
+		c.log.Info("an endpoint's circuit has changed", "endpoint", change.EndpointID, "from", change.From, "to", change.To, "why", change.Why)
 	}
+	c.notes.CircuitChanged(change)
+}
+
+// failures are what this process remembers of the failures of endpoints.
+type failures struct {
+	notes     *monitor.Notes
+	admission *admission.Controller
+	faults    *recovery.Faults
+}
+
+// forget is called when an endpoint has another URL or state: what is remembered of it no longer applies.
+func (f failures) forget(id webhook.EndpointID) {
+	f.notes.EndpointChanged(id, f.admission.Reset)
+	f.faults.EndpointChanged(id)
 }
 
 // endpointStates gives the monitor the state of endpoints in admission.
@@ -80,17 +94,12 @@ func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 	s.admission.CloseCircuit(id, at)
 }
 
-func (s endpointStates) Reset(id webhook.EndpointID) { s.admission.Reset(id) }
-
 // observedBy converts the times of an observation, for other processes: to the database's clock.
 func observedBy(now func() time.Time, o webhook.Observation) webhook.Observation {
 	for _, t := range []*time.Time{&o.Since, &o.NextProbe, &o.ProbeOver, &o.BlockedUntil} {
 		if !t.IsZero() {
-			*t = byClock(now, *t).UTC().Round(time.Millisecond) // the two clocks are not read at once
+			*t = monitor.ByClock(now, *t).UTC().Round(time.Millisecond) // the two clocks are not read at once
 		}
 	}
 	return o
 }
-
-// byClock converts a time of this process's clock to another clock.
-func byClock(now func() time.Time, at time.Time) time.Time { return now().Add(time.Until(at)) }

@@ -30,7 +30,7 @@ func TestRetention(t *testing.T) {
 	}
 	sql(`update deleted_tenants set deleted_at = now() - interval '1 day'`)
 	sql(`update audit_log set at = now() - interval '3 years', id = '00000000-0000-7000-8000-000000000001' where action = 'tenant.create'`)
-	a.retainOnce(context.WithoutCancel(t.Context()))
+	retainer{a.store, &a.options.Config, a.log}.once(context.WithoutCancel(t.Context()))
 	status, _ = call(t, http.MethodPut, base, `{}`)
 	require.Equal(t, http.StatusCreated, status)
 	_, audit := call(t, http.MethodGet, "http://"+a.APIAddr()+"/v1/audit", "")

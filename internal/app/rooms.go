@@ -10,9 +10,6 @@ import (
 	"github.com/everpost/everpost/internal/recovery"
 )
 
-// makeEngine makes the engine, which has everything but a check of Temporal at once.
-func (a *App) makeEngine() { a.engine = engine.New(a.engineConfig()) }
-
 func (a *App) engineConfig() engine.Config {
 	o := a.options
 	c := engine.Config{
@@ -28,7 +25,7 @@ func (a *App) engineConfig() engine.Config {
 
 // makeRooms makes what uses the engine: the activities, the intake, the monitor, which accepts events of its own, and the view of health.
 func (a *App) makeRooms() {
-	a.makeSender()
+	a.sender = newSender(&a.options, a.guard, a.roots)
 	if a.options.Worker {
 		a.startStatistics()
 		a.makeActivities()
@@ -38,8 +35,9 @@ func (a *App) makeRooms() {
 	if a.admission != nil {
 		own = endpointStates{a.admission, a.store.Now}
 		a.monitor = monitor.New(monitor.Config{
-			Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
-			Starter: a.takeOver(), Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
+			Notes: a.notes, Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
+			Starter: takeOver{a.intake, a.engine.Commands, a.engine.Replays}, Replays: a.store.Replays, Shared: a.store.EndpointHealth,
+			Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
 			Process: a.options.Process, ShareEvery: a.options.shareHealthEvery,
 		})
 	}
@@ -51,8 +49,6 @@ func (a *App) makeRooms() {
 }
 
 // takeOver is what takes over from the API and the monitor when they have stored something.
-func (a *App) takeOver() takeOver { return takeOver{a.intake, a.engine.Commands, a.engine.Replays} }
-
 type takeOver struct {
 	*intake.Intake
 	*engine.Commands

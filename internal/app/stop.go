@@ -2,7 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,8 +49,35 @@ type phase struct {
 	stop func(context.Context)
 }
 
-func (a *App) push(name string, stop func(context.Context)) {
-	a.phases = append(a.phases, phase{name, stop})
+// stops are the parts that have been started.
+type stops struct {
+	log      *slog.Logger
+	time     time.Duration // StopTime, except in tests
+	phases   []phase       // in the order of starting; they stop in reverse
+	stopping atomic.Bool
+}
+
+func (s *stops) push(name string, stop func(context.Context)) {
+	s.phases = append(s.phases, phase{name, stop})
+}
+
+// serve runs a server until Stop, which waits up to patience for requests under way.
+func (s *stops) serve(name string, server *http.Server, l net.Listener, patience time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("a listener ended", "address", l.Addr().String(), "error", err)
+		}
+	}()
+	s.push(name, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			_ = server.Close()
+		}
+		<-done
+	})
 }
 
 // Stop stops everything within StopTime: the API, then the starts of workflows, the worker, the requests
@@ -57,23 +89,23 @@ func (a *App) Stop() {
 }
 
 // unwind stops what has been started, the last first, within one deadline.
-func (a *App) unwind() {
-	a.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), a.stopTime)
+func (s *stops) unwind() {
+	s.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), s.time)
 	defer cancel()
-	for _, p := range slices.Backward(a.phases) {
+	for _, p := range slices.Backward(s.phases) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			p.stop(ctx)
 		}()
 		if await(ctx, done) {
-			a.log.DebugContext(ctx, "stopped", "part", p.name)
+			s.log.DebugContext(ctx, "stopped", "part", p.name)
 		} else {
-			a.log.WarnContext(ctx, "a part did not stop in time; going on without it", "part", p.name)
+			s.log.WarnContext(ctx, "a part did not stop in time; going on without it", "part", p.name)
 		}
 	}
-	a.phases = nil
+	s.phases = nil
 }
 
 // untilCut is a context that ends recordTime before ctx.

@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -25,25 +28,27 @@ func (a *App) makeActivities() {
 		Store: a.store.Deliveries, History: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.fresh, Sender: a.sender,
 		Admission: a.admits(), Starter: a.engine.HandOvers, Faults: a.faults, Replays: a.store.Replays,
 		Tenants: tenantDeletions{a.store.Tenants, a.engine.TenantDeletions},
-		Audit:   a.store.Audit, Observer: observer{a.metrics, a}, Tracer: a.tracer,
+		Audit:   a.store.Audit, Observer: observer{a.metrics, a.notes, a.statistics, a.store.Now}, Tracer: a.tracer,
 		Logger: a.log, Claimant: a.options.Process, MaxPayload: int(a.options.Config.MaxPayload), LeastRetryDelay: a.options.Config.TenantLeastRetryDelay,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
 }
 
-// newSDKWorker starts Temporal's worker once, with an interceptor for traces if there are any.
-func (a *App) newSDKWorker(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Worker, error) {
-	o := worker.Options{Fatal: fatal}
-	if a.options.Config.WorkerVersioning {
-		o.Version = a.options.Version
+// newSDKWorker returns what starts Temporal's worker once, with an interceptor for traces if there are any.
+func newSDKWorker(o *Options, tracer *tracing.Tracer) func(client.Client, *activities.Activities, func(error)) (*worker.Worker, error) {
+	return func(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Worker, error) {
+		start := worker.Options{Fatal: fatal}
+		if o.Config.WorkerVersioning {
+			start.Version = o.Version
+		}
+		if tracer != nil {
+			start.Interceptors = []interceptor.WorkerInterceptor{worker.Spans(tracer)}
+		}
+		if o.Register != nil {
+			return worker.StartWith(c, func(r worker.Registry) { o.Register(r, runs) }, start)
+		}
+		return worker.Start(c, runs, start)
 	}
-	if a.tracer != nil {
-		o.Interceptors = []interceptor.WorkerInterceptor{worker.Spans(a.tracer)}
-	}
-	if register := a.options.Register; register != nil {
-		return worker.StartWith(c, func(r worker.Registry) { register(r, runs) }, o)
-	}
-	return worker.Start(c, runs, o)
 }
 
 // startWorker starts the worker, and waits up to workerPatience until it runs.
@@ -51,7 +56,10 @@ func (a *App) startWorker() {
 	halt, halted, up := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	go func() {
 		defer close(halted)
-		a.keepWorking(halt, up)
+		keeper := keeper{log: a.log, working: &a.working, start: func(fatal func(error)) (*worker.Worker, error) {
+			return a.newWorker(a.client, a.activities, fatal)
+		}}
+		keeper.keep(halt, up)
 	}()
 	a.push(phaseRequests, func(ctx context.Context) {
 		work, cancel := untilCut(ctx)
@@ -79,12 +87,19 @@ func (a *App) startWorker() {
 	}
 }
 
-// keepWorking keeps a worker running until halt is closed, and then stops it. It repeats a start
+// keeper keeps a worker running.
+type keeper struct {
+	log     *slog.Logger
+	start   func(fatal func(error)) (*worker.Worker, error)
+	working *atomic.Bool // a worker polls its task queues
+}
+
+// keep keeps a worker running until halt is closed, and then stops it. It repeats a start
 // that fails, and replaces a worker that stops by itself. up gets a value when a worker runs.
-func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
+func (k *keeper) keep(halt <-chan struct{}, up chan<- struct{}) {
 	for warned := false; ; {
 		failed := make(chan error, 1)
-		w, err := a.newWorker(a.client, a.activities, func(err error) {
+		w, err := k.start(func(err error) {
 			select {
 			case failed <- err:
 			default: // one failure is enough
@@ -93,11 +108,11 @@ func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
 		switch {
 		case err == nil:
 			warned = false
-			if a.work(w, halt, up, failed) {
+			if k.work(w, halt, up, failed) {
 				return
 			}
 		case !warned:
-			a.log.Warn("the worker cannot reach Temporal yet; it keeps trying", "error", err)
+			k.log.Warn("the worker cannot reach Temporal yet; it keeps trying", "error", err)
 			warned = true
 		}
 		select {
@@ -110,8 +125,8 @@ func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
 
 // work lets a worker run until halt is closed, and returns true, or until it stops by itself. The
 // worker has stopped when work returns.
-func (a *App) work(w *worker.Worker, halt <-chan struct{}, up chan<- struct{}, failed <-chan error) (halted bool) {
-	a.working.Store(true)
+func (k *keeper) work(w *worker.Worker, halt <-chan struct{}, up chan<- struct{}, failed <-chan error) (halted bool) {
+	k.working.Store(true)
 	select {
 	case up <- struct{}{}:
 	default:
@@ -120,9 +135,9 @@ func (a *App) work(w *worker.Worker, halt <-chan struct{}, up chan<- struct{}, f
 	case <-halt:
 		halted = true
 	case err := <-failed:
-		a.log.Error("the worker has stopped by itself; starting another one", "error", err)
+		k.log.Error("the worker has stopped by itself; starting another one", "error", err)
 	}
-	a.working.Store(false)
+	k.working.Store(false)
 	w.Stop()
 	return halted
 }

@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
 )
 
 const (
@@ -17,30 +20,44 @@ const (
 	retentionTimeout = 10 * time.Second
 )
 
-// workflowURL is a workflow's page in the Web UI.
-func (a *App) workflowURL(id string) string {
-	if a.options.UIURL == "" {
+// workflowPages are the pages of workflows in the Temporal Web UI.
+type workflowPages struct {
+	ui        string // its address, "" without one
+	namespace string
+	client    client.Client
+	log       *slog.Logger
+
+	always    time.Duration // Options.WorkflowsKept
+	retention atomic.Int64  // of the namespace, in ns; 0 while it is not known
+}
+
+// url is a workflow's page.
+func (p *workflowPages) url(id string) string {
+	if p.ui == "" {
 		return ""
 	}
-	return a.options.UIURL + "/namespaces/" + url.PathEscape(NamespaceName(a.options.Temporal)) + "/workflows/" + url.PathEscape(id)
+	return p.ui + "/namespaces/" + url.PathEscape(p.namespace) + "/workflows/" + url.PathEscape(id)
 }
 
-// workflowsKept is for how long the Web UI shows a workflow that has ended; 0 if that is not known.
-func (a *App) workflowsKept() time.Duration {
-	if a.options.WorkflowsKept > 0 {
-		return a.options.WorkflowsKept
+// kept is for how long the Web UI shows a workflow that has ended; 0 if that is not known.
+func (p *workflowPages) kept() time.Duration {
+	if p.always > 0 {
+		return p.always
 	}
-	return time.Duration(a.retention.Load())
+	return time.Duration(p.retention.Load())
 }
 
-// watchRetention keeps the namespace's retention until ctx ends.
-func (a *App) watchRetention(ctx context.Context) {
+// watch keeps the namespace's retention until ctx ends, if it is needed.
+func (p *workflowPages) watch(ctx context.Context) {
+	if p.ui == "" || p.always > 0 {
+		return
+	}
 	for {
 		pause := retentionAgain
-		if kept, err := a.readRetention(ctx); err != nil {
-			a.log.DebugContext(ctx, "the retention of Temporal's namespace is not known", "error", err)
+		if kept, err := p.read(ctx); err != nil {
+			p.log.DebugContext(ctx, "the retention of Temporal's namespace is not known", "error", err)
 		} else {
-			a.retention.Store(int64(kept))
+			p.retention.Store(int64(kept))
 			pause = retentionEvery
 		}
 		select {
@@ -51,10 +68,10 @@ func (a *App) watchRetention(ctx context.Context) {
 	}
 }
 
-func (a *App) readRetention(ctx context.Context) (time.Duration, error) {
+func (p *workflowPages) read(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, retentionTimeout)
 	defer cancel()
-	found, err := a.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: NamespaceName(a.options.Temporal)})
+	found, err := p.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: p.namespace})
 	if err != nil {
 		return 0, err //nolint:wrapcheck // the caller names what was read
 	}

@@ -122,12 +122,14 @@ func TestApacheAsksForACertificatePerPath(t *testing.T) {
 	require.Equal(t, 1, receiver.Count())
 
 	certificate.MaxTLS = webhook.MaxTLS12
+	requireFailure(t, send(3, "/open", certificate, "{}"), retry.FailureNone, 200) // its connection is kept, and renegotiated by the next one
+	require.Equal(t, 1, c.pool.len())
 	for _, body := range []string{"{}", "[]", strings.Repeat("x", 100_000)} {
 		accepted := send(3, "/cert/2", certificate, body)
 		requireFailure(t, accepted, retry.FailureNone, 200)
 		require.False(t, accepted.CertificateUnasked)
 	}
-	require.Equal(t, 4, receiver.Count())
+	require.Equal(t, 5, receiver.Count())
 	require.Equal(t, 1, c.pool.len(), "a connection that was renegotiated is kept")
 
 	// Of another authority: the refusal names the certificate.
@@ -136,5 +138,5 @@ func TestApacheAsksForACertificatePerPath(t *testing.T) {
 	r := send(4, "/cert/2", other, "{}")
 	requireFailure(t, r, retry.FailureTLS, 0)
 	require.Contains(t, r.Err, webhook.TLSCertificateRefused)
-	require.Equal(t, 4, receiver.Count())
+	require.Equal(t, 5, receiver.Count())
 }

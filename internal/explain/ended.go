@@ -8,8 +8,11 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// ended explains a delivery that has ended.
+type ended struct{ *Situation }
+
 // delivered explains a delivery that the receiver accepted.
-func (s *Situation) delivered() Explanation {
+func (s ended) delivered() Explanation {
 	d := &s.Delivery
 	e := Explanation{Code: Delivered, Next: "Nothing more is sent."}
 	e.Remedy, e.Actions = s.again(SendAgain)
@@ -31,7 +34,7 @@ func (s *Situation) delivered() Explanation {
 }
 
 // deadLetter explains a delivery that was given up.
-func (s *Situation) deadLetter() Explanation {
+func (s ended) deadLetter() Explanation {
 	d := &s.Delivery
 	e, f, last, operator := Explanation{}, failure{}, "", ""
 	if d.LastOutcome != nil {
@@ -99,7 +102,7 @@ func actsOnDeadLetter(code Code) []Act {
 }
 
 // acceptedLate explains a dead letter that was given up during its last attempt, which the receiver then accepted.
-func (s *Situation) acceptedLate() Explanation {
+func (s ended) acceptedLate() Explanation {
 	return s.givenUp(Explanation{
 		Code: Expired, Cause: "The receiver has accepted that attempt afterwards.",
 		Remedy: "Discard the dead letter: the receiver has the event.", Actions: []Action{s.toDelivery(Discard)},
@@ -107,7 +110,7 @@ func (s *Situation) acceptedLate() Explanation {
 }
 
 // again says that a delivery that has ended can be sent again, and how.
-func (s *Situation) again(acts ...Act) (remedy string, actions []Action) {
+func (s ended) again(acts ...Act) (remedy string, actions []Action) {
 	if !s.Removed.IsZero() {
 		return sentence("it cannot be sent again: " + s.Removed.String()), nil
 	}
@@ -127,7 +130,7 @@ func (s *Situation) again(acts ...Act) (remedy string, actions []Action) {
 }
 
 // givenUp completes the explanation of a dead letter: when it was given up and why, and how long it is kept.
-func (s *Situation) givenUp(e Explanation, why string) Explanation {
+func (s ended) givenUp(e Explanation, why string) Explanation {
 	d, kept, after := &s.Delivery, "kept as a dead letter", ""
 	if s.Kept > 0 {
 		e.Until = d.CompletedAt.Add(s.Kept)
@@ -142,7 +145,7 @@ func (s *Situation) givenUp(e Explanation, why string) Explanation {
 }
 
 // made is how many attempts were made in this run.
-func (s *Situation) made() string {
+func (s ended) made() string {
 	words := count(s.Delivery.RunAttempts, "attempt")
 	if s.Delivery.Run > 1 {
 		words += fmt.Sprintf(" in run %d", s.Delivery.Run)
@@ -151,7 +154,7 @@ func (s *Situation) made() string {
 }
 
 // withdrawn explains a cancelled or discarded delivery.
-func (s *Situation) withdrawn() Explanation {
+func (s ended) withdrawn() Explanation {
 	d := &s.Delivery
 	e := Explanation{Code: Cancelled, Next: "Nothing more is sent."}
 	e.Remedy, e.Actions = s.again(SendAgain)

@@ -154,18 +154,18 @@ func Delivery(s Situation) Explanation {
 	if !s.Removed.IsZero() && !s.Delivery.State.Open() {
 		e.Summary = strings.TrimSuffix(e.Summary, ".") + "; " + s.Removed.String() + "."
 	}
-	e.Workflow = s.workflow()
+	e.Workflow = workflow(&s)
 	return e
 }
 
 func (s *Situation) explain() Explanation {
 	switch s.Delivery.State {
 	case webhook.StateDelivered:
-		return s.delivered()
+		return ended{s}.delivered()
 	case webhook.StateDeadLettered:
-		return s.deadLetter()
+		return ended{s}.deadLetter()
 	case webhook.StateCancelled, webhook.StateDiscarded:
-		return s.withdrawn()
+		return ended{s}.withdrawn()
 	case webhook.StateHeld:
 		return s.held()
 	case webhook.StatePending, webhook.StateRetrying:

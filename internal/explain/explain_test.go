@@ -761,8 +761,8 @@ func TestRemedyOfTimeoutsOfAnEndpoint(t *testing.T) {
 		Failed: 20, FailureStreak: 20, LastFailure: "timeout_headers", LastFailedAt: noon(), LastTimes: spent, Circuit: webhook.CircuitOpen,
 	}
 	s := Situation{Now: noon(), Endpoint: &ep, Observed: &o}
-	require.Contains(t, s.circuitOpen().Remedy, names)
-	require.Contains(t, s.failing().Remedy, names)
+	require.Contains(t, obstacles{&s}.circuitOpen().Remedy, names)
+	require.Contains(t, obstacles{&s}.failing().Remedy, names)
 	for _, h := range []webhook.Health{
 		{Endpoint: ep, Observed: o},
 		{Endpoint: ep, LastFailure: &webhook.LastFailure{Reason: "timeout_headers", At: noon(), Times: spent}},

@@ -6,9 +6,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// obstacles explains a delivery that has to wait because of its endpoint.
+type obstacles struct{ *Situation }
+
 // queued explains a delivery that waits for its turn at the endpoint: it has got a later time, or is one of more than the
 // endpoint takes soon. What is wrong with the endpoint comes before the mechanism that makes the delivery wait.
-func (s *Situation) queued() Explanation {
+func (s obstacles) queued() Explanation {
 	e, known := s.obstacle()
 	if !known {
 		e = s.turn()
@@ -28,7 +31,7 @@ func (s *Situation) queued() Explanation {
 }
 
 // goesOn says when a delivery is sent that waits for its turn: at its time, or after those before it.
-func (s *Situation) goesOn() string {
+func (s obstacles) goesOn() string {
 	if s.Delivery.State == webhook.StateHeld {
 		return "sent after those before it" + s.until(", or given up at ")
 	}
@@ -41,7 +44,7 @@ func (s *Situation) goesOn() string {
 
 // obstacle is what is wrong with the active endpoint, the deepest first: its circuit is open, its receiver has asked for a
 // pause, fails, or has just recovered. Its Summary is a clause; false: nothing is known to be wrong.
-func (s *Situation) obstacle() (Explanation, bool) {
+func (s obstacles) obstacle() (Explanation, bool) {
 	o, reason := s.Observed, s.Delivery.Reason
 	switch {
 	case o == nil && reason == webhook.ReasonCircuitOpen, o != nil && o.Circuit != webhook.CircuitClosed && o.Circuit != "":
@@ -78,7 +81,7 @@ func asksForPause(reason string) bool {
 }
 
 // circuitOpen is the obstacle of an open circuit, with the receiver's last failure.
-func (s *Situation) circuitOpen() Explanation {
+func (s obstacles) circuitOpen() Explanation {
 	e := Explanation{
 		Code: WaitsCircuit, Summary: "waits because the circuit of the endpoint is open",
 		Cause:  "Most requests to the endpoint failed, so it gets none until a probe succeeds.",
@@ -98,7 +101,7 @@ func (s *Situation) circuitOpen() Explanation {
 const fixAndTry = "When the receiver is well again, close the circuit to have it tried at once."
 
 // pauseAsked is the obstacle of a receiver that has asked for a pause of the whole endpoint.
-func (s *Situation) pauseAsked() Explanation {
+func (s obstacles) pauseAsked() Explanation {
 	e := Explanation{
 		Code: WaitsReceiver, Summary: "waits because " + receiverOf(s.Endpoint) + " asked for a pause",
 		Cause: "A response had Retry-After with 429, or said that no request is left of the receiver's rate limit; it holds for the whole endpoint.",
@@ -111,7 +114,7 @@ func (s *Situation) pauseAsked() Explanation {
 }
 
 // failing is the obstacle of a receiver that fails while the circuit is closed.
-func (s *Situation) failing() Explanation {
+func (s obstacles) failing() Explanation {
 	o := s.Observed
 	f := failureOf(o.LastFailure, o.LastError).spent(o.LastTimes).at(s.Endpoint)
 	e := Explanation{Code: WaitsFailing, Summary: "waits because " + receiverOf(s.Endpoint) + " fails: " + lastFailed(o, o.LastFailure)}
@@ -135,7 +138,7 @@ func lastFailed(o *webhook.Observation, reason string) string {
 }
 
 // turn says what a delivery waits for at an endpoint that is well. Summary is a clause.
-func (s *Situation) turn() (e Explanation) {
+func (s obstacles) turn() (e Explanation) {
 	receiver := receiverOf(s.Endpoint)
 	switch s.Delivery.Reason {
 	case webhook.ReasonInFlight:
@@ -169,7 +172,7 @@ func (s *Situation) turn() (e Explanation) {
 }
 
 // raise is the remedy of an endpoint at its limit: not to raise that of a receiver that is slow; "" if it is not known whether it is well.
-func (s *Situation) raise(how string) string {
+func (s obstacles) raise(how string) string {
 	switch {
 	case s.Observed == nil && s.Now.IsZero():
 		return ""
@@ -180,7 +183,7 @@ func (s *Situation) raise(how string) string {
 }
 
 // whileStopped explains a delivery that waits because its endpoint is paused or disabled.
-func (s *Situation) whileStopped() Explanation {
+func (s obstacles) whileStopped() Explanation {
 	e := Explanation{
 		Code: HeldPaused, Until: s.Delivery.GiveUpAt, Summary: sentence("waits "+s.becauseStopped(), s.sentWhenResumed()),
 		Next: s.nothingUntilResumed(), Remedy: s.toResume(), Actions: s.resume(), Cause: s.ahead(),
@@ -191,16 +194,16 @@ func (s *Situation) whileStopped() Explanation {
 	return e
 }
 
-func (s *Situation) sentWhenResumed() string {
+func (s obstacles) sentWhenResumed() string {
 	return "sent when it is resumed" + s.until(", or given up at ")
 }
 
-func (s *Situation) nothingUntilResumed() string {
+func (s obstacles) nothingUntilResumed() string {
 	return sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at "))
 }
 
 // whileReleaseStopped explains a delivery whose release a person has stopped.
-func (s *Situation) whileReleaseStopped() Explanation {
+func (s obstacles) whileReleaseStopped() Explanation {
 	e := Explanation{
 		Code: Releasing, Until: s.Delivery.GiveUpAt,
 		Summary: sentence("waits because the release of the endpoint's held deliveries is stopped", "sent when it goes on"+s.until(", or given up at ")),
@@ -217,7 +220,7 @@ func (s *Situation) whileReleaseStopped() Explanation {
 }
 
 // releasing explains a delivery of an endpoint that is active again.
-func (s *Situation) releasing() Explanation {
+func (s obstacles) releasing() Explanation {
 	if e, known := s.obstacle(); known {
 		e.Summary, e.Cause = sentence(e.Summary, s.goesOn()), joined(e.Cause, s.ahead())
 		if e.Next == "" {

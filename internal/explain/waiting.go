@@ -72,9 +72,9 @@ func (s *Situation) waiting() Explanation {
 	case !s.EngineAway.IsZero() && !due:
 		return s.engineAway()
 	case d.Deferred() && s.stopped():
-		return s.whileStopped()
+		return obstacles{s}.whileStopped()
 	case d.Deferred():
-		return s.queued()
+		return obstacles{s}.queued()
 	case d.State == webhook.StateRetrying && d.LastOutcome != nil:
 		return s.retrying()
 	case due:
@@ -337,23 +337,23 @@ func (s *Situation) held() Explanation {
 	case s.EndpointDeleted:
 		return s.open()
 	case s.stopped():
-		return s.whileStopped()
+		return obstacles{s}.whileStopped()
 	case d.Reason == webhook.ReasonInternal:
 		return s.fault("keeps the delivery waiting")
 	case s.ReleaseStopped:
-		return s.whileReleaseStopped()
+		return obstacles{s}.whileReleaseStopped()
 	case d.Reason == webhook.ReasonBacklog:
-		return s.queued()
+		return obstacles{s}.queued()
 	case s.Endpoint != nil:
-		return s.releasing()
+		return obstacles{s}.releasing()
 	}
 	// What the endpoint's state is now is not known.
-	e := Explanation{Code: HeldPaused, Until: d.GiveUpAt, Next: s.nothingUntilResumed(), Remedy: "Resume the endpoint.", Actions: s.resume()}
+	e := Explanation{Code: HeldPaused, Until: d.GiveUpAt, Next: obstacles{s}.nothingUntilResumed(), Remedy: "Resume the endpoint.", Actions: s.resume()}
 	state := "paused"
 	if d.Reason == webhook.ReasonDisabled {
 		e.Code, state = HeldDisabled, "disabled"
 	}
-	e.Summary = sentence("waits because the endpoint is "+state, s.sentWhenResumed())
+	e.Summary = sentence("waits because the endpoint is "+state, obstacles{s}.sentWhenResumed())
 	return e
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // workflow says in which workflow the delivery is.
-func (s *Situation) workflow() string {
+func workflow(s *Situation) string {
 	d := &s.Delivery
 	var words string
 	switch {
@@ -22,7 +22,7 @@ func (s *Situation) workflow() string {
 	default:
 		words = "its workflow is " + d.WorkflowID + ", a shared workflow"
 	}
-	if s.workflowGone() {
+	if workflowGone(s) {
 		words += "; Temporal keeps such a workflow for " + elapsed(s.WorkflowsKept) + " after its end, so it can no longer be looked at"
 	}
 	return sentence(words)
@@ -30,7 +30,7 @@ func (s *Situation) workflow() string {
 
 // workflowGone reports whether Temporal has removed the delivery's workflow, as far as that is known. A dead
 // letter's workflow is open until the dead letter is replayed, discarded or past its retention.
-func (s *Situation) workflowGone() bool {
+func workflowGone(s *Situation) bool {
 	d := &s.Delivery
 	return s.WorkflowsKept > 0 && d.State.Final() && !d.CompletedAt.IsZero() && s.Now.Sub(d.CompletedAt) >= s.WorkflowsKept
 }

@@ -101,6 +101,7 @@ type autoReplayer struct {
 	endpoints Endpoints
 	starter   Starter
 	log       *slog.Logger
+	now       func() time.Time // the database's clock
 	queue     *replayQueue
 }
 
@@ -161,7 +162,7 @@ func (a *autoReplayer) start(ctx context.Context, id webhook.EndpointID, since t
 	if err != nil {
 		return err
 	}
-	since = since.Add(-max(outageMargin, target.CircuitBreaker.Window)).UTC().Truncate(time.Microsecond)
+	since = ByClock(a.now, since).Add(-max(outageMargin, target.CircuitBreaker.Window)).UTC().Truncate(time.Microsecond)
 	r, begun, err := a.store.AutoReplay(ctx, target.TenantID, target.ID, since)
 	if webhook.CodeOf(err) == webhook.CodeNotFound { // deleted meanwhile
 		return nil

@@ -3,7 +3,6 @@ package monitor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -36,21 +35,8 @@ type eventWriter struct {
 	starter   Starter
 	metrics   Metrics
 	log       *slog.Logger
+	now       func() time.Time // the database's clock
 	queue     *eventQueue
-}
-
-// announce queues an event.
-func (w *eventWriter) announce(e pendingEvent) {
-	if e.event.Key == "" { // so that it can be stored again when it is not known whether it was stored
-		e.event.Key = fmt.Sprintf("%s/%s/%d", e.event.Type, e.endpoint, e.event.At.UnixMicro())
-	}
-	ok, dropped := w.queue.put(e, time.Now())
-	if !ok {
-		w.metrics.OperationalEventsDropped(1)
-	}
-	if dropped > 0 {
-		w.log.Warn("more operational events than can be stored; some were dropped", "count", dropped)
-	}
 }
 
 // run stores what is in the queue, until ctx ends.
@@ -165,6 +151,7 @@ func (w *eventWriter) start(ctx context.Context, stored []webhook.Accepted) {
 // complete fills in the tenant and the endpoint of an event; false when no endpoint subscribes to the event.
 func (w *eventWriter) complete(ctx context.Context, p *pendingEvent) (e webhook.OperationalEvent, wanted bool, err error) {
 	e = p.event
+	e.At = ByClock(w.now, e.At)
 	if !p.endpoint.IsZero() {
 		target, err := w.endpoints.Target(ctx, p.endpoint)
 		if webhook.CodeOf(err) == webhook.CodeNotFound { // deleted meanwhile

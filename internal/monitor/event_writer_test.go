@@ -114,7 +114,7 @@ func TestEventsAreKeptWhilePostgreSQLIsAway(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, 3, m.events.writeAll(gone))
-	m.events.announce(pendingEvent{event: webhook.OperationalEvent{Type: webhook.EventDeadLettered, TenantID: "acme", Key: "no\x00text", At: time.Now()}})
+	m.announce(pendingEvent{event: webhook.OperationalEvent{Type: webhook.EventDeadLettered, TenantID: "acme", Key: "no\x00text", At: time.Now()}})
 	b.answers(m, 1, 400)
 	require.Zero(t, m.events.writeAll(t.Context()))
 	require.Len(t, b.stored(t, webhook.EventDeadLettered), 4)

@@ -201,11 +201,11 @@ func TestDeliveriesThatEndWithoutAttempt(t *testing.T) {
 		{webhook.StateCancelled, webhook.ReasonEndpointDeleted, 3, 0, 0},
 	} {
 		p := webhook.Progress{Run: 1, State: c.state, Reason: c.reason, Attempts: c.attempts, RunAttempts: c.attempts}
-		m.Ended(b.ref("order.paid"), p)
+		m.Ended(b.ref("order.paid"), p, time.Now())
 		require.Len(t, m.failures.counter.take(), c.failures, c.reason)
 		require.Len(t, m.events.queue.first(), c.events, c.reason)
 		m.events.queue.remove(c.events)
-		m.Ended(b.ref(webhook.EventEndpointPaused), p)
+		m.Ended(b.ref(webhook.EventEndpointPaused), p, time.Now())
 		require.Len(t, m.failures.counter.take(), c.failures, "operational events count for their endpoint")
 		require.Empty(t, m.events.queue.first(), "and cause no other events")
 	}

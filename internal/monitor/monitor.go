@@ -1,19 +1,16 @@
 // Package monitor follows the health of endpoints over time.
 //
-// It sees the outcome of every attempt and every change of a circuit. From these it counts failures and disables endpoints
+// Notes take down the outcome of every attempt and every change of a circuit. From these a Monitor counts failures and disables endpoints
 // that only fail, warns of retry storms, stores operational events, and replays dead letters after an outage. It shares
-// what this process sees of its endpoints with the other processes, and answers the API's questions about all of them.
+// what this process sees of its endpoints with the other processes. A View answers the API's questions about all of them.
 package monitor
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/everpost/everpost/internal/explain"
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -26,8 +23,6 @@ type Admission interface {
 	State(id webhook.EndpointID) (webhook.Observation, bool)
 	// EachUnhealthy calls visit with every endpoint that fails, is slow, recovers, or has requests waiting.
 	EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation))
-	// Reset closes the circuit of an endpoint and forgets what its responses have shown.
-	Reset(id webhook.EndpointID)
 	Circuits
 }
 
@@ -63,6 +58,7 @@ type Starter interface {
 
 // Config is what a Monitor needs. All fields are required unless they say otherwise.
 type Config struct {
+	Notes     *Notes
 	Admission Admission
 	Endpoints Endpoints
 	Failures  Failures
@@ -80,20 +76,18 @@ type Config struct {
 	ShareEvery time.Duration
 }
 
-// Monitor follows the endpoints to which this process sends. Its observing methods only take notes, and never block:
-// goroutines of its own do the rest between Start and Stop. It is safe for concurrent use.
+// Monitor goes by the notes of one process, in goroutines of its own between Start and Stop.
 type Monitor struct {
+	notes     *Notes
 	admission Admission
 	metrics   Metrics
 	log       *slog.Logger
 	now       func() time.Time
 
-	failures    *failureRecorder
-	retryStorms *retryStorms
-	outages     *outages
-	events      *eventWriter
-	replays     *autoReplayer
-	sharing     *sharing
+	failures *failureRecorder
+	events   *eventWriter
+	replays  *autoReplayer
+	sharing  *sharing
 
 	running sync.WaitGroup
 	end     context.CancelFunc
@@ -105,16 +99,16 @@ type Monitor struct {
 // New makes a Monitor that has not been started.
 func New(c Config) *Monitor {
 	return &Monitor{
-		admission: c.Admission, metrics: c.Metrics, log: c.Logger, now: c.Now,
+		notes: c.Notes, admission: c.Admission, metrics: c.Metrics, log: c.Logger, now: c.Now,
 		failures: &failureRecorder{
-			store: c.Failures, endpoints: c.Endpoints, metrics: c.Metrics, log: c.Logger, now: c.Now, counter: newCounter(),
+			store: c.Failures, endpoints: c.Endpoints, metrics: c.Metrics, log: c.Logger, now: c.Now, counter: c.Notes.counter,
 		},
-		retryStorms: newRetryStorms(),
-		outages:     newOutages(),
 		events: &eventWriter{
-			store: c.Events, endpoints: c.Endpoints, starter: c.Starter, metrics: c.Metrics, log: c.Logger, queue: newEventQueue(),
+			store: c.Events, endpoints: c.Endpoints, starter: c.Starter, metrics: c.Metrics, log: c.Logger, now: c.Now, queue: c.Notes.announced,
 		},
-		replays: &autoReplayer{store: c.Replays, endpoints: c.Endpoints, starter: c.Starter, log: c.Logger, queue: newReplayQueue()},
+		replays: &autoReplayer{
+			store: c.Replays, endpoints: c.Endpoints, starter: c.Starter, log: c.Logger, now: c.Now, queue: c.Notes.recoveries,
+		},
 		sharing: newSharing(c),
 	}
 }
@@ -127,6 +121,7 @@ func (m *Monitor) Start(ctx context.Context) {
 	m.failures.refresh(ctx)
 	m.running.Go(func() { m.failures.run(ctx) })
 	m.running.Go(func() { m.keepOutages(ctx) })
+	m.running.Go(func() { m.watchRetryStorms(ctx) })
 	m.running.Go(func() { m.events.run(ctx) })
 	m.running.Go(func() { m.replays.run(ctx) })
 	m.publishing.Go(func() { m.sharing.publish(ctx, writing) })
@@ -153,89 +148,6 @@ func (m *Monitor) Stop(ctx context.Context) {
 	m.sharing.withdraw(ctx)
 }
 
-// Attempted observes an attempt and where it left its delivery.
-func (m *Monitor) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
-	now := m.now()
-	if a.Outcome.Decision == retry.Delivered {
-		m.failures.counter.succeeded(ref.EndpointID, a.StartedAt.Add(a.Latency))
-		if since, over := m.outages.delivered(ref.EndpointID); over {
-			m.recovered(ref.EndpointID, now, since)
-		}
-	} else if f := failuresOf(ref, a, p); f.Failed() {
-		m.failures.counter.failed(f)
-	}
-	if webhook.IsOperational(ref.EventType) { // operational events never cause others
-		return
-	}
-	if a.Number > 1 && m.retryStorms.checkDue(ref.EndpointID, now) {
-		m.checkRetryStorm(ref.EndpointID, now)
-	}
-	if endedDelivery(a, p) && p.State == webhook.StateDeadLettered {
-		m.deadLettered(ref, p, now)
-	}
-}
-
-// Ended observes a delivery that ended without an attempt.
-func (m *Monitor) Ended(ref webhook.Ref, p webhook.Progress) {
-	if p.State != webhook.StateDeadLettered {
-		return
-	}
-	now := m.now()
-	if p.Reason == string(retry.ReasonGiveUpTime) && p.RunAttempts > 0 { // without an attempt it is no failure of the receiver
-		m.failures.counter.failed(webhook.EndpointFailures{EndpointID: ref.EndpointID, Exhausted: 1, First: now, Last: now, Began: now})
-	}
-	if !webhook.IsOperational(ref.EventType) {
-		m.deadLettered(ref, p, now)
-	}
-}
-
-// deadLettered announces that a delivery became a dead letter.
-func (m *Monitor) deadLettered(ref webhook.Ref, p webhook.Progress, now time.Time) {
-	m.events.announce(pendingEvent{event: webhook.OperationalEvent{
-		Type: webhook.EventDeadLettered, TenantID: ref.TenantID, At: now,
-		Delivery: &webhook.OperationalEventDelivery{
-			ID: ref.DeliveryID, EventID: ref.EventID, EventType: ref.EventType, EndpointID: ref.EndpointID, Reason: p.Reason, Attempts: p.Attempts,
-		},
-		Summary: explain.GivenUp(p.Attempts, p.Reason),
-		Key:     fmt.Sprintf("%s/%s/%d", webhook.EventDeadLettered, ref.DeliveryID, p.Run),
-	}})
-}
-
-// CircuitChanged observes a change of a circuit, at a time of the database's clock.
-func (m *Monitor) CircuitChanged(c webhook.CircuitChange) {
-	switch {
-	case c.To == webhook.CircuitOpen && c.From == webhook.CircuitClosed:
-		m.outages.opened(c.EndpointID, c.At)
-		if c.TakenOver {
-			return // the other process has announced it
-		}
-		m.events.announce(pendingEvent{endpoint: c.EndpointID, event: webhook.OperationalEvent{
-			Type: webhook.EventCircuitOpened, At: c.At,
-			Summary: explain.CircuitOpened(c.Why),
-		}})
-	case c.To == webhook.CircuitClosed && c.From != webhook.CircuitClosed:
-		if since, over := m.outages.closed(c.EndpointID, c.At); over {
-			m.recovered(c.EndpointID, c.At, since)
-		}
-	}
-}
-
-// recovered announces that an endpoint accepts requests again, since when its circuit was open, and has its dead letters
-// replayed.
-func (m *Monitor) recovered(id webhook.EndpointID, at, since time.Time) {
-	m.replays.queue.put(id, outageReplay{since: since})
-	m.events.announce(pendingEvent{endpoint: id, event: webhook.OperationalEvent{
-		Type: webhook.EventEndpointRecovered, At: at,
-		Summary: explain.Recovered(at.Sub(since)),
-	}})
-}
-
-// EndpointChanged resets what the admission has learned of an endpoint whose settings have changed. Its circuit closes
-// with that, which does not mean that the receiver has recovered.
-func (m *Monitor) EndpointChanged(id webhook.EndpointID) {
-	m.outages.resetting(id, func() { m.admission.Reset(id) })
-}
-
 // keepOutages forgets outages of endpoints that the admission has forgotten, until ctx ends.
 func (m *Monitor) keepOutages(ctx context.Context) {
 	tick := time.Tick(refreshEvery)
@@ -250,7 +162,7 @@ func (m *Monitor) keepOutages(ctx context.Context) {
 }
 
 func (m *Monitor) pruneOutages() {
-	m.outages.prune(m.now(), func(id webhook.EndpointID) bool {
+	m.notes.outages.prune(time.Now(), func(id webhook.EndpointID) bool {
 		state, known := m.admission.State(id)
 		return known && state.Circuit != webhook.CircuitClosed
 	})

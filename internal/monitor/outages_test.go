@@ -56,14 +56,14 @@ func TestChangeIsNoRecovery(t *testing.T) {
 		b.send(t, m, 1, 503)
 	}
 	require.Equal(t, webhook.CircuitOpen, m.circuit(b.endpoint.ID))
-	m.EndpointChanged(b.endpoint.ID)
+	m.EndpointChanged(b.endpoint.ID, m.controller.Reset)
 	require.Equal(t, webhook.CircuitClosed, m.circuit(b.endpoint.ID))
 	require.Zero(t, m.events.writeAll(t.Context()))
 	require.Empty(t, b.stored(t, webhook.EventEndpointRecovered))
 	for range 5 { // it opens again: the outage goes on
 		b.send(t, m, 1, 503)
 	}
-	m.EndpointChanged(b.endpoint.ID)
+	m.EndpointChanged(b.endpoint.ID, m.controller.Reset)
 	for range 2 { // the second is nothing new
 		b.send(t, m, 1, 200)
 	}

@@ -27,8 +27,9 @@ func TestRetryStormsAreAnnounced(t *testing.T) {
 	one, other := b.process(t), b.process(t)
 	for _, m := range []*process{one, other} {
 		for range 110 {
-			m.retryStorms.checked = map[webhook.EndpointID]time.Time{} // as if 10 s had gone by
+			m.storms.checked = map[webhook.EndpointID]time.Time{} // as if 10 s had gone by
 			b.send(t, m, 2, 404)
+			m.checkRetryStorms()
 		}
 		require.True(t, m.metric(t, "everpost_retry_storms_total 1"))
 	}
@@ -45,15 +46,19 @@ func TestRetryStormsAreAnnounced(t *testing.T) {
 func TestRetryStormChecksAreSpaced(t *testing.T) {
 	t.Parallel()
 	s, id, now := newRetryStorms(), webhook.NewEndpointID(), time.Now()
-	require.True(t, s.checkDue(id, now))
-	require.False(t, s.checkDue(id, now.Add(stormCheckEvery-1)))
-	require.True(t, s.checkDue(id, now.Add(stormCheckEvery)))
+	s.retried(id, now)
+	s.retried(id, now.Add(stormCheckEvery-1))
+	require.Equal(t, []webhook.EndpointID{id}, s.take())
+	require.Empty(t, s.take())
+	s.retried(id, now.Add(stormCheckEvery))
+	require.Len(t, s.take(), 1)
 	require.True(t, s.warningDue(id, now))
 	require.False(t, s.warningDue(id, now.Add(stormWarnEvery-1)))
 	require.True(t, s.warningDue(id, now.Add(stormWarnEvery)))
 	for range 3 * maxStormEntries {
-		s.checkDue(webhook.NewEndpointID(), now)
+		s.retried(webhook.NewEndpointID(), now)
 		now = now.Add(time.Millisecond)
 	}
 	require.LessOrEqual(t, len(s.checked), maxStormEntries)
+	require.LessOrEqual(t, len(s.take()), maxStormEntries)
 }

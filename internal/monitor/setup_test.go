@@ -98,6 +98,7 @@ func (b *bundle) now(t *testing.T) webhook.Endpoint {
 
 // process is a Monitor with what it works on, of one process.
 type process struct {
+	*Notes
 	*Monitor
 
 	store      *stores.DB
@@ -122,9 +123,10 @@ func (b *bundle) process(t *testing.T) *process {
 	e := engine.New(engine.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(e.Lifetime.Stop)
 	m.intake = intake.New(intake.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)})
-	m.controller = admission.New(admission.Config{OnCircuitChange: func(c webhook.CircuitChange) { m.CircuitChanged(c) }})
+	m.Notes = NewNotes(m.metrics, slog.New(slog.DiscardHandler))
+	m.controller = admission.New(admission.Config{OnCircuitChange: m.CircuitChanged})
 	m.Monitor = New(Config{
-		Admission: endpointStates{m.controller}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
+		Notes: m.Notes, Admission: endpointStates{m.controller}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
 		Starter: starts{m.intake, e.Replays},
 		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now,
 		Process: t.Name(),

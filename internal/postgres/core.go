@@ -235,6 +235,9 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 		"statement_timeout":                   Milliseconds(statementTimeout),
 		"lock_timeout":                        Milliseconds(lockTimeout),
 		"idle_in_transaction_session_timeout": Milliseconds(idleInTxTimeout),
+		// Plans are cached. One made while a table or a day's partition is nearly empty would scan it, and be kept when that is full.
+		// An index serves every row that is looked up.
+		"enable_seqscan": "off",
 	} {
 		if _, set := params[name]; !set {
 			params[name] = value
@@ -257,9 +260,6 @@ func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.RuntimeParams["statement_timeout"] = Milliseconds(flushStatementTimeout)
 	config.ConnConfig.RuntimeParams["lock_timeout"] = Milliseconds(flushLockTimeout)
-	// Plans are cached. One made while a table is nearly empty would scan it, and be kept when
-	// the table is full. An index serves every row that a group commit looks up.
-	config.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
 	return config
 }
 

@@ -26,7 +26,7 @@ func (s *clock) Learn(sent time.Time, database time.Time, received time.Time) {
 	s.learn(sent, database, received)
 }
 func (s *clock) Now() time.Time           { return s.now() }
-func (s *Core) TimeToLive() time.Duration { return s.timeToLive() }
+func (s *Core) TimeToLive() time.Duration { return s.changes.timeToLive() }
 
 type EndpointMoved = endpointMoved
 

@@ -135,12 +135,12 @@ func (h *heartbeat) alive() bool {
 
 // NewCache makes a cache whose entries live as long as the listener allows.
 func NewCache[K comparable, V any](s *Core, limit int, fill func(context.Context, K) (cache.Filled[V], error)) *cache.Cache[K, V] {
-	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Fill: fill, Translate: TranslateCache})
+	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.changes.timeToLive, Fill: fill, Translate: TranslateCache})
 }
 
 // NewRenewingCache is NewCache for values that are brought up to date: see cache.Config.
 func NewRenewingCache[K comparable, V any](s *Core, limit int, empty func() V, renew func(context.Context, K, V) (weight int, err error)) *cache.Cache[K, V] {
-	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Make: empty, Renew: renew, Translate: TranslateCache})
+	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.changes.timeToLive, Make: empty, Renew: renew, Translate: TranslateCache})
 }
 
 // TranslateCache is Translate for the errors of a cache.
@@ -152,8 +152,8 @@ func TranslateCache(err error) error {
 }
 
 // timeToLive is how long a cache entry may be used.
-func (s *Core) timeToLive() time.Duration {
-	if s.changes.heard.alive() {
+func (b *changeBus) timeToLive() time.Duration {
+	if b.heard.alive() {
 		return freshFor
 	}
 	return staleAfter
@@ -165,7 +165,7 @@ func (s *Core) StartListening(ctx context.Context, beside func(context.Context))
 	s.listenOnce.Do(func() {
 		ctx, cancel := context.WithCancel(ctx)
 		context.AfterFunc(s.life, cancel) //nolint:contextcheck // whichever ends first
-		s.background.Go(func() { s.listenLoop(ctx) })
+		s.background.Go(func() { listening{s}.loop(ctx) })
 		s.background.Go(func() { beside(ctx) })
 	})
 }
@@ -173,7 +173,10 @@ func (s *Core) StartListening(ctx context.Context, beside func(context.Context))
 // Listening reports whether this process receives the changes of others.
 func (s *Core) Listening() bool { return s.changes.heard.alive() }
 
-func (s *Core) listenLoop(ctx context.Context) {
+// listening keeps a connection that listens.
+type listening struct{ *Core }
+
+func (s listening) loop(ctx context.Context) {
 	pause := reconnectFirst
 	lost := false // no primary was found since the last connection
 	for {
@@ -206,7 +209,7 @@ func (s *Core) listenLoop(ctx context.Context) {
 // listen listens on one connection until that is lost or ctx ends. connected reports whether
 // it was up for a while. After the primary was lost, the first beat proves that there is one again, and all sessions that
 // were opened before are closed: some may lead to a standby and only read.
-func (s *Core) listen(ctx context.Context, lost bool) (connected bool, err error) {
+func (s listening) listen(ctx context.Context, lost bool) (connected bool, err error) {
 	l, err := s.openListener(ctx)
 	if err != nil {
 		return false, err
@@ -232,7 +235,7 @@ func (s *Core) listen(ctx context.Context, lost bool) (connected bool, err error
 			}
 			s.Log.InfoContext(ctx, "listening for changes of other processes")
 		}
-		if err := s.waitForChanges(ctx, l.conn); err != nil {
+		if err := waitForChanges(ctx, l.conn); err != nil {
 			return connected, fmt.Errorf("listen: %w", err)
 		}
 	}
@@ -247,7 +250,7 @@ type listener struct {
 
 // openListener opens a connection that listens. Notifications are handled as they are read, also
 // in the middle of another statement, so none is still queued when a beat is heard.
-func (s *Core) openListener(ctx context.Context) (*listener, error) {
+func (s listening) openListener(ctx context.Context) (*listener, error) {
 	l := &listener{own: "everpost_" + rand.Text()}
 	config := s.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] += " listener"
@@ -295,7 +298,7 @@ func (l *listener) hearItself(ctx context.Context) error {
 }
 
 // waitForChanges handles notifications until the next beat.
-func (s *Core) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
+func waitForChanges(ctx context.Context, conn *pgx.Conn) error {
 	until, cancel := context.WithTimeout(ctx, beatEvery)
 	defer cancel()
 	for {

@@ -168,7 +168,7 @@ func (c Caller) check() error {
 const SetLocally = `select set_config($1, $2, true)`
 
 // planByIndex is what ByIndex sets.
-const planByIndex = `set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+const planByIndex = `set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // set is the statement that sets what c needs for the statements after it.

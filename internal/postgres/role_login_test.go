@@ -179,7 +179,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"CircuitClosings": func() error { _, err := s.CircuitClosings(ctx, []webhook.EndpointID{e.ID}); return err },
 		"TakeOver":        func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
 		"ReleaseExpired":  func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
-		"StartRoom":       func() error { _, err := s.StartRoom(ctx); return err },
+		"StartRoom":       func() error { _, err := s.StartRoom(ctx, []int{1}); return err },
 		"DueReleases":     func() error { _, err := s.DueReleases(ctx, []int{1}, 10); return err },
 		"TakeTurn":        func() error { _, err := s.TakeTurn(ctx, webhook.ReleaseTurn{EndpointID: e.ID, Limit: 10}); return err },
 		"Postpone":        func() error { return s.Postpone(ctx, map[webhook.EndpointID]time.Duration{e.ID: 1}) },

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// releaseEvery is how often due releases are looked for, releaseBatch how many deliveries of one are released in a turn, and releaseRound how
-	// many turns a round has at most. roundBudget is after how long a round begins no further turn.
-	releaseEvery               = 500 * time.Millisecond
+	// releaseEvery is how often due releases are looked for, and releaseAgain how often while some are released, until none was for busyTime: a few
+	// at a time, so that new events do not wait behind a crowd. releaseBatch is how many deliveries of one are released in a turn, and releaseRound how many
+	// turns a round has at most. roundBudget is after how long a round begins no further turn.
+	releaseEvery, releaseAgain = 500 * time.Millisecond, 100 * time.Millisecond
+	busyTime                   = time.Second
 	releaseBatch, releaseRound = 500, 200
 	roundBudget                = 2 * time.Second
 	// releaseWidth is of how many tenants turns are made at a time, each with a connection, and turnTimeout bounds one.
@@ -29,8 +31,8 @@ const (
 
 // Releases finds the releases that are due, and makes their turns.
 type Releases interface {
-	// StartRoom is how many deliveries may be released now: 0 while new events wait for their start.
-	StartRoom(ctx context.Context) (int, error)
+	// StartRoom is how many deliveries of some lanes may be released now: 0 while new events wait for their start.
+	StartRoom(ctx context.Context, lanes []int) (int, error)
 	// DueReleases returns releases of some lanes whose turn has come, one of each tenant in turn.
 	DueReleases(ctx context.Context, lanes []int, limit int) ([]webhook.DueRelease, error)
 	// TakeTurn releases held deliveries. The relay starts what the caller does not start.
@@ -90,9 +92,24 @@ func NewRelease(c ReleaseConfig) *Release {
 
 // Run releases until ctx ends.
 func (r *Release) Run(ctx context.Context) {
-	everyTick(ctx, releaseEvery, func() {
-		_, _ = r.runOnce(ctx) // the error is logged, and the next round tries again
-	})
+	next := time.NewTimer(releaseEvery)
+	defer next.Stop()
+	var last time.Time // when some were released
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		pause := releaseEvery
+		if released, _ := r.runOnce(ctx); released > 0 { // an error is logged, and the next round tries again
+			last = time.Now()
+		}
+		if time.Since(last) < busyTime {
+			pause = releaseAgain
+		}
+		next.Reset(pause)
+	}
 }
 
 // runOnce makes a round, and returns how many deliveries it has released. It does nothing while Temporal is down: the relay would start all that
@@ -136,7 +153,7 @@ func (r *Release) find(ctx context.Context) (room int, due []webhook.DueRelease,
 	if len(lanes) == 0 {
 		return 0, nil, nil
 	}
-	if room, err = r.store.StartRoom(ctx); err != nil || room <= 0 {
+	if room, err = r.store.StartRoom(ctx, lanes); err != nil || room <= 0 {
 		return 0, nil, err
 	}
 	due, err = r.store.DueReleases(ctx, lanes, releaseRound)

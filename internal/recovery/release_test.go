@@ -48,7 +48,7 @@ func (s *releases) heldFor(tenant string, endpoints, n int) (ids []webhook.Endpo
 	return ids
 }
 
-func (s *releases) StartRoom(context.Context) (int, error) {
+func (s *releases) StartRoom(context.Context, []int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.room, s.fail

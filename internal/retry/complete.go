@@ -95,22 +95,21 @@ func (d *document) validate(p Policy) {
 // validateUnused checks the given settings that p does not use, which Validate ignores. It refuses
 // one unless the object itself names the strategy or the jitter; then only its bounds are checked.
 func (d *document) validateUnused(p Policy) {
-	read := d.read
 	for _, one := range []struct {
 		field, chooser, chosen string
 		used                   bool
-		checkBounds            func(*FieldErrors)
+		checkBounds            func(*FieldErrors, *Policy)
 	}{
-		{"base", "strategy", p.Strategy.String(), p.usesBase(), read.validateBase},
-		{"factor", "strategy", p.Strategy.String(), p.Strategy == StrategyExponential, read.validateFactor},
-		{"cap", "strategy", p.Strategy.String(), p.usesCap(), read.validateCap},
-		{"schedule", "strategy", p.Strategy.String(), p.Strategy == StrategySchedule, read.validateSchedule},
-		{"jitter_ratio", "jitter", p.Jitter.String(), p.Jitter == JitterProportional, read.validateRatio},
+		{"base", "strategy", p.Strategy.String(), p.usesBase(), validateBase},
+		{"factor", "strategy", p.Strategy.String(), p.Strategy == StrategyExponential, validateFactor},
+		{"cap", "strategy", p.Strategy.String(), p.usesCap(), validateCap},
+		{"schedule", "strategy", p.Strategy.String(), p.Strategy == StrategySchedule, validateSchedule},
+		{"jitter_ratio", "jitter", p.Jitter.String(), p.Jitter == JitterProportional, validateRatio},
 	} {
 		switch {
 		case !d.given[one.field] || one.used || d.bad.has(one.field):
 		case d.given[one.chooser]:
-			one.checkBounds(&d.bad)
+			one.checkBounds(&d.bad, &d.read)
 		default:
 			d.bad.add(one.field, "is not used with "+one.chooser+" "+one.chosen+"; name the "+one.chooser+" too")
 		}

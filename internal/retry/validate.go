@@ -18,8 +18,8 @@ func (p Policy) refused() FieldErrors {
 	p = p.orDefault()
 	var bad FieldErrors
 
-	p.validateStrategy(&bad)
-	p.validateJitter(&bad)
+	validateStrategy(&bad, &p)
+	validateJitter(&bad, &p)
 	bad.between("max_attempts", p.MaxAttempts, 1, MostAttempts)
 	validateAmbiguous(&bad, p.AmbiguousDelays)
 	bad.within("give_up_after", p.GiveUpAfter, ShortestGiveUp, LongestGiveUp)
@@ -30,49 +30,49 @@ func (p Policy) refused() FieldErrors {
 	return bad
 }
 
-func (p Policy) validateStrategy(bad *FieldErrors) {
+func validateStrategy(bad *FieldErrors, p *Policy) {
 	if p.Strategy.String() == "" {
 		bad.add("strategy", "must be "+enumNames(strategies()))
 		return
 	}
 	if p.usesBase() {
-		p.validateBase(bad)
+		validateBase(bad, p)
 	}
 	if p.Strategy == StrategyExponential {
-		p.validateFactor(bad)
+		validateFactor(bad, p)
 	}
 	if p.usesCap() {
-		p.validateCap(bad)
+		validateCap(bad, p)
 		if p.Cap < p.Base && !bad.has("base") {
 			bad.addOnce("cap", "must not be below base, which is "+FormatDuration(p.Base))
 		}
 	}
 	if p.Strategy == StrategySchedule {
-		p.validateSchedule(bad)
+		validateSchedule(bad, p)
 	}
 }
 
-func (p Policy) validateBase(bad *FieldErrors) {
+func validateBase(bad *FieldErrors, p *Policy) {
 	bad.within("base", p.Base, ShortestDelay, LongestDelay)
 }
 
-func (p Policy) validateCap(bad *FieldErrors) {
+func validateCap(bad *FieldErrors, p *Policy) {
 	bad.within("cap", p.Cap, ShortestDelay, LongestDelay)
 }
 
-func (p Policy) validateFactor(bad *FieldErrors) {
+func validateFactor(bad *FieldErrors, p *Policy) {
 	if !(p.Factor >= 1 && p.Factor <= LargestFactor) { // true for NaN
 		bad.add("factor", "must be between 1 and 100")
 	}
 }
 
-func (p Policy) validateRatio(bad *FieldErrors) {
+func validateRatio(bad *FieldErrors, p *Policy) {
 	if !(p.JitterRatio > 0 && p.JitterRatio <= 1) { // true for NaN
 		bad.add("jitter_ratio", "must be above 0 and at most 1")
 	}
 }
 
-func (p Policy) validateSchedule(bad *FieldErrors) {
+func validateSchedule(bad *FieldErrors, p *Policy) {
 	switch {
 	case len(p.Schedule) == 0:
 		bad.add("schedule", "must have at least one step")
@@ -96,7 +96,7 @@ func validateAmbiguous(bad *FieldErrors, delays []time.Duration) {
 	}
 }
 
-func (p Policy) validateJitter(bad *FieldErrors) {
+func validateJitter(bad *FieldErrors, p *Policy) {
 	if p.Jitter.String() == "" {
 		bad.add("jitter", "must be "+enumNames(jitters()))
 	}
@@ -104,7 +104,7 @@ func (p Policy) validateJitter(bad *FieldErrors) {
 		bad.add("jitter", "decorrelated grows from a base, which the schedule strategy does not have")
 	}
 	if p.Jitter == JitterProportional {
-		p.validateRatio(bad)
+		validateRatio(bad, p)
 	}
 	if p.MinDelay < 0 || p.MinDelay > LongestDelay {
 		bad.add("min_delay", "must be between 0s and 720h")

@@ -27,7 +27,7 @@ const (
 func (s *Deliveries) CancelAfterDelete(ctx context.Context, tenantID string, id webhook.EndpointID) {
 	ctx, cancel := context.WithTimeout(ctx, cancelAtOnce)
 	defer cancel()
-	if err := s.cancelOpenDeliveries(ctx, tenantID, id); err != nil {
+	if err := cancelOpenDeliveries(ctx, s.core, tenantID, id); err != nil {
 		s.core.Log.WarnContext(ctx, "deliveries of a deleted endpoint are cancelled later", slog.String("endpoint", id.String()), slog.Any("error", err))
 		select {
 		case s.uncancelled <- struct{}{}:
@@ -46,9 +46,9 @@ func (s *Deliveries) HasUncancelled() <-chan struct{} { return s.uncancelled }
 // Each batch is a transaction of its own that locks in the order of the keys, like
 // flushRecords: one statement over all of them would make the steps of all other deliveries
 // wait. A crash between two batches is safe: endpoints.deleted_at says that there may be more.
-func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, id webhook.EndpointID) error {
+func cancelOpenDeliveries(ctx context.Context, core *postgres.Core, tenantID string, id webhook.EndpointID) error {
 	for {
-		ids, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read open deliveries", pgx.RowTo[[16]byte], `
+		ids, err := postgres.QueryAll(ctx, core.OfTenant(tenantID), "read open deliveries", pgx.RowTo[[16]byte], `
 			select id from (
 				select id from deliveries d where d.endpoint_id = $1 and d.tenant_id = $2 and `+isUncancelled+` limit $3) d
 			order by id`, id, tenantID, cancelRead)
@@ -56,7 +56,7 @@ func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, 
 			return err
 		}
 		for from := 0; from < len(ids); from += cancelBatch {
-			if err := s.cancelOpen(ctx, tenantID, ids[from:min(from+cancelBatch, len(ids))]); err != nil {
+			if err := cancelOpen(ctx, core, tenantID, ids[from:min(from+cancelBatch, len(ids))]); err != nil {
 				return err
 			}
 		}
@@ -67,8 +67,8 @@ func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, 
 }
 
 // cancelOpen cancels one batch.
-func (s *Deliveries) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte) error {
-	return s.core.OfTenant(tenantID).InTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
+func cancelOpen(ctx context.Context, core *postgres.Core, tenantID string, ids [][16]byte) error {
+	return core.OfTenant(tenantID).InTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state `+postgres.IsOpen+` order by id for update`, ids); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (s *Deliveries) CancelRemaining(ctx context.Context) error {
 		return err
 	}
 	for _, e := range left {
-		if err := s.cancelOpenDeliveries(ctx, e.TenantID, e.ID); err != nil {
+		if err := cancelOpenDeliveries(ctx, s.core, e.TenantID, e.ID); err != nil {
 			return err
 		}
 	}

@@ -131,7 +131,7 @@ func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webh
 		select `+Columns+` from deliveries d where d.id = any($1) and d.tenant_id = $2
 		union all
 		select `+outboxAsDelivery+` from outbox o where o.delivery_id = any($1) and o.tenant_id = $2
-			and not exists (select from deliveries d where d.id = o.delivery_id)`, RawIDs(ids), tenantID)
+			and not exists (select from deliveries d where `+isOf+`)`, RawIDs(ids), tenantID)
 }
 
 // OfEvent reads deliveries of an event, newest first, and at most one more than are shown with it. It is not counted as a list, because it reads

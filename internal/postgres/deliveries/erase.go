@@ -51,7 +51,7 @@ func (s *Deliveries) LockForErasure(ctx context.Context, tx pgx.Tx, tenantID str
 		if !d.State.Open() {
 			continue
 		}
-		if err := s.mayErase(d, mayCancel); err != nil {
+		if err := mayErase(s.core.Now(), d, mayCancel); err != nil {
 			return nil, nil, err
 		}
 		c := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: webhook.ReasonPayloadErased}
@@ -65,11 +65,11 @@ func (s *Deliveries) LockForErasure(ctx context.Context, tx pgx.Tx, tenantID str
 
 // mayErase refuses to erase the payload of an open delivery that may not be cancelled, or that a process may
 // be sending.
-func (s *Deliveries) mayErase(d webhook.Delivery, mayCancel bool) error {
+func mayErase(now time.Time, d webhook.Delivery, mayCancel bool) error {
 	refuse := func(why string) error {
 		return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "delivery " + d.DeliveryID.String() + " " + why}
 	}
-	now, free := s.core.Now(), d.ClaimedUntil
+	free := d.ClaimedUntil
 	// Only the first attempt of the first run needs no claim, and only at once.
 	if first := d.EventID.Time().Add(inMemoryFor); d.Run == 1 && d.Seq == 0 && !d.DueAt.After(now) && first.After(free) {
 		free = first

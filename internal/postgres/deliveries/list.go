@@ -56,7 +56,7 @@ func listDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page, f
 		}
 		// The newest of both, without those that are in both, have the newest of all.
 		pending = ` union all select ` + outboxAsDelivery + ` from (` + waiting + `) o
-			where not exists (select from deliveries d where d.id = o.delivery_id)`
+			where not exists (select from deliveries d where ` + isOf + `)`
 	}
 	return `select * from ((` + read + `)` + pending + `) x order by 1 desc` + limit, q.Args
 }

@@ -26,22 +26,22 @@ const (
 // beginning after the page that ended at from. No process gets them again before the time again has
 // passed.
 func (s *Deliveries) Overdue(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
-	return s.takePage(ctx, "find overdue deliveries", "state "+postgres.IsOpen, goesOn, from, overdueAfter, again, limit)
+	return takePage(ctx, s.core, "find overdue deliveries", "state "+postgres.IsOpen, goesOn, from, overdueAfter, again, limit)
 }
 
 // Expired does the same for dead letters that should have been discarded: those given up longer ago than
 // keep.
 func (s *Deliveries) Expired(ctx context.Context, keep time.Duration, from webhook.Cursor, again time.Duration, limit int,
 ) ([]webhook.Delivery, webhook.Cursor, error) {
-	return s.takePage(ctx, "find expired dead letters", "state = "+postgres.DeadLettered, "completed_at", from, keep+expiredAfter, again, limit)
+	return takePage(ctx, s.core, "find expired dead letters", "state = "+postgres.DeadLettered, "completed_at", from, keep+expiredAfter, again, limit)
 }
 
 // takePage takes deliveries in a state whose time, which has an index, passed longer than late ago. A
 // page begins after the last row of the page before, so that no row is read twice.
-func (s *Deliveries) takePage(ctx context.Context, op, state, at string, from webhook.Cursor, late, again time.Duration, limit int,
+func takePage(ctx context.Context, core *postgres.Core, op, state, at string, from webhook.Cursor, late, again time.Duration, limit int,
 ) ([]webhook.Delivery, webhook.Cursor, error) {
 	last := from
-	found, err := postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), op, func(row pgx.CollectableRow) (webhook.Delivery, error) {
+	found, err := postgres.QueryAll(ctx, core.AsWorker().ByIndex(), op, func(row pgx.CollectableRow) (webhook.Delivery, error) {
 		var (
 			scan = Scanner{}
 			time time.Time

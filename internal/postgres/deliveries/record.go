@@ -86,7 +86,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	}
 	batch := &pgx.Batch{}
 	statuses := make(map[storedRef]webhook.DeliveryStatus, len(highest))
-	s.queueSteps(batch, highest, statuses)
+	queueSteps(s.core.Now(), batch, highest, statuses)
 	queueOverrides(batch, highest)
 	attempts.queue(batch)
 	queueHolds(batch, highest)
@@ -122,7 +122,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 
 // queueSteps writes steps. Those of known deliveries, which are nearly all, have a statement of their own: it reads nothing to find
 // out whether a delivery exists.
-func (s *Deliveries) queueSteps(batch *pgx.Batch, all []*recording, statuses map[storedRef]webhook.DeliveryStatus) {
+func queueSteps(now time.Time, batch *pgx.Batch, all []*recording, statuses map[storedRef]webhook.DeliveryStatus) {
 	for _, known := range []bool{true, false} {
 		var steps []stepRow
 		kept := make([][16]byte, 0, len(all))
@@ -130,7 +130,7 @@ func (s *Deliveries) queueSteps(batch *pgx.Batch, all []*recording, statuses map
 			if r.Step.Known != known {
 				continue
 			}
-			steps = append(steps, stepRow{&r.Step, s.core.Now()})
+			steps = append(steps, stepRow{&r.Step, now})
 			if r.Step.KeepOutbox {
 				kept = append(kept, r.Step.DeliveryID)
 			}

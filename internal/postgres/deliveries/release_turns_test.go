@@ -101,9 +101,10 @@ func TestAReleaseBeginsAnew(t *testing.T) {
 func TestStartRoom(t *testing.T) {
 	t.Parallel()
 	b := setupReleases(t)
+	lanes := []int{webhook.LaneOf(b.Subscriber.ID)}
 	room := func() int {
 		t.Helper()
-		n, err := b.StartRoom(t.Context())
+		n, err := b.StartRoom(t.Context(), lanes)
 		require.NoError(t, err)
 		return n
 	}
@@ -121,6 +122,8 @@ func TestStartRoom(t *testing.T) {
 	}
 	require.Len(t, b.turn(t, 10), 3)
 	require.Equal(t, all-3, room())
+	lanes[0]++
+	require.Equal(t, all, room(), "another process has its own room")
 	b.Exec(t, `update outbox set relay_at = now() - interval '1 minute'`)
 	require.Zero(t, room(), "new events wait")
 }

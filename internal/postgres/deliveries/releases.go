@@ -25,8 +25,9 @@ const (
 	// MaxUnstarted is how many starts may take longer.
 	MaxUnstarted = 1000
 	// startRoom is how many deliveries may have been released that have not begun. Each process sees those of all, but not those of the rounds that
-	// others make at the same time.
-	startRoom = 400
+	// others make at the same time. ownRoom is how many of them may be of one process's lanes: as many as keep a process busy, and few, because
+	// its new events wait for the processor behind them.
+	startRoom, ownRoom = 400, 100
 	// tenantsOfLane bounds the tenants with open releases of a lane that are looked at together, and dueOfTenant the due releases of each.
 	tenantsOfLane, dueOfTenant = 16, 8
 )
@@ -96,21 +97,27 @@ func OutboxIsLate(ctx context.Context, db interface {
 	return late, err
 }
 
-// StartRoom is how many deliveries may be released by turns now: 0 while new events wait longer than usual for their start, and fewer the more were
-// released by turns of all processes and have not begun. Replays and what is given up do not count. It reads up to 400 entries of outbox_released.
-func (s *Releases) StartRoom(ctx context.Context) (room int, err error) {
+// StartRoom is how many deliveries of a process's lanes may be released by turns now: 0 while new events wait longer than usual for their start, and
+// fewer the more were released by turns, of its lanes and of all, and have not begun. Replays and what is given up do not count. It reads up to 400
+// rows by outbox_released.
+func (s *Releases) StartRoom(ctx context.Context, lanes []int) (room int, err error) {
 	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count what was released", func(ctx context.Context, conn postgres.Querier) error {
 		late, err := OutboxIsLate(ctx, conn)
 		if err != nil || late {
 			return err
 		}
-		var waiting int
-		err = conn.QueryRow(ctx, `select count(*) from (select from outbox where released limit $1) o`, startRoom).Scan(&waiting)
-		room = startRoom - waiting
+		var waiting, own int
+		err = conn.QueryRow(ctx, `
+			select count(*), count(*) filter (where `+laneOf+` = any($2))
+			from (select endpoint_id from outbox where released limit $1) o`, startRoom, lanes).Scan(&waiting, &own)
+		room = min(startRoom-waiting, ownRoom-own)
 		return err
 	})
 	return room, err
 }
+
+// laneOf is webhook.LaneOf in SQL, of a row with an endpoint_id.
+const laneOf = `get_byte(uuid_send(endpoint_id), 15) % 64`
 
 // DueReleases returns up to limit releases of some lanes whose turn has come, one of each tenant in turn, and the longest due of a tenant first. Each
 // call looks at the next 16 tenants with open releases in each lane, and at 8 due releases of each of them, more if they are few.
@@ -329,6 +336,25 @@ func ReleaseDeleted(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.
 		insert into releases (endpoint_id, tenant_id) values ($1, $2) on conflict (endpoint_id) do update set `+anew+`, rate = null`, id, tenantID)
 	return err
 }
+
+// ReleaseDepth returns how many endpoints have a release with something to do, and when the turn was due that waits longest; the zero time if
+// none is due. It counts no further than 10,001, which means "more than 10,000", and the turn is one of those counted: up to 10,001 entries of
+// releases_due_by_tenant.
+func (s *Releases) ReleaseDepth(ctx context.Context) (running int64, due time.Time, err error) {
+	var late *float64
+	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count releases", func(ctx context.Context, conn postgres.Querier) error {
+		return conn.QueryRow(ctx, `
+			select count(*), extract(epoch from now() - min(next_at) filter (where next_at <= now()))::float8
+			from (select next_at from releases where next_at is not null limit $1) r`, maxCountedReleases+1).Scan(&running, &late)
+	})
+	if err != nil || late == nil {
+		return running, time.Time{}, err
+	}
+	return running, time.Now().Add(-time.Duration(*late * float64(time.Second))), nil
+}
+
+// maxCountedReleases is how many releases are counted.
+const maxCountedReleases = 10_000
 
 // HeldDepth returns how many deliveries are held, and when the event of the oldest one was accepted; the
 // zero time without any. It counts no further than 100,001, which means "more than 100,000", and the

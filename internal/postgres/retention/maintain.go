@@ -9,6 +9,8 @@ import (
 const (
 	maintainEvery = time.Hour
 	maintainRetry = time.Minute
+	// growthEvery is how often today's partitions are looked at.
+	growthEvery = 5 * time.Second
 )
 
 // EnsurePartitions makes the partitions of events, deliveries and attempts from the
@@ -26,6 +28,24 @@ const (
 // still made.
 func (s *Retention) EnsurePartitions(ctx context.Context, now time.Time) error {
 	return s.core.MakePartitions(ctx, now)
+}
+
+// WatchGrowth has today's partitions analyzed as they grow, until ctx ends: plans that were made while they were empty are not kept for long.
+func (s *Retention) WatchGrowth(ctx context.Context) {
+	tick := time.NewTicker(growthEvery)
+	defer tick.Stop()
+	for failed := false; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		_, err := s.core.AnalyzeGrown(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			s.core.Log.WarnContext(ctx, "today's partitions were not analyzed; the next try is soon", slog.Any("error", err))
+		}
+		failed = err != nil
+	}
 }
 
 // Maintain makes partitions ahead of time and cancels the remaining deliveries of deleted

@@ -43,6 +43,26 @@ func TestEveryStatementIsBounded(t *testing.T) {
 	tour(t, l, recorder, maxBlocks, loopVisits())
 }
 
+// Plans that were made while today's partition was empty are kept until that is analyzed. It is when it has grown.
+func TestPlansOfAnEmptyDayServeAFullOne(t *testing.T) {
+	t.Parallel()
+	made := storetest.Setup(t)
+	l := storetest.FillPast(t, made, perDay)
+	var recorder *storetest.Recorder
+	l.Stores, recorder = storetest.Record(t, made.Address+"&plan_cache_mode=force_generic_plan")
+	require.NoError(t, l.Ready(t.Context()))
+	visits := slices.Concat(listVisits(), pageVisits(), loopVisits())
+	addWork(t, l)
+	tour(t, l, recorder, maxBlocks+20_000, visits)
+	l.Perday *= 5
+	l.AddToday(t)
+	l.AddRecorded(t, 3000)
+	n, err := l.AnalyzeGrown(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	tour(t, l, recorder, maxBlocks+20_000, visits)
+}
+
 // The same with a million deliveries. What looks at 20,000 rows, each on a page of its own, reads as many blocks.
 func TestEveryStatementIsBoundedWithAMillionDeliveries(t *testing.T) {
 	if os.Getenv("EVERPOST_TEST_LONG") == "" {

@@ -28,7 +28,7 @@ func releaseVisits() []visit {
 		}},
 		{name: "find due releases", call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()
-			_, err := l.StartRoom(t.Context())
+			_, err := l.StartRoom(t.Context(), []int{1, 2, 3})
 			require.NoError(t, err)
 			due, err := l.DueReleases(t.Context(), []int{webhook.LaneOf(l.Subscriber.ID)}, 200)
 			require.NoError(t, err)

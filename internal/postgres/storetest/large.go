@@ -25,55 +25,86 @@ type Large struct {
 	Small    string             // a tenant with few rows, each on a page of its own
 	Endpoint webhook.EndpointID // of Small
 	Perday   int                // deliveries
+
+	conn *pgx.Conn // without limits of time, and with the temporary tables of what is added
 }
 
 // Fill adds the rows: so many deliveries for each of the last 32 days, each with its event and one to three attempts.
 func Fill(t *testing.T, b *Bundle, perDay int) *Large {
 	t.Helper()
-	l := &Large{Bundle: b, Tenant: "acme", Small: "small-3", Perday: perDay}
+	l := FillPast(t, b, perDay)
+	l.AddToday(t)
+	l.Exec(t, fillOutbox)
+	l.Vacuum(t)
+	return l
+}
+
+// FillPast is Fill up to yesterday: the partitions of today and of the days to come are empty.
+func FillPast(t *testing.T, b *Bundle, perDay int) *Large {
+	t.Helper()
 	conn, err := pgx.Connect(t.Context(), b.Address)
 	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	today := time.Now().UTC().Truncate(postgres.Day)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	l := &Large{Bundle: b, Tenant: "acme", Small: "small-3", Perday: perDay, conn: conn}
+	today := today()
 	for day := today.Add(-pastDays * postgres.Day); !day.After(today); day = day.Add(postgres.Day) {
 		require.NoError(t, b.MakePartitions(t.Context(), day))
 	}
-	run := func(sql string, args ...any) {
-		_, err := conn.Exec(t.Context(), sql, args...)
-		require.NoError(t, err, sql)
-	}
 	_, err = conn.Exec(t.Context(), fillTenants, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
-	run(`update receivers set id = $1, tenant = 'acme' where n = 0`, b.Subscriber.ID)
-	run(fillEndpoints)
-	for day := today.Add(-pastDays * postgres.Day); !day.After(today); day = day.Add(postgres.Day) {
-		span := postgres.Day
-		if day.Equal(today) {
-			span = time.Since(today)
-		}
-		run(`truncate made`)
-		run(fillDay, day, span.Seconds(), perDay)
-		for _, table := range []string{fillEvents, fillDeliveries, fillAttempts} {
-			run(table)
-		}
+	l.Exec(t, `update receivers set id = $1, tenant = 'acme' where n = 0`, b.Subscriber.ID)
+	l.Exec(t, fillEndpoints)
+	for day := today.Add(-pastDays * postgres.Day); day.Before(today); day = day.Add(postgres.Day) {
+		l.addDay(t, day, postgres.Day)
 	}
-	run(fillOutbox)
-	run(fillStatistics)
+	l.Exec(t, fillStatistics)
 	l.Vacuum(t)
 	require.NoError(t, conn.QueryRow(t.Context(), `select id from receivers where tenant = $1 order by n limit 1`, l.Small).Scan((*[16]byte)(&l.Endpoint)))
 	return l
 }
 
+func today() time.Time { return time.Now().UTC().Truncate(postgres.Day) }
+
+// AddToday adds today's deliveries. Nothing is analyzed.
+func (l *Large) AddToday(t *testing.T) {
+	t.Helper()
+	l.addDay(t, today(), time.Since(today()))
+}
+
+// AddRecorded adds outbox rows of up to so many of today's deliveries of the largest endpoint, which have their first step.
+func (l *Large) AddRecorded(t *testing.T, n int) {
+	t.Helper()
+	l.Exec(t, `
+		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
+		select delivery, event, endpoint, tenant, type, 1, at, at + interval '3 days', now() + interval '1 minute' from made where endpoint = $1 limit $2`,
+		l.Subscriber.ID, n)
+}
+
+func (l *Large) addDay(t *testing.T, day time.Time, span time.Duration) {
+	t.Helper()
+	_, err := l.conn.Exec(t.Context(), `truncate made`)
+	require.NoError(t, err)
+	l.Exec(t, fillDay, day, span.Seconds(), l.Perday)
+	for _, table := range []string{fillEvents, fillDeliveries, fillAttempts} {
+		l.Exec(t, table)
+	}
+}
+
+// Exec changes rows behind the store's back, however long that takes: the store's own connections end a statement after 10 s.
+func (l *Large) Exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	tag, err := l.conn.Exec(t.Context(), sql, args...)
+	require.NoError(t, err, sql)
+	require.Positive(t, tag.RowsAffected(), sql)
+}
+
 // Vacuum does what autovacuum does: it vacuums and analyzes the partitions and the other tables, but not the partitioned ones as a whole.
 func (l *Large) Vacuum(t *testing.T) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), l.Address)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 	for _, table := range append(Query[string](t, l.Stores, `
 		select tablename from pg_tables where schemaname = current_schema() and tablename ~ '_([0-9]{8}|default)$' order by 1`),
 		"tenants", "endpoints", "outbox", "idempotency_keys", "replays") {
-		_, err := conn.Exec(t.Context(), `vacuum (analyze) `+postgres.Quote(table))
+		_, err := l.conn.Exec(t.Context(), `vacuum (analyze) `+postgres.Quote(table))
 		require.NoError(t, err, table)
 	}
 }
