@@ -20,14 +20,17 @@ type asset struct {
 	hash    string
 }
 
+// assets are all files, by their names.
+type assets map[string]asset
+
 const (
 	defaultColor = "#0b6e6e" // the accent in console.css
 	onAccentMark = "#fffffe" // the text on it
 )
 
 // loadAssets reads the assets and sets the accent.
-func loadAssets(accent string) map[string]asset {
-	all := map[string]asset{}
+func loadAssets(accent string) assets {
+	all := assets{}
 	for name, media := range map[string]string{
 		"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
 	} {
@@ -46,12 +49,12 @@ func loadAssets(accent string) map[string]asset {
 }
 
 // address is an asset's path.
-func (s *Console) address(name string) string {
-	return Root + "/assets/" + name + "?v=" + s.assets[name].hash
+func (s assets) address(name string) string {
+	return Root + "/assets/" + name + "?v=" + s[name].hash
 }
 
-func (s *Console) asset(w http.ResponseWriter, r *http.Request) {
-	a, known := s.assets[r.PathValue("name")]
+func (s assets) serve(w http.ResponseWriter, r *http.Request) {
+	a, known := s[r.PathValue("name")]
 	if !known {
 		http.NotFound(w, r)
 		return

@@ -6,10 +6,6 @@ import (
 	"github.com/everpost/everpost/client"
 )
 
-func auditRoutes() []route {
-	return []route{{pattern: "GET /audit", access: operators, handle: showAudit}}
-}
-
 // auditEntry is an entry of the audit log as the API shows it.
 type auditEntry struct{ client.AuditEntry }
 

@@ -11,7 +11,11 @@ import (
 	"strings"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
+
+// maxResponse is how many bytes are read of one response of the API.
+const maxResponse = 8 << 20
 
 // localAPI makes requests to the API of this process for one request of a browser.
 type localAPI struct {
@@ -49,6 +53,23 @@ func errNotFound() error {
 func isStatus(err error, status int) bool {
 	known, ok := errors.AsType[*problem](err)
 	return ok && known.Status == status
+}
+
+// problemOf is the problem that a reader sees for an error.
+func problemOf(err error) *problem {
+	if known, ok := errors.AsType[*problem](err); ok {
+		return known
+	}
+	switch webhook.CodeOf(err) { //nolint:exhaustive // what the session's store and the keys return; all else is ours
+	case webhook.CodeUnavailable:
+		return refusal(http.StatusServiceUnavailable, "Everpost cannot reach its database at the moment; try again in a moment")
+	case webhook.CodeUnauthenticated:
+		return refusal(http.StatusUnauthorized, "the key is not valid any more")
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return refusal(http.StatusServiceUnavailable, "the page took too long to make; try again in a moment")
+	}
+	return refusal(http.StatusInternalServerError, "the page could not be made; the server's log says why")
 }
 
 // apiPath joins the parts of a path below /v1.

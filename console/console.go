@@ -13,8 +13,7 @@
 //     Of values from outside, write text with {{visible .Text}}; a time with {{template "time" .At}}, a state with
 //     {{template "state" .State}}, form fields with {{template "input" (input .Form "url" "URL" "hint")}}.
 //     Forms that failed come back with what was typed: see form.
-//  3. Name the handler in a func() []route beside it, and that function in routes (route.go); a page in the
-//     navigation names its entry there, too.
+//  3. Name the handler in routes (routes.go), and a page of the navigation in navigation.go, too.
 //
 // A template <name>/live is the part of a page that is sent again when it changes: set view.Live, and write
 // <div id="live">{{template "<name>/live" .}}</div> in the page. The handler then runs every 2 s for each
@@ -22,26 +21,43 @@
 //
 // Without JavaScript every page works; the script only improves. There are no inline scripts and no style
 // attributes: the Content-Security-Policy refuses them.
+//
+// # The files
+//
+// From the bottom up; each uses those before it only, but search uses search_id, too:
+//
+//	format, path, token                          texts, paths and tokens
+//	client, form                                 requests to the API, forms
+//	assets, session, access, limits, stream      what a Console has
+//	diagnosis, console                           the findings of the doctor, the Console and its Config
+//	cookie, lookup                               cookies, and the session of a request
+//	page                                         one request: reading, changing and answering
+//	navigation, layout, question, once, filter   how pages look, and what several of them do
+//	endpoint_names, stats, release, action       parts of pages
+//	search, search_id, policies                  the search and retry policies
+//	event, delivery, overview                    events, deliveries and the overview
+//	endpoint, endpoint_command                   endpoints
+//	endpoint_form, endpoint_test_request         their form, and test requests
+//	replays, dead_letters, discard_dead_letters  replays and dead letters
+//	keys, tenants, audit, doctor                 keys, and what operators see
+//	login, link                                  how a session begins and ends
+//	serve                                        how a page is made, once or again and again
+//	routes, handler                              the table of all pages, the Console as an http.Handler
 package console
 
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// Root is the path of the console.
-const Root = "/console"
 
 // Sessions stores the console's sessions and redeems its links.
 type Sessions interface {
@@ -121,9 +137,8 @@ func (c Config) withDefaults() Config {
 type Console struct {
 	config    Config
 	mux       *http.ServeMux
-	entries   []entry // of the navigation
 	templates *template.Template
-	assets    map[string]asset
+	assets    assets
 	forms     *http.CrossOriginProtection
 	guesses   *logInLimiter[netip.Prefix]
 	logIns    *logInLimiter[webhook.KeyID]
@@ -135,89 +150,4 @@ type Console struct {
 	slow      places // pages that wait for others, and big forms
 	transfers places // forms that are being read, and large answers that are being sent
 	diagnosis diagnosis
-}
-
-// New makes a console. An error means that the URL or a template is wrong.
-func New(c Config) (*Console, error) {
-	s := &Console{
-		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(),
-		guesses: newLogInLimiter[netip.Prefix](guessBurst), logIns: newLogInLimiter[webhook.KeyID](logInBurst), streams: newStreams(),
-		lookUps: fair.NewDynamic(maxLookUps, 1), unknown: newUnknownTokens(),
-		pages: newPlaces(maxPages), looks: newPlaces(maxLooks), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
-	}
-	if c.URL != "" { // behind a proxy, requests may have another host
-		if err := s.forms.AddTrustedOrigin(c.URL); err != nil {
-			return nil, fmt.Errorf("read the console's URL: %w", err)
-		}
-	}
-	s.assets = loadAssets(s.config.Color)
-	var err error
-	if s.templates, err = parseTemplates(s); err != nil {
-		return nil, fmt.Errorf("read the console's templates: %w", err)
-	}
-	known := routes()
-	for _, r := range known {
-		method, path, _ := strings.Cut(r.pattern, " ")
-		s.mux.Handle(method+" "+Root+path, s.serve(r))
-	}
-	s.entries = navigation(known)
-	s.mux.HandleFunc("GET "+Root+"/assets/{name}", s.asset)
-	s.mux.Handle("GET "+Root+"/{$}", s.serve(route{pattern: "GET /{$}", handle: home}))
-	s.mux.Handle("/", s.serve(route{access: public, handle: func(*page) error { return errNotFound() }}))
-	return s, nil
-}
-
-// Owns reports whether a path is the console's.
-func Owns(path string) bool {
-	rest, found := strings.CutPrefix(path, Root)
-	return found && (rest == "" || rest[0] == '/')
-}
-
-// ServeHTTP implements http.Handler.
-func (s *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.headers(w, r)
-	if r.URL.Path == Root {
-		http.Redirect(w, r, Root+"/", http.StatusTemporaryRedirect)
-		return
-	}
-	s.mux.ServeHTTP(w, r)
-}
-
-// Close ends all streams.
-func (s *Console) Close() { s.streams.close() }
-
-// Limits on the work for readers, so that it does not slow down deliveries.
-const (
-	maxPages     = 16               // pages that are being made at a time, in a process
-	maxLooks     = 1                // live pages at a time that are made again: together they would delay deliveries
-	maxSlow      = 8                // pages at a time that wait for others, or whose form is big
-	maxTransfers = 64               // forms at a time that are being read, and large answers that are being sent
-	maxLookUps   = 4                // sessions that are looked up at a time: invented tokens must not take the API's connections
-	busyWait     = 3 * time.Second  // for one of these places
-	pageTime     = 15 * time.Second // to make a page
-	testTime     = 50 * time.Second // of a page that waits for a receiver's answer
-	maxForm      = 64 << 10         // bytes of a form
-	maxBigForm   = 1 << 20          // bytes of a form with a payload, whose percent-encoding triples it
-	maxPublic    = 8 << 10          // bytes of a form before a log-in
-	smallAnswer  = 16 << 10         // bytes of an answer that needs no place to be sent
-	maxResponse  = 8 << 20          // bytes that are read of one response of the API
-)
-
-// headers sets the headers of every response. The policies are the strictest under which the pages work.
-func (s *Console) headers(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	ancestors := "'none'"
-	if len(s.config.FrameAncestors) > 0 && s.framed(r) {
-		ancestors = strings.Join(s.config.FrameAncestors, " ")
-	} else {
-		h.Set("X-Frame-Options", "DENY")
-	}
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors "+ancestors)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "same-origin") // with "no-referrer", forms would have no origin
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
 }

@@ -12,16 +12,6 @@ import (
 	"github.com/everpost/everpost/client"
 )
 
-func deadLetterRoutes() []route {
-	const path = "/t/{tenant}/dead-letters"
-	return []route{
-		{pattern: "GET " + path, handle: showDeadLetters},
-		{pattern: "POST " + path + "/selected", handle: changeSelected},
-		{pattern: "GET " + path + "/discard", handle: askDiscardLetters},
-		{pattern: "POST " + path + "/discard", handle: discardLetters, slow: true},
-	}
-}
-
 // letterGroup is a group of dead letters of an endpoint with the same cause.
 type letterGroup struct {
 	client.DeadLetterGroup
@@ -43,22 +33,6 @@ type letterGroups struct {
 
 // Words is the number of dead letters, in words.
 func (g letterGroups) Words() string { return letterWords(int64(g.Counted), g.More) }
-
-// letterWords is a number of dead letters in words.
-func letterWords(n int64, more bool) string {
-	switch {
-	case more:
-		return "more than " + count(n) + " dead letters"
-	case n == 1:
-		return "1 dead letter"
-	}
-	return count(n) + " dead letters"
-}
-
-// letterFields are the filters of dead letters, by their names in the API.
-func letterFields() []string {
-	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until"}
-}
 
 // deadLettersView is the page of dead letters.
 type deadLettersView struct {
@@ -89,7 +63,7 @@ func showDeadLetters(p *page) error {
 	v.ReplayPath = p.to("replays", "new") + "?" + replay.Encode()
 	v.DiscardPath = p.to("dead-letters", commandDiscard) + "?" + v.Filter.Encode()
 	var err error
-	if v.Endpoints, err = p.endpointNames(); err != nil {
+	if v.Endpoints, err = readEndpointNames(p); err != nil {
 		return err
 	}
 	if err = p.get(&v.Groups, v.Filter.query, "dead-letters", "groups"); err == nil {
@@ -119,18 +93,12 @@ func showDeadLetters(p *page) error {
 }
 
 // lettersPath is the page of dead letters with a filter.
-func (p *page) lettersPath(f filter) string {
+func lettersPath(p *page, f filter) string {
 	if encoded := f.Encode(); encoded != "" {
 		return p.to("dead-letters") + "?" + encoded
 	}
 	return p.to("dead-letters")
 }
-
-// Commands about dead letters.
-const (
-	commandReplay  = "replay"
-	commandDiscard = "discard"
-)
 
 // maxSelected bounds the dead letters of one form: those of a page of the list.
 const maxSelected = 250
@@ -145,7 +113,7 @@ func changeSelected(p *page) error {
 	}
 	back := p.to("dead-letters")
 	if values, err := url.ParseQuery(typed.Get("filter")); err == nil {
-		back = p.lettersPath(p.readFilter(values, letterFields()...))
+		back = lettersPath(p, p.readFilter(values, letterFields()...))
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -161,7 +129,7 @@ func changeSelected(p *page) error {
 			Hidden: url.Values{"id": ids, "command": {command}, "sure": {"1"}, "filter": {typed.Get("filter")}}, Reason: true,
 		})
 	}
-	done, skipped, err := p.commandLetters(p.r.Context(), ids, command)
+	done, skipped, err := commandLetters(p.r.Context(), p, ids, command)
 	switch {
 	case err != nil && done == 0:
 		return err
@@ -172,7 +140,7 @@ func changeSelected(p *page) error {
 }
 
 // commandLetters sends a command to each of the dead letters. It skips those that changed in the meantime.
-func (p *page) commandLetters(ctx context.Context, ids []string, command string) (done, skipped int, err error) {
+func commandLetters(ctx context.Context, p *page, ids []string, command string) (done, skipped int, err error) {
 	body := reasonBody(p.typed)
 	for _, id := range ids {
 		switch err := p.api.send(ctx, nil, http.MethodPost, p.path("dead-letters", id, command), body); {

@@ -15,23 +15,6 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-func deliveryRoutes() []route {
-	const one = "/t/{tenant}/deliveries/{id}"
-	return []route{
-		{pattern: "GET /t/{tenant}/deliveries", handle: deliveries},
-		{pattern: "GET " + one, handle: showDelivery},
-		{pattern: "POST " + one + "/retry", handle: retryDelivery},
-		{pattern: "GET " + one + "/cancel", handle: askCommand("cancel")},
-		{pattern: "POST " + one + "/cancel", handle: sendCommand("cancel")},
-		{pattern: "GET " + one + "/replay", handle: askCommand(commandReplay)},
-		{pattern: "POST " + one + "/replay", handle: sendCommand(commandReplay)},
-		{pattern: "GET " + one + "/discard", handle: askCommand(commandDiscard)},
-		{pattern: "POST " + one + "/discard", handle: sendCommand(commandDiscard)},
-		{pattern: "GET " + one + "/reschedule", handle: askReschedule},
-		{pattern: "POST " + one + "/reschedule", handle: reschedule},
-	}
-}
-
 // deliveriesView is the list of deliveries.
 type deliveriesView struct {
 	Filter  filter
@@ -40,7 +23,7 @@ type deliveriesView struct {
 	Several string // the states, if there are several
 }
 
-func deliveries(p *page) error {
+func listDeliveries(p *page) error {
 	typed := p.r.URL.Query()
 	v := deliveriesView{Filter: p.readFilter(typed, "state", "endpoint_id", "event_id", "event_type", "since", "until")}
 	if states := typed["state"]; len(states) > 1 {
@@ -100,7 +83,7 @@ func showDelivery(p *page) error {
 	}
 	v.Timeline = drawDelivery(v.Delivery, v.Attempts, p.console.config.Now())
 	if p.live == nil {
-		if err := p.addCurl(&v); err != nil {
+		if err := addCurl(p, &v); err != nil {
 			return err
 		}
 	}
@@ -144,7 +127,7 @@ func resultOf(a client.Attempt) string {
 const maxCurlPayload = 2 << 10
 
 // addCurl adds the command line that repeats the last request.
-func (p *page) addCurl(v *deliveryView) error {
+func addCurl(p *page, v *deliveryView) error {
 	if v.Endpoint == nil || len(v.Attempts) == 0 {
 		return nil
 	}
@@ -188,6 +171,13 @@ func curlOf(e client.Endpoint, a client.Attempt, payload string) string {
 // quoted is one word of a shell's command line.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
+// Commands to deliveries. Dead letters take the last two.
+const (
+	commandCancel  = "cancel"
+	commandReplay  = "replay"
+	commandDiscard = "discard"
+)
+
 // command is what a person can ask of a delivery.
 type command struct {
 	title, button, done, detail string
@@ -196,7 +186,7 @@ type command struct {
 
 func commandOf(name string) command {
 	switch name {
-	case "cancel":
+	case commandCancel:
 		return command{
 			title: "Cancel the delivery", button: "Cancel it", done: "The delivery is cancelled.", danger: true,
 			detail: "It is not tried again. A request in flight is not aborted.",
@@ -283,7 +273,7 @@ type rescheduleView struct {
 	Delivery client.Delivery
 }
 
-func (p *page) showReschedule(f form) error {
+func showReschedule(p *page, f form) error {
 	v := rescheduleView{Form: f}
 	if err := p.get(&v.Delivery, nil, "deliveries", p.r.PathValue("id")); err != nil {
 		return err
@@ -293,7 +283,7 @@ func (p *page) showReschedule(f form) error {
 
 func askReschedule(p *page) error {
 	at := p.console.config.Now().UTC().Add(time.Hour).Truncate(time.Minute).Format(time.RFC3339)
-	return p.showReschedule(newForm("at", at))
+	return showReschedule(p, newForm("at", at))
 }
 
 func reschedule(p *page) error {
@@ -304,7 +294,7 @@ func reschedule(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showReschedule(f)
+		return showReschedule(p, f)
 	}
 	return p.done(p.to("deliveries", id), "The next attempt is rescheduled.")
 }

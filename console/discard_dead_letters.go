@@ -31,7 +31,7 @@ func askDiscardLetters(p *page) error {
 	if groups.More || groups.Counted > maxDiscarded {
 		detail += fmt.Sprintf(" The newest %s are discarded at once; repeat it for the rest.", count(maxDiscarded))
 	}
-	back := p.lettersPath(p.readFilter(p.r.URL.Query(), letterFields()...))
+	back := lettersPath(p, p.readFilter(p.r.URL.Query(), letterFields()...))
 	return p.ask(deadLettersTitle, deadLettersTitle, question{
 		Question: questionOf(commandDiscard, groups.Words()), Button: buttonOf(commandDiscard), Back: back,
 		Hidden: f.query, Detail: detail, Danger: true, Reason: true,
@@ -67,7 +67,7 @@ func discardLetters(p *page) error {
 				ids[i] = letter.ID
 			}
 			var discarded, changed int
-			discarded, changed, err = p.commandLetters(ctx, ids, commandDiscard)
+			discarded, changed, err = commandLetters(ctx, p, ids, commandDiscard)
 			done, skipped = done+discarded, skipped+changed
 		}
 		if err != nil {
@@ -75,7 +75,7 @@ func discardLetters(p *page) error {
 				return err
 			}
 			if ctx.Err() == nil {
-				return p.done(p.lettersPath(f), doneSentence(commandDiscard, done, skipped)+restSentence(err))
+				return p.done(lettersPath(p, f), doneSentence(commandDiscard, done, skipped)+restSentence(err))
 			}
 			break // the time is over
 		}
@@ -86,5 +86,5 @@ func discardLetters(p *page) error {
 	if more {
 		sentence += " There are more; repeat it for the rest."
 	}
-	return p.done(p.lettersPath(f), sentence)
+	return p.done(lettersPath(p, f), sentence)
 }

@@ -14,29 +14,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func endpointRoutes() []route {
-	const one = "/t/{tenant}/endpoints/{id}"
-	return []route{
-		{pattern: "GET /t/{tenant}/endpoints", handle: endpoints},
-		{pattern: "GET " + one, handle: showEndpoint},
-		{pattern: "GET " + one + "/pause", handle: askPause},
-		{pattern: "POST " + one + "/pause", handle: pauseEndpoint},
-		{pattern: "GET " + one + "/resume", handle: askResume},
-		{pattern: "POST " + one + "/resume", handle: resumeEndpoint},
-		{pattern: "POST " + one + "/release/stop", handle: stopRelease},
-		{pattern: "POST " + one + "/release/continue", handle: continueRelease},
-		{pattern: "POST " + one + "/release/rate", handle: setReleaseRate},
-		{pattern: "GET " + one + "/close-circuit", handle: askCloseCircuit},
-		{pattern: "POST " + one + "/close-circuit", handle: closeCircuit},
-		{pattern: "GET " + one + "/test", handle: askTest},
-		{pattern: "POST " + one + "/test", handle: testEndpoint, slow: true, big: true},
-		{pattern: "GET " + one + "/delete", handle: askDeleteEndpoint},
-		{pattern: "POST " + one + "/delete", handle: deleteEndpoint},
-	}
-}
-
-const pageLimit = "50" // rows of a list
-
 // endpointsView is the list of endpoints.
 type endpointsView struct {
 	Filter filter
@@ -44,7 +21,7 @@ type endpointsView struct {
 	Next   string
 }
 
-func endpoints(p *page) error {
+func listEndpoints(p *page) error {
 	typed := p.r.URL.Query()
 	v := endpointsView{Filter: p.readFilter(typed, "text", "state", "trouble")}
 	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "endpoint-conditions"); err != nil {
@@ -108,10 +85,10 @@ func showEndpoint(p *page) error {
 		return err
 	}
 	var err error
-	if v.Release, err = p.releaseOf(id); err != nil {
+	if v.Release, err = releaseOf(p, id); err != nil {
 		return err
 	}
-	if v.Stats, err = p.statsOf(p.path("stats"), id, 24*time.Hour, "1h"); err != nil {
+	if v.Stats, err = statsOf(p, p.path("stats"), id, 24*time.Hour, "1h"); err != nil {
 		return err
 	}
 	var failed client.Page[client.Delivery]

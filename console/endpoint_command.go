@@ -8,8 +8,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// ofEndpoint reads the endpoint of the path and its health, for a question about it.
-func (p *page) ofEndpoint() (e client.Endpoint, h client.EndpointHealth, err error) {
+// readEndpoint reads the endpoint of the path and its health, for a question about it.
+func readEndpoint(p *page) (e client.Endpoint, h client.EndpointHealth, err error) {
 	id := p.r.PathValue("id")
 	if err := p.get(&e, nil, "endpoints", id); err != nil {
 		return e, h, err
@@ -36,7 +36,7 @@ func heldWords(h client.EndpointHealth) string {
 }
 
 func askPause(p *page) error {
-	e, h, err := p.ofEndpoint()
+	e, h, err := readEndpoint(p)
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,11 @@ func askPause(p *page) error {
 }
 
 func pauseEndpoint(p *page) error {
-	return p.commandEndpoint("Pause the endpoint", "The endpoint is paused.", "pause")
+	return commandEndpoint(p, "Pause the endpoint", "The endpoint is paused.", "pause")
 }
 
 // commandEndpoint sends a command to the endpoint of the path and goes back to it. A refusal is shown with the question.
-func (p *page) commandEndpoint(title, done, command string) error {
+func commandEndpoint(p *page, title, done, command string) error {
 	id := p.r.PathValue("id")
 	back := p.to("endpoints", id)
 	err := p.send(nil, http.MethodPost, nil, "endpoints", id, command)
@@ -73,8 +73,8 @@ type resumeView struct {
 	Back string
 }
 
-func (p *page) showResume(f form) error {
-	e, h, err := p.ofEndpoint()
+func showResume(p *page, f form) error {
+	e, h, err := readEndpoint(p)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (p *page) showResume(f form) error {
 	})
 }
 
-func askResume(p *page) error { return p.showResume(newForm("rate_per_minute", "")) }
+func askResume(p *page) error { return showResume(p, newForm("rate_per_minute", "")) }
 
 func resumeEndpoint(p *page) error {
 	id := p.r.PathValue("id")
@@ -98,7 +98,7 @@ func resumeEndpoint(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showResume(f)
+		return showResume(p, f)
 	}
 	done := "The endpoint is active."
 	if resumed.Release.State == client.ReleaseRunning {
@@ -108,7 +108,7 @@ func resumeEndpoint(p *page) error {
 }
 
 func askCloseCircuit(p *page) error {
-	e, h, err := p.ofEndpoint()
+	e, h, err := readEndpoint(p)
 	if err != nil {
 		return err
 	}
@@ -120,11 +120,11 @@ func askCloseCircuit(p *page) error {
 }
 
 func closeCircuit(p *page) error {
-	return p.commandEndpoint("Close the circuit", "A probe is being sent.", "close-circuit")
+	return commandEndpoint(p, "Close the circuit", "A probe is being sent.", "close-circuit")
 }
 
 func askDeleteEndpoint(p *page) error {
-	e, h, err := p.ofEndpoint()
+	e, h, err := readEndpoint(p)
 	if err != nil {
 		return err
 	}

@@ -12,18 +12,6 @@ import (
 	"github.com/everpost/everpost/client"
 )
 
-func endpointFormRoutes() []route {
-	const one = "/t/{tenant}/endpoints/{id}"
-	return []route{
-		{pattern: "GET /t/{tenant}/endpoints/new", handle: newEndpoint},
-		{pattern: "POST /t/{tenant}/endpoints/new", handle: createEndpoint},
-		{pattern: "GET " + one + "/edit", handle: editEndpoint},
-		{pattern: "POST " + one + "/edit", handle: updateEndpoint},
-		{pattern: "GET " + one + "/rotate-secret", handle: askRotate},
-		{pattern: "POST " + one + "/rotate-secret", handle: rotateSecret},
-	}
-}
-
 // endpointFields are the fields of the form, in its order.
 func endpointFields() []string {
 	return []string{
@@ -126,7 +114,7 @@ type endpointFormView struct {
 	Back string
 }
 
-func (p *page) showEndpointForm(f form, e client.Endpoint) error {
+func showEndpointForm(p *page, f form, e client.Endpoint) error {
 	v, title := endpointFormView{f, e.ID, seenAt(e.UpdatedAt), p.to("endpoints")}, "Create an endpoint"
 	if e.ID != "" {
 		v.Back, title = p.to("endpoints", e.ID), "Edit the endpoint"
@@ -140,7 +128,7 @@ func newValues() map[string]string {
 }
 
 func newEndpoint(p *page) error {
-	return p.showEndpointForm(endpointForm(newValues()), client.Endpoint{})
+	return showEndpointForm(p, endpointForm(newValues()), client.Endpoint{})
 }
 
 // createdView shows the secret of a new endpoint, or a new secret, once.
@@ -157,7 +145,7 @@ func createEndpoint(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEndpointForm(f, client.Endpoint{})
+		return showEndpointForm(p, f, client.Endpoint{})
 	}
 	return p.show(view{
 		Template: "secret", Title: "The endpoint is created", Entry: "Endpoints", Status: http.StatusCreated,
@@ -170,7 +158,7 @@ func editEndpoint(p *page) error {
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
-	return p.showEndpointForm(endpointForm(endpointValues(e)), e)
+	return showEndpointForm(p, endpointForm(endpointValues(e)), e)
 }
 
 // updateEndpoint sends what differs from the endpoint as it is now, unless that is not what the form showed.
@@ -194,7 +182,7 @@ func updateEndpoint(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEndpointForm(f, e)
+		return showEndpointForm(p, f, e)
 	}
 	return p.done(p.to("endpoints", id), "The endpoint is changed.")
 }
@@ -206,7 +194,7 @@ type rotateView struct {
 	Back string
 }
 
-func (p *page) showRotate(f form) error {
+func showRotate(p *page, f form) error {
 	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
@@ -218,7 +206,7 @@ func (p *page) showRotate(f form) error {
 
 func rotateForm() form { return newForm("grace", "24h") }
 
-func askRotate(p *page) error { return p.showRotate(rotateForm()) }
+func askRotate(p *page) error { return showRotate(p, rotateForm()) }
 
 func rotateSecret(p *page) error {
 	id := p.r.PathValue("id")
@@ -228,7 +216,7 @@ func rotateSecret(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showRotate(f)
+		return showRotate(p, f)
 	}
 	return p.show(view{
 		Template: "secret", Title: "The new secret", Entry: "Endpoints",

@@ -15,8 +15,8 @@ type endpointNames struct {
 	More bool // there are others
 }
 
-// endpointNames reads the tenant's newest endpoints, one page of the API.
-func (p *page) endpointNames() (endpointNames, error) {
+// readEndpointNames reads the tenant's newest endpoints, one page of the API.
+func readEndpointNames(p *page) (endpointNames, error) {
 	var found client.Page[client.EndpointCondition]
 	if err := p.get(&found, url.Values{"limit": {"250"}}, "endpoint-conditions"); err != nil {
 		return endpointNames{}, err
@@ -29,8 +29,8 @@ func (p *page) endpointNames() (endpointNames, error) {
 	return names, nil
 }
 
-// endpointName is the name of one endpoint; none if it is deleted.
-func (p *page) endpointName(id string) (endpointNames, error) {
+// readEndpointName is the name of one endpoint; none if it is deleted.
+func readEndpointName(p *page, id string) (endpointNames, error) {
 	var e client.Endpoint
 	err := p.get(&e, nil, "endpoints", id)
 	if isStatus(err, http.StatusNotFound) {

@@ -16,7 +16,7 @@ type testView struct {
 	Attempt *client.Attempt
 }
 
-func (p *page) showTest(f form, made *client.Attempt) error {
+func showTest(p *page, f form, made *client.Attempt) error {
 	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
@@ -26,14 +26,14 @@ func (p *page) showTest(f form, made *client.Attempt) error {
 
 func testForm() form { return newForm("type", "everpost.test", "payload", `{"test":true}`) }
 
-func askTest(p *page) error { return p.showTest(testForm(), nil) }
+func askTest(p *page) error { return showTest(p, testForm(), nil) }
 
 func testEndpoint(p *page) error {
 	f := testForm()
 	payload := []byte(p.typed.Get("payload"))
 	if !json.Valid(payload) {
 		f, _ = f.refused(p.typed, wrong("payload", notJSON))
-		return p.showTest(f, nil)
+		return showTest(p, f, nil)
 	}
 	var made client.Attempt
 	body, err := withPayload(map[string]any{"type": p.typed.Get("type")}, payload)
@@ -45,8 +45,8 @@ func testEndpoint(p *page) error {
 		if f, err = f.refused(p.typed, err); err != nil {
 			return err
 		}
-		return p.showTest(f, nil)
+		return showTest(p, f, nil)
 	}
 	f.Values = url.Values{"type": p.typed["type"], "payload": p.typed["payload"]}
-	return p.showTest(f, &made)
+	return showTest(p, f, &made)
 }

@@ -9,16 +9,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func eventRoutes() []route {
-	return []route{
-		{pattern: "GET /t/{tenant}/events", handle: events},
-		{pattern: "GET /t/{tenant}/events/new", handle: newEvent},
-		{pattern: "POST /t/{tenant}/events/new", handle: sendEvent, big: true},
-		{pattern: "GET /t/{tenant}/events/{id}", handle: showEvent},
-		{pattern: "GET /t/{tenant}/events/{id}/payload", handle: showPayload},
-	}
-}
-
 // eventsView is the list of events.
 type eventsView struct {
 	Filter  filter
@@ -27,7 +17,7 @@ type eventsView struct {
 	Example string
 }
 
-func events(p *page) error {
+func listEvents(p *page) error {
 	typed := p.r.URL.Query()
 	v := eventsView{Filter: p.readFilter(typed, "type", "external_id", "since", "until")}
 	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "events"); err != nil {
@@ -35,13 +25,13 @@ func events(p *page) error {
 			return err
 		}
 	}
-	v.Next, v.Example = v.List.NextCursor, p.firstEvent()
+	v.Next, v.Example = v.List.NextCursor, firstEvent(p)
 	f := v.Filter.Form
 	return p.show(view{Template: "events", Title: "Events", Entry: "Events", Status: f.status(), Live: !f.Failed(), Data: v})
 }
 
 // firstEvent is a command line that posts an event.
-func (p *page) firstEvent() string {
+func firstEvent(p *page) string {
 	return "curl -X POST " + p.console.base(p.r) + "/v1/tenants/" + p.tenant + "/events \\\n" +
 		"  -H \"Authorization: Bearer $EVERPOST_KEY\" \\\n  -H 'Content-Type: application/json' \\\n" +
 		"  -d '{\"type\":\"order.paid\",\"payload\":{\"order\":17}}'"
@@ -85,14 +75,14 @@ func showEvent(p *page) error {
 		v.Event.Deliveries, v.More = v.Event.Deliveries[:shownDeliveries], n-shownDeliveries
 	}
 	if p.live == nil {
-		if err := p.addPayload(&v); err != nil {
+		if err := addPayload(p, &v); err != nil {
 			return err
 		}
 	}
 	return p.show(view{Template: "event", Title: "Event " + clip(visible(v.Event.Type), 60), Entry: "Events", Live: true, Data: v})
 }
 
-func (p *page) addPayload(v *eventView) error {
+func addPayload(p *page, v *eventView) error {
 	var payload []byte
 	err := p.get(&payload, nil, "events", v.Event.ID, "payload")
 	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusGone) {
@@ -150,9 +140,9 @@ func eventForm() form {
 	return newForm("type", "order.paid", "payload", "{\n  \"order\": 17\n}", "external_id", "", "endpoint_ids", "", "deliver_at", "")
 }
 
-func (p *page) showEventForm(f form, from string) error {
+func showEventForm(p *page, f form, from string) error {
 	return p.show(view{
-		Template: "event-form", Title: "Send an event", Entry: "Events", Status: f.status(), Data: newEventView{f, from, p.firstEvent()},
+		Template: "event-form", Title: "Send an event", Entry: "Events", Status: f.status(), Data: newEventView{f, from, firstEvent(p)},
 	})
 }
 
@@ -162,7 +152,7 @@ func newEvent(p *page) error {
 	f, from := eventForm(), p.r.URL.Query().Get("from")
 	if from == "" {
 		f.Values.Set("endpoint_ids", p.r.URL.Query().Get("endpoint_id"))
-		return p.showEventForm(f, "")
+		return showEventForm(p, f, "")
 	}
 	var e client.AcceptedEvent
 	var payload []byte
@@ -176,10 +166,10 @@ func newEvent(p *page) error {
 	if len(payload) > webhook.DefaultMaxPayload {
 		f.Values.Set("payload", "")
 		f, _ = f.refused(f.Values, wrong("payload", "of the event is too large for this form; download it, and send it with the command line or the API"))
-		return p.showEventForm(f, e.ID)
+		return showEventForm(p, f, e.ID)
 	}
 	f.Values.Set("payload", string(payload))
-	return p.showEventForm(f, e.ID)
+	return showEventForm(p, f, e.ID)
 }
 
 func sendEvent(p *page) error {
@@ -197,7 +187,7 @@ func sendEvent(p *page) error {
 	}
 	if !json.Valid([]byte(payload)) {
 		f, _ := eventForm().refused(typed, wrong("payload", notJSON))
-		return p.showEventForm(f, from)
+		return showEventForm(p, f, from)
 	}
 	body, err := withPayload(fields, []byte(payload))
 	if err != nil {
@@ -209,7 +199,7 @@ func sendEvent(p *page) error {
 		if err != nil {
 			return err
 		}
-		return p.showEventForm(f, from)
+		return showEventForm(p, f, from)
 	}
 	return p.done(p.to("events", made.ID), "The event is stored and is being delivered.")
 }

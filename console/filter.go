@@ -10,6 +10,8 @@ import (
 	"github.com/everpost/everpost/console/query"
 )
 
+const pageLimit = "50" // rows of a list
+
 // filter is the filter of a list: as it was typed, and as the API takes it.
 type filter struct {
 	Form  form
@@ -56,4 +58,9 @@ func (f filter) refused(err error) (filter, error) {
 	}
 	f.Form, err = f.Form.refused(f.Form.Values, err)
 	return f, err
+}
+
+// letterFields are the filters of dead letters, by their names in the API.
+func letterFields() []string {
+	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until"}
 }

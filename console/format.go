@@ -2,10 +2,8 @@ package console
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"strconv"
 	"strings"
 	"time"
@@ -15,25 +13,6 @@ import (
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 )
-
-// functions are those of the templates.
-func (s *Console) functions() template.FuncMap {
-	return template.FuncMap{
-		"visible":  visible,
-		"instant":  func(t any) string { return instant(timeOf(t)) },
-		"rfc3339":  func(t any) string { return rfc3339(timeOf(t)) },
-		"relative": func(t any) string { return relative(timeOf(t), s.config.Now()) },
-		"ms":       milliseconds,
-		"percent":  percent,
-		"rate":     rateWords,
-		"count":    countAny,
-		"words":    func(name any) string { return words(textOf(name)) },
-		"number":   func(n *int) int { return *cmp.Or(n, new(int)) },
-		"join":     strings.Join,
-		"input":    newInput,
-		"short":    func(text string, limit int) string { return clip(visible(text), limit) },
-	}
-}
 
 // visible makes a stored text safe to look at: what would hide, reorder or fake text is written out. The
 // template escapes it for HTML afterwards. Line breaks and tabs stay.
@@ -202,4 +181,23 @@ func timeOf(v any) time.Time {
 func jsonOf(v any) string {
 	text, _ := json.Marshal(v) //nolint:errchkjson // numbers and texts
 	return string(text)
+}
+
+// letterWords is a number of dead letters in words.
+func letterWords(n int64, more bool) string {
+	switch {
+	case more:
+		return "more than " + count(n) + " dead letters"
+	case n == 1:
+		return "1 dead letter"
+	}
+	return count(n) + " dead letters"
+}
+
+// clip shortens a text to a number of bytes, at a character's border.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

@@ -9,16 +9,6 @@ import (
 	"github.com/everpost/everpost/client"
 )
 
-func keyRoutes() []route {
-	const path = "/t/{tenant}/keys"
-	return []route{
-		{pattern: "GET " + path, access: keysOnly, handle: listKeys},
-		{pattern: "POST " + path, access: keysOnly, handle: createKey},
-		{pattern: "GET " + path + "/{id}/revoke", access: keysOnly, handle: askRevokeKey},
-		{pattern: "POST " + path + "/{id}/revoke", access: keysOnly, handle: revokeKey},
-	}
-}
-
 const keysTitle = "Keys"
 
 // keysView is the list of keys with the form of a new one, and the new one itself, which is shown once.
@@ -30,13 +20,13 @@ type keysView struct {
 }
 
 // newKeyForm is an empty form. It has the time, so that a form that is sent twice asks for the same key.
-func (p *page) newKeyForm() form {
+func newKeyForm(p *page) form {
 	return newForm("name", "", "scope", "ingest", "days", "", "shown", p.console.config.Now().UTC().Format(time.RFC3339))
 }
 
-func listKeys(p *page) error { return p.listKeys(p.newKeyForm(), nil) }
+func listKeys(p *page) error { return showKeys(p, newKeyForm(p), nil) }
 
-func (p *page) listKeys(f form, made *client.Key) error {
+func showKeys(p *page, f form, made *client.Key) error {
 	var found client.Page[client.Key]
 	if err := p.get(&found, url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}, "keys"); err != nil {
 		return err
@@ -76,13 +66,13 @@ func createKey(p *page) error {
 		err = p.create(&made, body, "keys")
 	}
 	if err != nil {
-		f, other := p.newKeyForm().refused(typed, err)
+		f, other := newKeyForm(p).refused(typed, err)
 		if other != nil {
 			return other
 		}
-		return p.listKeys(f, nil)
+		return showKeys(p, f, nil)
 	}
-	return p.listKeys(p.newKeyForm(), &made)
+	return showKeys(p, newKeyForm(p), &made)
 }
 
 func askRevokeKey(p *page) error {

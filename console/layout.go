@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -86,8 +89,27 @@ func (i pageInfo) With(name, value string) string {
 }
 
 // parseTemplates reads all templates.
-func parseTemplates(s *Console) (*template.Template, error) {
-	return template.New("").Funcs(s.functions()).ParseFS(templateFiles, "templates/*.html") //nolint:wrapcheck // New wraps it
+func parseTemplates(now func() time.Time) (*template.Template, error) {
+	return template.New("").Funcs(functions(now)).ParseFS(templateFiles, "templates/*.html") //nolint:wrapcheck // New wraps it
+}
+
+// functions are those of the templates.
+func functions(now func() time.Time) template.FuncMap {
+	return template.FuncMap{
+		"visible":  visible,
+		"instant":  func(t any) string { return instant(timeOf(t)) },
+		"rfc3339":  func(t any) string { return rfc3339(timeOf(t)) },
+		"relative": func(t any) string { return relative(timeOf(t), now()) },
+		"ms":       milliseconds,
+		"percent":  percent,
+		"rate":     rateWords,
+		"count":    countAny,
+		"words":    func(name any) string { return words(textOf(name)) },
+		"number":   func(n *int) int { return *cmp.Or(n, new(int)) },
+		"join":     strings.Join,
+		"input":    newInput,
+		"short":    func(text string, limit int) string { return clip(visible(text), limit) },
+	}
 }
 
 // show answers with a page. For a stream it only sends the page's live part.
@@ -150,7 +172,7 @@ func (p *page) info(v view) pageInfo {
 	i := pageInfo{
 		Name: p.console.config.Name, Title: v.Title, Tenant: p.tenant, Path: p.r.URL.RequestURI(), Flash: p.flash(), SignedIn: s.signedIn(),
 		Live: v.Live, ages: p.ages, Version: p.console.config.Version,
-		Style: p.console.address("console.css"), Script: p.console.address("console.js"), Icon: p.console.address("icon.svg"),
+		Style: p.console.assets.address("console.css"), Script: p.console.assets.address("console.js"), Icon: p.console.assets.address("icon.svg"),
 	}
 	if !s.signedIn() {
 		return i
@@ -163,7 +185,7 @@ func (p *page) info(v view) pageInfo {
 	if i.Tenant == "" {
 		i.Tenant = s.TenantID
 	}
-	for _, e := range p.console.entries {
+	for _, e := range navigation() {
 		if !e.access.sees(s) || e.ofTenant() && i.Tenant == "" {
 			continue
 		}

@@ -11,6 +11,22 @@ import (
 	"github.com/everpost/everpost/internal/fair"
 )
 
+// Limits on the work for readers, so that it does not slow down deliveries.
+const (
+	maxPages     = 16               // pages that are being made at a time, in a process
+	maxLooks     = 1                // live pages at a time that are made again: together they would delay deliveries
+	maxSlow      = 8                // pages at a time that wait for others, or whose form is big
+	maxTransfers = 64               // forms at a time that are being read, and large answers that are being sent
+	maxLookUps   = 4                // sessions that are looked up at a time: invented tokens must not take the API's connections
+	busyWait     = 3 * time.Second  // for one of these places
+	pageTime     = 15 * time.Second // to make a page
+	testTime     = 50 * time.Second // of a page that waits for a receiver's answer
+	maxForm      = 64 << 10         // bytes of a form
+	maxBigForm   = 1 << 20          // bytes of a form with a payload, whose percent-encoding triples it
+	maxPublic    = 8 << 10          // bytes of a form before a log-in
+	smallAnswer  = 16 << 10         // bytes of an answer that needs no place to be sent
+)
+
 // Failed log-ins of one network: ten at once, then one every six seconds. Log-ins with one key: sixty at once, and then as
 // often: a key may be that of a team.
 const (
@@ -97,12 +113,6 @@ type places struct {
 func newPlaces(n int) places {
 	return places{fair.NewCapped(n, n), fair.NewDynamic(n-n/4, 1)} //nolint:mnd // a quarter
 }
-
-// Shares of the places that are not a tenant's.
-const (
-	ofOperators = ""
-	ofVisitors  = "?" // without a session; no tenant has this id
-)
 
 // enter waits for a place. leave may be called more than once.
 func (p places) enter(ctx context.Context, share string, wait time.Duration) (leave func(), ok bool) {

@@ -8,13 +8,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func linkRoutes() []route {
-	return []route{
-		{pattern: "GET /links/{token}", access: public, handle: showLink},
-		{pattern: "POST /links/{token}", access: public, handle: useLink},
-	}
-}
-
 // linkView is the page that a link opens. It does not look the link up: a preview neither uses it up nor
 // shows whether it is valid.
 type linkView struct {
@@ -35,7 +28,7 @@ func useLink(p *page) error {
 		return refuse(http.StatusForbidden, formTooOld)
 	}
 	made := session{token: rand.Text()}
-	stored, err := p.openLink(made.token)
+	stored, err := openLink(p, made.token)
 	switch code := webhook.CodeOf(err); {
 	case err != nil && (code == webhook.CodeNotFound || code == webhook.CodeUnauthenticated):
 		return refuse(http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
@@ -54,7 +47,7 @@ func useLink(p *page) error {
 
 // openLink uses up the link of the path and opens its session. It confirms the key first, so that an error there
 // does not use the link up. CodeNotFound, CodeUnauthenticated: the link cannot be used.
-func (p *page) openLink(token string) (webhook.ConsoleSession, error) {
+func openLink(p *page, token string) (webhook.ConsoleSession, error) {
 	var none webhook.ConsoleSession
 	s, ctx, text := p.console, p.r.Context(), p.r.PathValue("token")
 	if !validToken(text) {

@@ -6,20 +6,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 	"time"
 
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-func logInRoutes() []route {
-	return []route{
-		{pattern: "GET /login", access: public, handle: showLogIn},
-		{pattern: "POST /login", access: public, handle: logIn},
-		{pattern: "POST /logout", handle: logOut},
-	}
-}
 
 // logInView is the log-in page.
 type logInView struct {
@@ -33,6 +27,41 @@ func showLogIn(p *page) error {
 		return nil
 	}
 	return p.show(view{Template: "login", Title: "Log in", Data: logInView{To: to, CSRF: p.console.formToken(p.w, p.r)}})
+}
+
+// askToLogIn redirects to the log-in page, and from there back. A browser that follows a link from another
+// site does not send the cookie (SameSite=Strict): it gets a page that loads the log-in page once more, now
+// from this site, with the cookie.
+func (p *page) askToLogIn() error {
+	if p.live != nil {
+		return refusal(http.StatusUnauthorized, "the session has ended")
+	}
+	logIn := Root + "/login?" + url.Values{"to": {p.here()}}.Encode()
+	if site := p.r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		p.w.Header().Set("Refresh", "0; url="+logIn)
+		return p.show(view{Template: "again", Title: "One moment", Data: logIn})
+	}
+	p.redirect(logIn)
+	return nil
+}
+
+// here is the page to come back to after a log-in.
+func (p *page) here() string {
+	if p.r.Method == http.MethodGet {
+		return p.r.URL.RequestURI()
+	}
+	return p.console.pageAt(p.r.URL.Path)
+}
+
+// pageAt is the page at a path, or the nearest above it: a form's target need not be a page.
+func (s *Console) pageAt(target string) string {
+	for ; len(target) > len(Root); target = path.Dir(target) {
+		_, pattern := s.mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: target}})
+		if pattern != "" && pattern != "/" {
+			return (&url.URL{Path: target}).EscapedPath()
+		}
+	}
+	return Root + "/"
 }
 
 // logIn opens the session of a key. A key that is not valid counts as a failed authentication, as with

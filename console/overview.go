@@ -10,10 +10,6 @@ import (
 	"github.com/everpost/everpost/client"
 )
 
-func overviewRoutes() []route {
-	return []route{{pattern: "GET /t/{tenant}/{$}", handle: overview}}
-}
-
 const (
 	overviewSpan      = time.Hour
 	overviewUnhealthy = 10
@@ -54,7 +50,7 @@ func overview(p *page) error {
 		v.Endpoints = len(first.Data) > 0
 	}
 	var err error
-	if v.Stats, err = p.statsOf(p.path("stats"), "", overviewSpan, "1m"); err != nil {
+	if v.Stats, err = statsOf(p, p.path("stats"), "", overviewSpan, "1m"); err != nil {
 		return err
 	}
 	var open client.Page[client.Delivery]
@@ -63,7 +59,7 @@ func overview(p *page) error {
 		return err
 	}
 	v.Waiting, v.Grouped, v.More = groupWaiting(open.Data), len(open.Data), open.NextCursor != ""
-	v.Example = p.firstEvent()
+	v.Example = firstEvent(p)
 	return p.show(view{Template: "overview", Title: "Overview", Entry: "Overview", Live: true, Data: v})
 }
 

@@ -14,10 +14,6 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-func policyRoutes() []route {
-	return []route{{pattern: "GET /t/{tenant}/retry-policies", handle: showPolicies}}
-}
-
 // policiesView is the page of retry policies: one of them, drawn, and the presets.
 type policiesView struct {
 	Form    form
@@ -49,7 +45,7 @@ func showPolicies(p *page) error {
 	if down := typed.Get("down"); down != "" {
 		v.Form.Values.Set("down", down)
 	}
-	policy, text, err := p.chosenPolicy(typed.Get("preset"), typed.Get("policy"))
+	policy, text, err := chosenPolicy(p, typed.Get("preset"), typed.Get("policy"))
 	v.Form.Values.Set("policy", text)
 	if err == nil {
 		v.draw(policy)
@@ -62,9 +58,9 @@ func showPolicies(p *page) error {
 
 // chosenPolicy is a preset, what was typed, or else the policy that is in force for an endpoint of the tenant without one of
 // its own. The text is for the form. The error says what is wrong with what was typed.
-func (p *page) chosenPolicy(preset, typed string) (policy retry.Policy, text string, err error) {
+func chosenPolicy(p *page, preset, typed string) (policy retry.Policy, text string, err error) {
 	if typed == "" {
-		text, err = p.policyText(preset)
+		text, err = policyText(p, preset)
 		if err != nil {
 			return retry.Policy{}, "", err
 		}
@@ -93,7 +89,7 @@ func (p *page) chosenPolicy(preset, typed string) (policy retry.Policy, text str
 }
 
 // policyText is a preset in full, or the policy in force.
-func (p *page) policyText(preset string) (string, error) {
+func policyText(p *page, preset string) (string, error) {
 	policy, known := retry.Lookup(preset)
 	if !known {
 		body := map[string]any{"retry_policy": nil} // the tenant's, for its own keys

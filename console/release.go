@@ -42,7 +42,7 @@ func (r *release) RestTime() string {
 }
 
 // releaseOf reads the release of an endpoint.
-func (p *page) releaseOf(id string) (*release, error) {
+func releaseOf(p *page, id string) (*release, error) {
 	r := &release{}
 	if err := p.get(&r.Release, nil, "endpoints", id, "release"); err != nil {
 		return nil, err
@@ -56,11 +56,11 @@ func (p *page) releaseOf(id string) (*release, error) {
 }
 
 func stopRelease(p *page) error {
-	return p.changeRelease(map[string]any{"state": client.ReleaseStopped}, "The release is stopped; deliveries of newer events are sent.")
+	return changeRelease(p, map[string]any{"state": client.ReleaseStopped}, "The release is stopped; deliveries of newer events are sent.")
 }
 
 func continueRelease(p *page) error {
-	return p.changeRelease(map[string]any{"state": client.ReleaseRunning}, "The release goes on.")
+	return changeRelease(p, map[string]any{"state": client.ReleaseRunning}, "The release goes on.")
 }
 
 func setReleaseRate(p *page) error {
@@ -68,11 +68,11 @@ func setReleaseRate(p *page) error {
 	if typed := number(strings.TrimSpace(p.typed.Get("rate_per_minute"))); typed != nil {
 		rate = typed
 	}
-	return p.changeRelease(map[string]any{"rate_per_minute": rate}, "The rate of the release is changed.")
+	return changeRelease(p, map[string]any{"rate_per_minute": rate}, "The rate of the release is changed.")
 }
 
 // changeRelease changes the release of the path's endpoint and goes back to it. A refusal is shown on a page of its own.
-func (p *page) changeRelease(change map[string]any, done string) error {
+func changeRelease(p *page, change map[string]any, done string) error {
 	back := p.to("endpoints", p.r.PathValue("id"))
 	err := p.send(nil, http.MethodPatch, change, "endpoints", p.r.PathValue("id"), "release")
 	if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusBadRequest) {

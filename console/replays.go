@@ -11,18 +11,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func replayRoutes() []route {
-	const path = "/t/{tenant}/replays"
-	return []route{
-		{pattern: "GET " + path, handle: listReplays},
-		{pattern: "GET " + path + "/new", handle: showNewReplay},
-		{pattern: "POST " + path, handle: createReplay},
-		{pattern: "GET " + path + "/{id}", handle: showReplay},
-		{pattern: "POST " + path + "/{id}/{command}", handle: changeReplay},
-		{pattern: "GET " + path + "/{id}/cancel", handle: askCancelReplay},
-	}
-}
-
 // replay is a replay as its page shows it.
 type replay struct{ client.Replay }
 
@@ -99,7 +87,7 @@ func listReplays(p *page) error {
 	if err := p.get(&found, url.Values{"limit": {"20"}, "cursor": {p.r.URL.Query().Get("cursor")}}, "replays"); err != nil {
 		return err
 	}
-	names, err := p.endpointNames()
+	names, err := readEndpointNames(p)
 	if err != nil {
 		return err
 	}
@@ -114,16 +102,16 @@ type replayView struct {
 	RateForm  form
 }
 
-func showReplay(p *page) error { return p.showReplay(newForm("rate_per_minute", "")) }
+func showReplay(p *page) error { return showReplayWith(p, newForm("rate_per_minute", "")) }
 
-func (p *page) showReplay(rate form) error {
+func showReplayWith(p *page, rate form) error {
 	v := replayView{replay: &replay{}, RateForm: rate}
 	if err := p.get(v.replay, nil, "replays", p.r.PathValue("id")); err != nil {
 		return err
 	}
 	if v.EndpointID != nil {
 		var err error
-		if v.Endpoints, err = p.endpointName(*v.EndpointID); err != nil {
+		if v.Endpoints, err = readEndpointName(p, *v.EndpointID); err != nil {
 			return err
 		}
 	}
@@ -141,7 +129,7 @@ func changeReplay(p *page) error {
 			if other != nil {
 				return other
 			}
-			return p.showReplay(rate)
+			return showReplayWith(p, rate)
 		}
 		return p.done(p.to("replays", id), "The rate has been changed.")
 	}
@@ -211,18 +199,18 @@ func showNewReplay(p *page) error {
 	v := newReplayView{Form: f}
 	if typed.Has("preview") {
 		var preview client.ReplayPreview
-		err := p.send(&preview, http.MethodPost, p.replayBody(f.Values), "replays", "preview")
+		err := p.send(&preview, http.MethodPost, replayBody(p, f.Values), "replays", "preview")
 		if v.Total, v.Counted = preview.Total, err == nil; err != nil {
 			if v.Form, err = f.refused(f.Values, err); err != nil {
 				return err
 			}
 		}
 	}
-	return p.showReplayForm(v)
+	return showReplayForm(p, v)
 }
 
-func (p *page) showReplayForm(v newReplayView) error {
-	names, err := p.endpointNames()
+func showReplayForm(p *page, v newReplayView) error {
+	names, err := readEndpointNames(p)
 	if err != nil {
 		return err
 	}
@@ -231,7 +219,7 @@ func (p *page) showReplayForm(v newReplayView) error {
 }
 
 // replayBody is the body that a form stands for.
-func (p *page) replayBody(typed url.Values) map[string]any {
+func replayBody(p *page, typed url.Values) map[string]any {
 	body := map[string]any{"source": typed.Get("source"), "ramp": typed.Get("ramp") != ""}
 	f := p.readFilter(typed, letterFields()...)
 	for name := range f.query {
@@ -251,12 +239,12 @@ func (p *page) replayBody(typed url.Values) map[string]any {
 // createReplay starts a replay. The form was shown with its count before.
 func createReplay(p *page) error {
 	var made replay
-	if err := p.create(&made, p.replayBody(p.typed), "replays"); err != nil {
+	if err := p.create(&made, replayBody(p, p.typed), "replays"); err != nil {
 		f, other := newReplayForm().refused(p.typed, err)
 		if other != nil {
 			return other
 		}
-		return p.showReplayForm(newReplayView{Form: f})
+		return showReplayForm(p, newReplayView{Form: f})
 	}
 	done := "The replay has been started."
 	if made.State == client.ReplayQueued {

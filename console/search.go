@@ -15,13 +15,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func searchRoutes() []route {
-	return []route{
-		{pattern: "GET /t/{tenant}/search", handle: showSearch},
-		{pattern: "GET /t/{tenant}/search/suggestions", handle: suggest},
-	}
-}
-
 const (
 	searchTitle = "Search"
 
@@ -75,7 +68,7 @@ func (v searchView) Nothing() bool {
 func showSearch(p *page) error {
 	v := searchView{Text: strings.TrimSpace(p.r.URL.Query().Get("q"))}
 	if v.Text == "" {
-		return p.showFound(v)
+		return showFound(p, v)
 	}
 	q, problems := query.Parse(v.Text, p.console.config.Now())
 	for _, wrong := range problems {
@@ -89,12 +82,12 @@ func showSearch(p *page) error {
 		v.Problems = append(v.Problems, searchProblem{"tenant:" + q.Tenant, "is not a tenant that you can see"})
 	}
 	if len(v.Problems) > 0 {
-		return p.showFound(v)
+		return showFound(p, v)
 	}
 	if q.ID != "" {
-		return p.goTo(v, q)
+		return goTo(p, v, q)
 	}
-	if err := p.find(&v, q); err != nil {
+	if err := findAll(p, &v, q); err != nil {
 		known := problemOf(err)
 		if known.Status >= http.StatusInternalServerError && known.Status != http.StatusServiceUnavailable || known.Status == http.StatusUnauthorized ||
 			known.Status == http.StatusNotFound {
@@ -105,22 +98,22 @@ func showSearch(p *page) error {
 			v.Problems = append(v.Problems, searchProblem{f.Field, f.Message})
 		}
 	}
-	return p.showFound(v)
+	return showFound(p, v)
 }
 
-func (p *page) showFound(v searchView) error {
+func showFound(p *page, v searchView) error {
 	return p.show(view{Template: "search", Title: searchTitle, Entry: searchTitle, Data: v})
 }
 
-// find makes the searches that a query stands for.
-func (p *page) find(v *searchView, q query.Query) error {
+// findAll makes the searches that a query stands for.
+func findAll(p *page, v *searchView, q query.Query) error {
 	if part := cmp.Or(q.URL, q.Text); part != "" {
-		if err := p.findEndpoints(v, part); err != nil {
+		if err := findEndpoints(p, v, part); err != nil {
 			return err
 		}
 	}
 	if external := cmp.Or(q.ExternalID, q.Text); external != "" || q.Type != "" && !narrows(q) {
-		if err := p.findEvents(v, q, external); err != nil {
+		if err := findEvents(p, v, q, external); err != nil {
 			return err
 		}
 	}
@@ -134,7 +127,7 @@ func (p *page) find(v *searchView, q query.Query) error {
 		}
 	}
 	if narrows(q) || q.Type != "" || q.Text+q.ExternalID+q.URL == "" {
-		return p.findDeliveries(v, q)
+		return findDeliveries(p, v, q)
 	}
 	return nil
 }
@@ -164,7 +157,7 @@ func narrows(q query.Query) bool {
 }
 
 // findDeliveries lists deliveries; dead letters if the filters are theirs.
-func (p *page) findDeliveries(v *searchView, q query.Query) error {
+func findDeliveries(p *page, v *searchView, q query.Query) error {
 	asked, resource := url.Values{"event_type": {q.Type}}, "deliveries"
 	if !q.EndpointID.IsZero() {
 		asked.Set("endpoint_id", q.EndpointID.String())
@@ -205,7 +198,7 @@ func addTimes(asked url.Values, q query.Query) {
 }
 
 // findEvents lists events with an external id, or of a type.
-func (p *page) findEvents(v *searchView, q query.Query, external string) error {
+func findEvents(p *page, v *searchView, q query.Query, external string) error {
 	asked := url.Values{"external_id": {external}, "type": {q.Type}}
 	addTimes(asked, q)
 	asked = nonEmpty(asked)
@@ -220,7 +213,7 @@ func (p *page) findEvents(v *searchView, q query.Query, external string) error {
 }
 
 // findEndpoints finds endpoints by a part of their URL, description or id.
-func (p *page) findEndpoints(v *searchView, part string) error {
+func findEndpoints(p *page, v *searchView, part string) error {
 	var found client.Page[client.EndpointCondition]
 	err := p.get(&found, url.Values{"text": {part}, "limit": {strconv.Itoa(shownFound)}}, "endpoint-conditions")
 	v.Endpoints = &foundEndpoints{found.Data, found.NextCursor != ""}
@@ -243,7 +236,7 @@ func suggest(p *page) error {
 		}
 	}
 	var err error
-	if vocabulary.Tenants, err = p.tenants(); err != nil {
+	if vocabulary.Tenants, err = tenantIDs(p); err != nil {
 		return err
 	}
 	text, err := json.Marshal(query.Suggest(p.r.URL.Query().Get("q"), vocabulary))

@@ -11,7 +11,7 @@ import (
 
 // goTo leads to the page of an id. Tenants' keys see their tenant; an operator may not know whose the id is, so it is looked
 // for in other tenants, too.
-func (p *page) goTo(v searchView, q query.Query) error {
+func goTo(p *page, v searchView, q query.Query) error {
 	v.Kind = q.Kind
 	resource := resourceOf(q.Kind)
 	if resource == "" { // an audit entry, which has no page of its own
@@ -20,16 +20,16 @@ func (p *page) goTo(v searchView, q query.Query) error {
 			return nil
 		}
 		v.Missing = q.ID
-		return p.showFound(v)
+		return showFound(p, v)
 	}
-	others, err := p.tenants()
+	others, err := tenantIDs(p)
 	if err != nil {
 		return err
 	}
 	others = slices.DeleteFunc(others, func(id string) bool { return id == p.tenant })
 	for _, tenant := range append([]string{p.tenant}, others...) {
 		v.Searched++
-		switch found, err := p.has(tenant, resource, q.ID); {
+		switch found, err := tenantHas(p, tenant, resource, q.ID); {
 		case err != nil:
 			return err
 		case found && resource == "keys":
@@ -41,11 +41,11 @@ func (p *page) goTo(v searchView, q query.Query) error {
 		}
 	}
 	v.Missing = q.ID
-	return p.showFound(v)
+	return showFound(p, v)
 }
 
-// tenants are the ids of the newest tenants, for operators; none for others.
-func (p *page) tenants() (ids []string, err error) {
+// tenantIDs are the ids of the newest tenants, for operators; none for others.
+func tenantIDs(p *page) (ids []string, err error) {
 	if !p.session.operator() {
 		return nil, nil
 	}
@@ -57,8 +57,8 @@ func (p *page) tenants() (ids []string, err error) {
 	return ids, err
 }
 
-// has reports whether a tenant has what the id names.
-func (p *page) has(tenant, resource, id string) (bool, error) {
+// tenantHas reports whether a tenant has what the id names.
+func tenantHas(p *page, tenant, resource, id string) (bool, error) {
 	if resource == "keys" { // the API only lists them
 		var keys client.Page[client.Key]
 		err := p.api.get(p.r.Context(), &keys, url.Values{"limit": {"250"}}, apiPath("tenants", tenant, "keys"))

@@ -87,7 +87,7 @@ type charts struct {
 }
 
 // statsOf reads and draws the statistics at a path; nil if the API has none.
-func (p *page) statsOf(path string, endpointID string, span time.Duration, step string) (*charts, error) {
+func statsOf(p *page, path string, endpointID string, span time.Duration, step string) (*charts, error) {
 	unit := time.Minute
 	if step == "1h" {
 		unit = time.Hour

@@ -2,9 +2,7 @@ package console
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"errors"
 	"net/http"
 	"time"
 )
@@ -24,63 +22,6 @@ type stream struct {
 	last [sha256.Size]byte
 	sent time.Time
 	over bool // the page cannot be shown any more
-}
-
-// stream answers a script that follows a page. Each look finds the session again, so that a stream ends
-// with its session.
-func (s *Console) stream(w http.ResponseWriter, r *http.Request, of route) {
-	p := s.newPage(w, r)
-	if err := p.signIn(); err != nil || !p.session.signedIn() || r.Method != http.MethodGet || of.access == public {
-		w.WriteHeader(http.StatusNoContent) // the browser does not try again
-		return
-	}
-	leave, free := s.streams.enter(r.Context(), p.session)
-	if !free {
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	defer leave()
-	w.Header().Set("Content-Type", eventStream)
-	w.Header().Set("X-Accel-Buffering", "no") // nginx: pass it on at once
-	// The server's deadline for reading a request would end the stream. An error: there is no connection, as in tests.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	live := &stream{w: w}
-	end := time.NewTimer(liveLife)
-	defer end.Stop()
-	tick := time.NewTimer(liveEvery)
-	defer tick.Stop()
-	for live.beat() {
-		select {
-		case <-end.C:
-			return
-		case <-s.streams.done:
-			return
-		case <-r.Context().Done():
-			return
-		case <-tick.C:
-		}
-		s.look(live, r, of)
-		if live.over {
-			live.write("event: end\ndata:\n\n") // else the browser would come again
-			return
-		}
-		tick.Reset(liveEvery)
-	}
-}
-
-// look makes the page once more and sends its live part if it has changed.
-func (s *Console) look(live *stream, r *http.Request, of route) {
-	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
-	defer cancel()
-	p := s.newPage(&answer{header: http.Header{}}, r.WithContext(ctx))
-	p.live = live
-	err := p.run(of) //nolint:contextcheck // the page's request has the context
-	if err == nil {
-		return
-	}
-	if known, ok := errors.AsType[*problem](err); ok && known.Status < http.StatusInternalServerError {
-		live.over = true // gone, or not allowed any more; anything else may pass
-	}
 }
 
 // send sends the live part of a page if it differs from what was sent.

@@ -11,18 +11,6 @@ import (
 	"github.com/everpost/everpost/client"
 )
 
-func tenantRoutes() []route {
-	const one = "/tenants/{tenant}"
-	return []route{
-		{pattern: "GET /tenants", access: operators, handle: listTenants},
-		{pattern: "POST /tenants", access: operators, handle: createTenant},
-		{pattern: "GET " + one, access: operators, handle: showTenant},
-		{pattern: "POST " + one, access: operators, handle: changeTenant},
-		{pattern: "GET " + one + "/delete", access: operators, handle: askDeleteTenant},
-		{pattern: "POST " + one + "/delete", access: operators, handle: deleteTenant},
-	}
-}
-
 const tenantsTitle = "Tenants"
 
 // tenantsView is the list of tenants with the form of a new one.
@@ -35,15 +23,15 @@ type tenantsView struct {
 
 func newTenantForm() form { return newForm("id", "", "name", "", "contact", "") }
 
-func listTenants(p *page) error { return p.listTenants(newTenantForm()) }
+func listTenants(p *page) error { return showTenants(p, newTenantForm()) }
 
-func (p *page) listTenants(f form) error {
+func showTenants(p *page, f form) error {
 	var found client.Page[client.Tenant]
 	query := url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}
 	if err := p.api.get(p.r.Context(), &found, query, apiPath("tenants")); err != nil {
 		return err
 	}
-	stats, err := p.statsOf(apiPath("stats"), "", overviewSpan, "1m")
+	stats, err := statsOf(p, apiPath("stats"), "", overviewSpan, "1m")
 	if err != nil {
 		return err
 	}
@@ -55,7 +43,7 @@ func (p *page) listTenants(f form) error {
 // createTenant creates a tenant. One that exists is refused: the API's PUT would replace it.
 func createTenant(p *page) error {
 	id := strings.TrimSpace(p.typed.Get("id"))
-	err := p.tenantIsNew(id)
+	err := tenantIsNew(p, id)
 	if err == nil {
 		body := map[string]any{"name": p.typed.Get("name")}
 		if contact := p.typed.Get("contact"); contact != "" {
@@ -71,13 +59,13 @@ func createTenant(p *page) error {
 		if other != nil {
 			return other
 		}
-		return p.listTenants(f)
+		return showTenants(p, f)
 	}
 	return p.done(Root+"/tenants/"+url.PathEscape(id), "The tenant has been created. Give it a key next.")
 }
 
 // tenantIsNew returns an error if there is such a tenant.
-func (p *page) tenantIsNew(id string) error {
+func tenantIsNew(p *page, id string) error {
 	if id == "" {
 		return wrong("id", "is required")
 	}
@@ -196,10 +184,10 @@ func limitPaths(err error) error {
 	return known
 }
 
-func askDeleteTenant(p *page) error { return p.askDeleteTenant("") }
+func askDeleteTenant(p *page) error { return askAboutDeletion(p, "") }
 
-// askDeleteTenant asks before a tenant is deleted, and says why it was not.
-func (p *page) askDeleteTenant(refusal string) error {
+// askAboutDeletion asks before a tenant is deleted, and says why it was not.
+func askAboutDeletion(p *page, refusal string) error {
 	var t client.Tenant
 	if err := p.get(&t, nil); err != nil {
 		return err
@@ -214,7 +202,7 @@ func (p *page) askDeleteTenant(refusal string) error {
 func deleteTenant(p *page) error {
 	err := p.send(nil, http.MethodDelete, nil)
 	if isStatus(err, http.StatusConflict) {
-		return p.askDeleteTenant(sentence(problemOf(err).Detail))
+		return askAboutDeletion(p, sentence(problemOf(err).Detail))
 	}
 	if err != nil {
 		return err

@@ -1,0 +1,77 @@
+package console
+
+import (
+	"crypto/sha256"
+	"net/http"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// findSession returns the session of a request's cookie, or none. An error means that it could not be
+// looked up. A stream is no use of a session or a key: a page that is left open keeps neither.
+func (s *Console) findSession(r *http.Request) (session, error) {
+	used := r.Header.Get("Accept") != eventStream
+	for _, name := range []string{keyCookie, portalCookie} {
+		token := cookieOf(r, name)
+		if !validToken(token) {
+			continue
+		}
+		found, err := s.confirm(r, token, used)
+		if err == nil && found.Access.Portal() == (name == portalCookie) {
+			return found, nil
+		}
+		if code := webhook.CodeOf(err); err != nil && code != webhook.CodeNotFound && code != webhook.CodeUnauthenticated {
+			return session{}, err
+		}
+	}
+	return session{}, nil
+}
+
+// confirm reads a session and checks its key. What visitors of a portal do is no use of the key that made its link.
+func (s *Console) confirm(r *http.Request, token string, used bool) (session, error) {
+	stored, err := s.lookUp(r, sha256.Sum256([]byte(token)), used)
+	if err != nil {
+		return session{}, err
+	}
+	key, err := s.config.API.Confirm(r.Context(), stored.KeyID, stored.KeySHA256, used && !stored.Access.Portal())
+	if err != nil {
+		return session{}, err
+	}
+	return session{ConsoleSession: stored, key: key, token: token}, nil
+}
+
+// lookUp reads a session.
+func (s *Console) lookUp(r *http.Request, sum [sha256.Size]byte, used bool) (webhook.ConsoleSession, error) {
+	if s.unknown.has(sum) {
+		return webhook.ConsoleSession{}, webhook.NotFound("session")
+	}
+	done, err := s.startLookUp(r)
+	if err != nil {
+		return webhook.ConsoleSession{}, err
+	}
+	defer done()
+	found, err := s.config.Sessions.Session(r.Context(), sum, used)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		s.unknown.add(sum)
+	}
+	return found, err
+}
+
+// startLookUp waits until a token may be looked up. A source of invented tokens gets at most half of the look-ups.
+func (s *Console) startLookUp(r *http.Request) (done func(), err error) {
+	source := networkOf(s.config.API.SourceAddress(r)).String()
+	if !s.lookUps.Acquire(r.Context(), source, 1, busyWait) {
+		return nil, refusal(http.StatusServiceUnavailable, "too many sessions are being looked up; try again in a moment")
+	}
+	return func() { s.lookUps.Release(source, 1) }, nil
+}
+
+// IsOperator reports whether a request to Temporal's Web UI has the session of an operator.
+func (s *Console) IsOperator(r *http.Request) bool {
+	token := cookieOf(r, uiCookie)
+	if !validToken(token) {
+		return false
+	}
+	found, err := s.confirm(r, token, true)
+	return err == nil && found.operator()
+}

@@ -1,0 +1,100 @@
+package console
+
+// routes has all pages, and where their forms are sent to.
+func routes() []route { //nolint:funlen // a table
+	const (
+		get, post = "GET ", "POST "
+
+		tenant      = "/t/{tenant}"
+		endpoints   = tenant + "/endpoints"
+		endpoint    = endpoints + "/{id}"
+		events      = tenant + "/events"
+		event       = events + "/{id}"
+		deliveries  = tenant + "/deliveries"
+		delivery    = deliveries + "/{id}"
+		deadLetters = tenant + "/dead-letters"
+		replays     = tenant + "/replays"
+		replay      = replays + "/{id}"
+		keys        = tenant + "/keys"
+		key         = keys + "/{id}"
+	)
+	return []route{
+		{pattern: get + "/{$}", handle: home},
+		{pattern: get + "/login", access: public, handle: showLogIn},
+		{pattern: post + "/login", access: public, handle: logIn},
+		{pattern: post + "/logout", handle: logOut},
+		{pattern: get + "/links/{token}", access: public, handle: showLink},
+		{pattern: post + "/links/{token}", access: public, handle: useLink},
+
+		{pattern: get + tenant + "/{$}", handle: overview},
+		{pattern: get + tenant + "/search", handle: showSearch},
+		{pattern: get + tenant + "/search/suggestions", handle: suggest},
+		{pattern: get + tenant + "/retry-policies", handle: showPolicies},
+
+		{pattern: get + endpoints, handle: listEndpoints},
+		{pattern: get + endpoints + "/new", handle: newEndpoint},
+		{pattern: post + endpoints + "/new", handle: createEndpoint},
+		{pattern: get + endpoint, handle: showEndpoint},
+		{pattern: get + endpoint + "/edit", handle: editEndpoint},
+		{pattern: post + endpoint + "/edit", handle: updateEndpoint},
+		{pattern: get + endpoint + "/rotate-secret", handle: askRotate},
+		{pattern: post + endpoint + "/rotate-secret", handle: rotateSecret},
+		{pattern: get + endpoint + "/pause", handle: askPause},
+		{pattern: post + endpoint + "/pause", handle: pauseEndpoint},
+		{pattern: get + endpoint + "/resume", handle: askResume},
+		{pattern: post + endpoint + "/resume", handle: resumeEndpoint},
+		{pattern: post + endpoint + "/release/stop", handle: stopRelease},
+		{pattern: post + endpoint + "/release/continue", handle: continueRelease},
+		{pattern: post + endpoint + "/release/rate", handle: setReleaseRate},
+		{pattern: get + endpoint + "/close-circuit", handle: askCloseCircuit},
+		{pattern: post + endpoint + "/close-circuit", handle: closeCircuit},
+		{pattern: get + endpoint + "/test", handle: askTest},
+		{pattern: post + endpoint + "/test", handle: testEndpoint, slow: true, big: true},
+		{pattern: get + endpoint + "/delete", handle: askDeleteEndpoint},
+		{pattern: post + endpoint + "/delete", handle: deleteEndpoint},
+
+		{pattern: get + events, handle: listEvents},
+		{pattern: get + events + "/new", handle: newEvent},
+		{pattern: post + events + "/new", handle: sendEvent, big: true},
+		{pattern: get + event, handle: showEvent},
+		{pattern: get + event + "/payload", handle: showPayload},
+
+		{pattern: get + deliveries, handle: listDeliveries},
+		{pattern: get + delivery, handle: showDelivery},
+		{pattern: post + delivery + "/retry", handle: retryDelivery},
+		{pattern: get + delivery + "/cancel", handle: askCommand(commandCancel)},
+		{pattern: post + delivery + "/cancel", handle: sendCommand(commandCancel)},
+		{pattern: get + delivery + "/replay", handle: askCommand(commandReplay)},
+		{pattern: post + delivery + "/replay", handle: sendCommand(commandReplay)},
+		{pattern: get + delivery + "/discard", handle: askCommand(commandDiscard)},
+		{pattern: post + delivery + "/discard", handle: sendCommand(commandDiscard)},
+		{pattern: get + delivery + "/reschedule", handle: askReschedule},
+		{pattern: post + delivery + "/reschedule", handle: reschedule},
+
+		{pattern: get + deadLetters, handle: showDeadLetters},
+		{pattern: post + deadLetters + "/selected", handle: changeSelected},
+		{pattern: get + deadLetters + "/discard", handle: askDiscardLetters},
+		{pattern: post + deadLetters + "/discard", handle: discardLetters, slow: true},
+
+		{pattern: get + replays, handle: listReplays},
+		{pattern: get + replays + "/new", handle: showNewReplay},
+		{pattern: post + replays, handle: createReplay},
+		{pattern: get + replay, handle: showReplay},
+		{pattern: post + replay + "/{command}", handle: changeReplay},
+		{pattern: get + replay + "/cancel", handle: askCancelReplay},
+
+		{pattern: get + keys, access: keysOnly, handle: listKeys},
+		{pattern: post + keys, access: keysOnly, handle: createKey},
+		{pattern: get + key + "/revoke", access: keysOnly, handle: askRevokeKey},
+		{pattern: post + key + "/revoke", access: keysOnly, handle: revokeKey},
+
+		{pattern: get + "/tenants", access: operators, handle: listTenants},
+		{pattern: post + "/tenants", access: operators, handle: createTenant},
+		{pattern: get + "/tenants/{tenant}", access: operators, handle: showTenant},
+		{pattern: post + "/tenants/{tenant}", access: operators, handle: changeTenant},
+		{pattern: get + "/tenants/{tenant}/delete", access: operators, handle: askDeleteTenant},
+		{pattern: post + "/tenants/{tenant}/delete", access: operators, handle: deleteTenant},
+		{pattern: get + "/audit", access: operators, handle: showAudit},
+		{pattern: get + "/doctor", access: operators, handle: showDoctor, slow: true},
+	}
+}
