@@ -70,45 +70,6 @@ func (e *endpoint) decideBlocked(now, until time.Duration, reason string, req *R
 	return e.reserve(now, until, reason, req), nil
 }
 
-// reserve reserves the first time that is free, not before from and worth a timer.
-func (e *endpoint) reserve(now, from time.Duration, reason string, req *Request) Decision {
-	n := len(e.reservations.all)
-	if n >= e.mayReserve() || n >= alwaysReserved && e.env.reserved.shares.Free(e.reservations.tenant.Value()) == 0 {
-		return Decision{Reason: webhook.ReasonBacklog}
-	}
-	p := e.pacing(now)
-	at := e.reservations.free(max(from, now+minDeferral), p)
-	if at > now+e.reach(now, p, req.Released) && n >= alwaysReserved {
-		return Decision{Reason: webhook.ReasonBacklog}
-	}
-	e.reservations.add(at, req.Delivery)
-	return e.deferred(at, reason)
-}
-
-// reserveAgain reserves for a delivery that came at its reservation while no slot was free:
-// before those that have not had theirs.
-func (e *endpoint) reserveAgain(now time.Duration, req *Request) Decision {
-	if !e.slots.full() && e.rate.allowsLate(now) && !e.host.mayTake(now, &e.hostEntry) {
-		e.hostEntry.missed++
-	}
-	from, reason := e.earliest(now)
-	if until, _ := e.blocked(now); until <= now && len(e.reservations.all) < e.mayReserve() {
-		p := e.pacing(now)
-		p.slots /= 2
-		slot := min(e.host.slotForQueued(now, &e.hostEntry), now+secondChance/2)
-		least := max(e.slots.nextFree(now), slot, e.rate.next-burst, now+minDeferral)
-		if at, found := e.reservations.freeBefore(least, now+secondChance, p); found {
-			e.reservations.add(at, req.Delivery)
-			return e.deferred(at, reason)
-		}
-	}
-	return e.reserve(now, from, reason, req)
-}
-
-func (e *endpoint) deferred(at time.Duration, reason string) Decision {
-	return Decision{Reason: reason, Until: e.env.time(at), Wait: at - e.env.now()}
-}
-
 // await waits until a waiter has a permit, has to ask again, or its time is over.
 func (e *endpoint) await(ctx context.Context, w *waiter, req *Request) (Decision, *waiter) {
 	now := e.env.now()

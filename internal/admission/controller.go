@@ -14,13 +14,15 @@
 //	request, result           requests and their results
 //	redirects, recent         where delivered redirects lead, counts of the last minutes
 //	timeout                   automatic timeouts
-//	lastsecond, rampup, rate  the rate limit (GCRA, exact for each second), and how the rate rises after an outage
+//	rampup, lastsecond, rate  the rate limit (GCRA, exact for each second), and how the rate rises after an outage
 //	concurrency               max_in_flight, and how often a slot becomes free
 //	reservations              times that are kept for deliveries
 //	breaker                   the circuit breaker
+//	receiver                  what an endpoint allows, and what its answers have shown
 //	host                      max_in_flight_per_host
-//	environment, endpoint     the state of one endpoint, and how a result changes it
-//	schedule                  when the next request may be admitted
+//	environment               what all endpoints share
+//	schedule, reserve         when the next request may be admitted, and how a time is reserved for it
+//	endpoint                  one endpoint, and how a result changes it
 //	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
 //	shard, controller         all endpoints, and the entry points
 //	transfer                  the state that a controller transfers to another one

@@ -12,46 +12,29 @@ import (
 const (
 	// maxBlock is for how long a receiver's answer blocks its endpoint at most.
 	maxBlock = time.Hour
-	// minProbe is how long a probe is expected to take at least.
-	minProbe = 100 * time.Millisecond
-	// slowLatency is the smoothed latency above which an endpoint is slow.
-	slowLatency = time.Second
 	// A circuit that closes by more than lateRecovery later than expected invalidates the
 	// reservations, which are for the expected time.
 	lateRecovery = 10 * time.Second
 )
 
-// endpoint is what is known of one endpoint. Its times are since the controller was made.
+// endpoint is one endpoint: its schedule, and what is needed to change it.
 type endpoint struct {
-	id     webhook.EndpointID
-	env    *environment
-	lock   *lock // guards it
-	limits Limits
+	schedule
 
-	slots        concurrency
-	rate         rateLimit
-	breaker      breaker
-	reservations reservations
-	host         *host     // nil where there is no limit
-	hostEntry    hostEntry // in the queue of the host
+	id   webhook.EndpointID
+	lock *lock // guards it
 
-	waiters  []*waiter // by their reservations
-	inside   int       // in Acquire, and will look at the endpoint again
-	timerSet bool      // see admitLater
-	dropped  bool      // forgotten while deliveries waited, see Controller.Drop
-
-	blockedUntil time.Duration // by what the receiver asked for
-	blockedFor   string
-	failures     int // that the breaker counts, in a row
-	recent       recent
-	autoTimeout  *autoTimeout // nil unless the timeout follows the latencies
+	inside   int  // in Acquire, and will look at the endpoint again
+	timerSet bool // see admitLater
+	dropped  bool // forgotten while deliveries waited, see Controller.Drop
 
 	usedAt time.Duration
 	use    *list.Element // of its shard
 }
 
 func newEndpoint(id webhook.EndpointID, env *environment, l *lock, now time.Duration) *endpoint {
-	e := &endpoint{id: id, env: env, lock: l}
+	e := &endpoint{id: id, lock: l}
+	e.env = env
 	e.rate.born, e.rate.sentAt = now, now
 	e.breaker.state, e.breaker.random = webhook.CircuitClosed, env.config.Random
 	e.reservations.counts, e.reservations.tenant = &env.reserved, unique.Make("")
@@ -60,24 +43,14 @@ func newEndpoint(id webhook.EndpointID, env *environment, l *lock, now time.Dura
 
 // apply sets the limits; false if they are unchanged.
 func (e *endpoint) apply(now time.Duration, limits Limits) bool {
-	first := e.limits.MaxInFlight == 0
-	if !first && limits == e.limits {
+	if limits == e.limits {
 		return false
 	}
-	before := e.limits
-	e.limits = limits
-	e.slots.limit = limits.MaxInFlight
-	e.rate.set(now, limits.Rate)
-	if !limits.AutoTimeout {
-		e.autoTimeout = nil
-	} else if e.autoTimeout == nil {
-		e.autoTimeout = &autoTimeout{}
-	}
-	if !first && limits.Rate < before.Rate {
+	rate, circuit := e.limits.Rate, e.breaker.state
+	e.configure(now, limits)
+	if limits.Rate < rate {
 		e.invalidate(never) // reservations were for a higher rate; each delivery gets another
 	}
-	circuit := e.breaker.state
-	e.breaker.configure(now, limits.Breaker)
 	e.followCircuit(now, circuit)
 	return true
 }
@@ -109,22 +82,7 @@ func (e *endpoint) hasHost(name string) bool {
 
 // learn updates the endpoint with the result of a request.
 func (e *endpoint) learn(now time.Duration, f *activeRequest, r *Result) {
-	if r.Latency <= 0 {
-		r.Latency = now - f.start
-	}
-	e.slots.measure(min(r.Latency, f.timeout))
-	if e.autoTimeout != nil {
-		e.autoTimeout.learn(now, f.timeout, r)
-	}
-	if !r.BreakerFailure {
-		e.failures = 0
-	} else {
-		if e.failures == 0 {
-			e.rate.remember(now)
-		}
-		e.failures++
-	}
-	e.recent.count(now, r)
+	e.observe(now, f, r)
 	e.report(now, f, r.signal(), r.Reason)
 	if r.DeferFor > 0 {
 		until := addTime(now, r.DeferFor)
@@ -162,24 +120,6 @@ func (e *endpoint) followCircuit(now time.Duration, before webhook.CircuitState)
 	}
 }
 
-// endCooldown lets the next request be the probe.
-func (e *endpoint) endCooldown(now time.Duration) {
-	if e.breaker.endCooldown(now) {
-		e.rate.skipRampUp(now)
-	}
-}
-
-// blocked returns until when no request is admitted, and why; the past when requests are.
-func (e *endpoint) blocked(now time.Duration) (time.Duration, string) {
-	switch {
-	case e.blockedUntil > now:
-		return e.blockedUntil, e.blockedFor
-	case e.breaker.state != webhook.CircuitClosed:
-		return max(e.nextProbe(now), now+1), webhook.ReasonCircuitOpen
-	}
-	return 0, ""
-}
-
 // block admits no request before until, and lets the rate ramp up then if over is not zero.
 func (e *endpoint) block(now, until, over time.Duration, reason string) {
 	until = min(until, now+maxBlock)
@@ -200,43 +140,6 @@ func (e *endpoint) block(now, until, over time.Duration, reason string) {
 	}
 }
 
-// nextProbe is when the next probe should come while the circuit is not closed: the first at
-// the end of the cooldown, others when the one before is likely to be over.
-func (e *endpoint) nextProbe(now time.Duration) time.Duration {
-	b, probe := &e.breaker, e.probeTime(now)
-	if b.probe != nil {
-		return max(b.probe.start+probe, now)
-	}
-	from := max(b.until, e.host.nextFree(now))
-	if n := len(e.reservations.all); n > 0 && e.reservations.all[n-1].at >= b.until {
-		from += probe
-	}
-	return from
-}
-
-// probeTime is how long a probe is expected to take.
-func (e *endpoint) probeTime(now time.Duration) time.Duration {
-	return min(max(e.slots.smoothed(now)*3/2, minProbe), e.timeout(now, 0))
-}
-
-// probeDue reports whether a request may be admitted as the probe, but for the host's slots.
-func (e *endpoint) probeDue(now time.Duration) bool {
-	return e.breaker.probeDue(now) && !e.slots.full() && e.rate.conforms(now)
-}
-
-// timeout is how long a request may take that is admitted now.
-func (e *endpoint) timeout(now time.Duration, retries int) time.Duration {
-	if e.autoTimeout == nil {
-		return e.limits.Timeout
-	}
-	return e.autoTimeout.timeout(now, retries)
-}
-
-// unresponsive reports whether the circuit is not closed, or requests take long.
-func (e *endpoint) unresponsive(now time.Duration) bool {
-	return e.breaker.state != webhook.CircuitClosed || e.slots.smoothed(now) > slowLatency
-}
-
 // invalidate lets waiting deliveries ask again, and drops the reservations for times before the given one.
 func (e *endpoint) invalidate(before time.Duration) {
 	for _, w := range e.waiters {
@@ -247,19 +150,10 @@ func (e *endpoint) invalidate(before time.Duration) {
 	e.reservations.expire(before)
 }
 
-// expire drops reservations of deliveries that did not come.
-func (e *endpoint) expire(now time.Duration) { e.reservations.expire(now - lateness) }
-
 // idle reports whether the endpoint can be forgotten without an effect on a delivery.
 func (e *endpoint) idle(now time.Duration) bool {
 	e.expire(now)
 	return len(e.slots.inFlight) == 0 && e.inside == 0 && len(e.reservations.all) == 0
-}
-
-// forgettable reports whether the endpoint has no state that still matters.
-func (e *endpoint) forgettable(now time.Duration) bool {
-	return now >= e.blockedUntil && e.autoTimeout.empty(now) && e.recent.redirects == nil &&
-		(e.breaker.state == webhook.CircuitClosed || now > e.breaker.until+idleAfter)
 }
 
 func (e *endpoint) unlock() { e.lock.unlock(e.env.config.OnCircuitChange) }

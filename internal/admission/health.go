@@ -14,50 +14,50 @@ func (c *Controller) Health(id webhook.EndpointID) webhook.Observation {
 	return h
 }
 
-func (e *endpoint) health(now time.Duration) webhook.Observation {
-	b := &e.breaker
+func (s *schedule) health(now time.Duration) webhook.Observation {
+	b := &s.breaker
 	h := webhook.Observation{
 		Circuit: b.state, Why: b.why(),
-		Rate: e.effectiveRate(now), Recovering: e.rampingUp(now), InFlight: len(e.slots.inFlight),
-		SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
+		Rate: s.effectiveRate(now), Recovering: s.rampingUp(now), InFlight: len(s.slots.inFlight),
+		SuccessStreak: s.recent.successStreak, FailureStreak: s.recent.failureStreak,
 	}
-	h.Delivered, h.Failed, h.First, h.Retries = e.recent.sum(now)
-	if f := e.recent.failing; f != nil {
-		h.FailingSince, h.LastFailedAt, h.LastFailure, h.LastError = e.env.time(f.since), e.env.time(f.last), string(f.reason), f.error
+	h.Delivered, h.Failed, h.First, h.Retries = s.recent.sum(now)
+	if f := s.recent.failing; f != nil {
+		h.FailingSince, h.LastFailedAt, h.LastFailure, h.LastError = s.env.time(f.since), s.env.time(f.last), string(f.reason), f.error
 		h.LastTimes = f.times
 	}
 	if h.LastFailure == "" && b.state != webhook.CircuitClosed { // taken over from another process
 		h.LastFailure = string(b.last)
 	}
-	if e.recent.deliveredAt > 0 {
-		h.LastSuccess = e.env.time(e.recent.deliveredAt)
+	if s.recent.deliveredAt > 0 {
+		h.LastSuccess = s.env.time(s.recent.deliveredAt)
 	}
-	if r := e.recent.redirects; r.strayed() {
-		h.Strayed = webhook.Strayed{To: r.to, Before: r.before, At: e.env.time(r.since)}
+	if r := s.recent.redirects; r.strayed() {
+		h.Strayed = webhook.Strayed{To: r.to, Before: r.before, At: s.env.time(r.since)}
 	}
 	if b.changed {
-		h.Since = e.env.time(b.since)
+		h.Since = s.env.time(b.since)
 	}
-	if e.slots.known || len(e.slots.inFlight) > 0 {
-		h.Latency = e.slots.smoothed(now)
+	if s.slots.known || len(s.slots.inFlight) > 0 {
+		h.Latency = s.slots.smoothed(now)
 	}
-	if e.limits.AutoTimeout {
-		h.Timeout = e.timeout(now, 0)
+	if s.limits.AutoTimeout {
+		h.Timeout = s.timeout(now, 0)
 	}
 	if b.state == webhook.CircuitOpen {
-		h.NextProbe = e.env.time(b.until)
+		h.NextProbe = s.env.time(b.until)
 	}
 	if b.probe != nil {
-		over := b.probe.start + e.probeTime(now)
+		over := b.probe.start + s.probeTime(now)
 		if over <= now { // it takes longer than usual, and no longer than it may
 			over = max(b.probe.start+b.probe.timeout, now+minProbe)
 		}
-		h.ProbeOver = e.env.time(over)
+		h.ProbeOver = s.env.time(over)
 	}
-	if e.blockedUntil > now {
-		h.BlockedUntil, h.BlockReason = e.env.time(e.blockedUntil), e.blockedFor
+	if s.blockedUntil > now {
+		h.BlockedUntil, h.BlockReason = s.env.time(s.blockedUntil), s.blockedFor
 	}
-	if at, reason := e.earliest(now); at > now+e.patience() {
+	if at, reason := s.earliest(now); at > now+s.patience() {
 		h.DeferReason = reason
 	}
 	return h
@@ -65,14 +65,13 @@ func (e *endpoint) health(now time.Duration) webhook.Observation {
 
 // healthy reports whether an endpoint needs no attention: it answers, or nothing was sent to it
 // lately.
-func (e *endpoint) healthy(now time.Duration) bool {
-	until, _ := e.blocked(now)
-	if until > now || len(e.reservations.all) > 0 || e.rampingUp(now) || e.recent.redirects.strayed() {
+func (s *schedule) healthy(now time.Duration) bool {
+	if s.shut(now) || len(s.reservations.all) > 0 || s.rampingUp(now) || s.recent.redirects.strayed() {
 		return false
 	}
-	answers := e.recent.failureStreak == 0 && e.slots.smoothed(now) <= slowLatency
-	delivered, failed, _, _ := e.recent.sum(now)
-	return answers || len(e.slots.inFlight) == 0 && delivered+failed == 0
+	answers := s.recent.failureStreak == 0 && s.slots.smoothed(now) <= slowLatency
+	delivered, failed, _, _ := s.recent.sum(now)
+	return answers || len(s.slots.inFlight) == 0 && delivered+failed == 0
 }
 
 // EachUnhealthy calls f with every endpoint that is not healthy:

@@ -61,8 +61,7 @@ func (e *endpoint) admitAgain(p *Permit) bool {
 	e.lock.Lock()
 	defer e.unlock()
 	now := e.env.now()
-	until, _ := e.blocked(now)
-	if p.ended || e.dropped || !e.rate.conforms(now) || until > now && e.breaker.probe != &p.activeRequest {
+	if p.ended || e.dropped || !e.rate.conforms(now) || e.shut(now) && e.breaker.probe != &p.activeRequest {
 		return false
 	}
 	e.rate.charge(now, now, e.limits.Rate)

@@ -12,8 +12,6 @@ const (
 	// shardByte is the byte of an endpoint's id that decides about its shard. The last bytes are random. It is not the last one, which
 	// decides about the lane: a process with few lanes would fill few shards.
 	shardByte = 14
-	// idleAfter is how long an idle endpoint is kept.
-	idleAfter = 5 * time.Minute
 )
 
 // shard is a part of the endpoints.

@@ -49,9 +49,9 @@ func (c *Controller) Export(which func(webhook.EndpointID) bool) (all []State) {
 	return all
 }
 
-func (e *endpoint) notable(now time.Duration) bool {
-	return e.breaker.state != webhook.CircuitClosed || e.blockedUntil > now || e.rate.ramp.active || e.unresponsive(now) ||
-		len(e.rate.recent(now)) > 0
+func (r *receiver) notable(now time.Duration) bool {
+	return r.breaker.state != webhook.CircuitClosed || r.blockedUntil > now || r.rate.ramp.active || r.unresponsive(now) ||
+		len(r.rate.recent(now)) > 0
 }
 
 func (e *endpoint) export(now time.Duration) State {

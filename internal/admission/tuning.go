@@ -20,6 +20,8 @@ const (
 	secondChance = 10 * time.Second
 	// smoothing is the weight of a new measurement, that of RFC 6298 section 2.
 	smoothing = 8
+	// idleAfter is how long an idle endpoint is kept.
+	idleAfter = 5 * time.Minute
 
 	never = time.Duration(math.MaxInt64)
 )

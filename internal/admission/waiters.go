@@ -69,33 +69,6 @@ func (e *endpoint) admitWaiters(now time.Duration) {
 	e.host.admitWaiters(now)
 }
 
-// waits implements contender.
-func (e *endpoint) waits() bool { return len(e.waiters) > 0 }
-
-// ready implements contender: it reports whether the first waiting delivery can be admitted, but
-// for the host's slots. One whose reservation is past has paid for it. One whose reservation is
-// not past yet is admitted when slots become free sooner than predicted, never faster than the
-// rate.
-func (e *endpoint) ready(now time.Duration) bool {
-	if len(e.waiters) == 0 {
-		return false
-	}
-	if e.breaker.state != webhook.CircuitClosed {
-		return e.probeDue(now)
-	}
-	return !e.slots.full() && e.rate.allowsLate(now) && (e.waiters[0].at <= now || e.rate.conforms(now))
-}
-
-// needsSlot implements contender. Deliveries that wait for something else leave the host's slots
-// to others.
-func (e *endpoint) needsSlot(now, within time.Duration) bool {
-	e.expire(now)
-	if len(e.reservations.all) == 0 || e.blockedUntil > now || e.slots.full() || e.breaker.state != webhook.CircuitClosed && !e.probeDue(now) {
-		return false
-	}
-	return e.reservations.all[0].at <= now+within
-}
-
 // admitFirst implements contender.
 func (e *endpoint) admitFirst(now time.Duration) bool {
 	w := e.waiters[0]
