@@ -28,7 +28,7 @@ func replay(ctx context.Context, b *bench) (_ []row, err error) {
 	if err := in.api.changeEndpoint(ctx, dead, map[string]any{"url": b.receiver.url(l, 0)}); err != nil {
 		return nil, err
 	}
-	if err := installation.Pause(ctx, b.size.settle); err != nil {
+	if err := b.settle(ctx, in); err != nil { // each dead letter has got its workflow
 		return nil, err
 	}
 	m := startMeter(in.Pid())
