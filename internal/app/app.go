@@ -167,7 +167,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a := &App{
 		roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, alone: alone,
-		stops: stops{log: o.Logger, time: StopTime}, started: make(chan struct{}),
+		stops: stops{log: o.Logger, patience: StopTime}, started: make(chan struct{}),
 		keyService: keyService{keys: keys, every: keyServiceEvery, log: o.Logger},
 	}
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))

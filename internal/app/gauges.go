@@ -69,11 +69,16 @@ func admissionGauges(c *admission.Controller) gauges {
 
 // depths are the counts of the store for the metrics.
 type depths interface {
+	deliveryDepths
+	ReplayRate(ctx context.Context) (replays.Rate, error)
+	ReleaseDepth(ctx context.Context) (running int64, due time.Time, err error)
+}
+
+// deliveryDepths count deliveries.
+type deliveryDepths interface {
 	OutboxDepth(ctx context.Context) (int64, time.Time, error)
 	HeldDepth(ctx context.Context) (int64, time.Time, error)
 	RetryDepth(ctx context.Context) (deliveries.RetryDepth, error)
-	ReplayRate(ctx context.Context) (replays.Rate, error)
-	ReleaseDepth(ctx context.Context) (running int64, due time.Time, err error)
 }
 
 // countingStores are the stores that count.

@@ -52,7 +52,7 @@ type phase struct {
 // stops are the parts that have been started.
 type stops struct {
 	log      *slog.Logger
-	time     time.Duration // StopTime, except in tests
+	patience time.Duration // StopTime, except in tests
 	phases   []phase       // in the order of starting; they stop in reverse
 	stopping atomic.Bool
 }
@@ -91,7 +91,7 @@ func (a *App) Stop() {
 // unwind stops what has been started, the last first, within one deadline.
 func (s *stops) unwind() {
 	s.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), s.time)
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience)
 	defer cancel()
 	for _, p := range slices.Backward(s.phases) {
 		done := make(chan struct{})

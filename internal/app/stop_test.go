@@ -146,7 +146,7 @@ func TestR11OrderOfStopping(t *testing.T) {
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	log := &logged{}
-	a := &App{log: log.logger(), stops: stops{log: log.logger(), time: recordTime + 50*time.Millisecond}}
+	a := &App{log: log.logger(), stops: stops{log: log.logger(), patience: recordTime + 50*time.Millisecond}}
 	release, last, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	a.push(phaseStore, func(context.Context) { close(last) })
 	a.push(phaseRequests, func(context.Context) {
@@ -164,7 +164,7 @@ func TestStopIsBounded(t *testing.T) {
 	begun := time.Now()
 	a.Stop()
 	took := time.Since(begun)
-	require.GreaterOrEqual(t, took, a.stops.time, "the part had all the time there is")
+	require.GreaterOrEqual(t, took, a.patience, "the part had all the time there is")
 	require.Less(t, took, soon)
 	<-last
 	require.Equal(t, recordTime, all.Sub(work))
