@@ -11,6 +11,7 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/fleet"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -33,27 +34,20 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 	if !a.options.Config.SharesLimits() {
 		return nil
 	}
-	listener, err := a.listenForLanes(ctx)
+	listener, err := listenForLanes(ctx, a.life, a.store, a.options.Config.LaneListen)
 	if err != nil {
 		return err
 	}
 	a.laneListener = listener
 	address := a.options.Config.LaneAddress
 	if address == "" {
-		if address, err = a.reachedAt(ctx, listener.Addr()); err != nil {
+		if address, err = reachedAt(ctx, a.store, listener.Addr()); err != nil {
 			_ = listener.Close()
 			return err
 		}
 	}
 	a.fleet, err = fleet.New(fleet.Config{
-		Store: a.store.Lanes, Controller: a.admission, ID: rand.Text(), Listener: listener, Address: address, Machine: machine(),
-		Health: func(id webhook.EndpointID) webhook.Observation {
-			return observedBy(a.store.Now, a.admission.Health(id))
-		},
-		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { //nolint:contextcheck // it outlives the message
-			return a.intake.Forwarded(event)
-		},
-		Logger: a.log,
+		Store: a.store.Lanes, Controller: a.admission, ID: rand.Text(), Listener: listener, Address: address, Machine: machine(), Logger: a.log,
 	})
 	if err != nil {
 		_ = listener.Close()
@@ -63,18 +57,17 @@ func (a *App) makeFleet(ctx context.Context) (err error) {
 
 // listenForLanes listens where EVERPOST_LANE_LISTEN says. "auto" is the address of this machine on the way to PostgreSQL, with the usual
 // port or, if that is taken, any free one: other processes read it in the database.
-func (a *App) listenForLanes(ctx context.Context) (net.Listener, error) {
-	address := a.options.Config.LaneListen
+func listenForLanes(ctx, life context.Context, store *stores.DB, address string) (net.Listener, error) {
 	if address != config.LaneAuto {
-		return listen(a.life, laneListen, address) //nolint:contextcheck // outlives the context of Start
+		return listen(life, laneListen, address)
 	}
-	local, err := a.store.LocalIP(ctx)
+	local, err := store.LocalIP(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the address of this machine on the way to PostgreSQL is not known: %w", laneListen, err)
 	}
-	l, err := listen(a.life, laneListen, (&net.TCPAddr{IP: local, Port: lanePort}).String()) //nolint:contextcheck // as above
+	l, err := listen(life, laneListen, (&net.TCPAddr{IP: local, Port: lanePort}).String())
 	if errors.Is(err, syscall.EADDRINUSE) {
-		l, err = listen(a.life, laneListen, (&net.TCPAddr{IP: local}).String()) //nolint:contextcheck // as above
+		l, err = listen(life, laneListen, (&net.TCPAddr{IP: local}).String())
 	}
 	return l, err
 }
@@ -121,6 +114,12 @@ func (a *App) startFleet(ctx context.Context) error {
 	if a.fleet == nil {
 		return nil
 	}
+	if a.laneListener != nil {
+		health := func(id webhook.EndpointID) webhook.Observation {
+			return observedBy(a.store.Now, a.admission.Health(id))
+		}
+		fleet.NewServer(a.fleet, health, a.intake).Start()
+	}
 	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
 	defer cancel()
 	if err := a.fleet.Start(ctx); err != nil {
@@ -131,12 +130,12 @@ func (a *App) startFleet(ctx context.Context) error {
 
 // reachedAt is where other processes reach a listener: at its own address or, if that is not a certain one, at the address that
 // this machine has on the way to PostgreSQL.
-func (a *App) reachedAt(ctx context.Context, listener net.Addr) (string, error) {
+func reachedAt(ctx context.Context, store *stores.DB, listener net.Addr) (string, error) {
 	at, ok := listener.(*net.TCPAddr)
 	if !ok || !at.IP.IsUnspecified() {
 		return listener.String(), nil
 	}
-	local, err := a.store.LocalIP(ctx)
+	local, err := store.LocalIP(ctx)
 	if err != nil {
 		return "", fmt.Errorf("EVERPOST_LANE_ADDRESS: not set, and the address of this machine on the way to PostgreSQL is not known: %w", err)
 	}

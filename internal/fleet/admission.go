@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -78,7 +80,7 @@ func (f *Fleet) LikelySlow(id webhook.EndpointID) bool {
 	if _, own := f.owner(id); own {
 		return f.controller.LikelySlow(id)
 	}
-	return f.forecast(id).Slow
+	return f.forecasts.of(id).Slow
 }
 
 // Near is that of admission.Controller, as far as this process knows.
@@ -86,7 +88,7 @@ func (f *Fleet) Near(r admission.Request) (timeout time.Duration, near bool) {
 	if _, own := f.owner(r.Endpoint); own {
 		return f.controller.Near(r)
 	}
-	return r.Limits.LongestTimeout(), !f.forecast(r.Endpoint).Slow
+	return r.Limits.LongestTimeout(), !f.forecasts.of(r.Endpoint).Slow
 }
 
 // Forecast is that of admission.Controller, as far as this process knows.
@@ -94,7 +96,7 @@ func (f *Fleet) Forecast(id webhook.EndpointID) admission.Forecast {
 	if _, own := f.owner(id); own {
 		return f.controller.Forecast(id)
 	}
-	known := f.forecast(id)
+	known := f.forecasts.of(id)
 	return admission.Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy}
 }
 
@@ -199,7 +201,7 @@ func (f *Fleet) acquireOwn(ctx context.Context, r admission.Request, try bool) (
 	if !ok || own == nil {
 		return decision, ok
 	}
-	decision.Permit = f.obtain(f.lastID.Add(1), obtainedPermit{r, epoch, time.Now(), own.Timeout(), own}) //nolint:contextcheck // a permit outlives ctx
+	decision.Permit = permits{f}.obtain(f.lastID.Add(1), obtainedPermit{r, epoch, time.Now(), own.Timeout(), own}) //nolint:contextcheck // it outlives ctx
 	if decision.Permit == nil {
 		own.Cancel()
 		return admission.Decision{}, false
@@ -213,7 +215,7 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request) (admi
 	r.Host, r.URL = f.controller.HostOf(r.URL), ""
 	reply := &AcquireReply{}
 	abandoned := func() { //nolint:contextcheck // it may still give a permit
-		f.reportEnd(r.Endpoint, number, webhook.MaxTimeout, nil)
+		permits{f}.reportEnd(r.Endpoint, number, webhook.MaxTimeout, nil)
 	}
 	if err := p.call(ctx, methodAcquire, &AcquireArgs{number, r}, reply, abandoned); err != nil {
 		if ctx.Err() != nil {
@@ -224,15 +226,15 @@ func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request) (admi
 	if reply.NotOwner {
 		return admission.Decision{}, false
 	}
-	f.remember(r.Endpoint, reply.Forecast)
+	f.forecasts.put(r.Endpoint, reply.Forecast)
 	if !reply.Permitted {
 		if reply.Wait == 0 {
 			return admission.Decision{Reason: reply.Reason}, true
 		}
 		return deferral(reply.Wait, reply.Reason), true
 	}
-	permit := f.obtain(number, obtainedPermit{r, reply.Epoch, asked, reply.Timeout, nil}) //nolint:contextcheck // see above
-	if permit == nil {                                                                    // the owner of now does not know of it
+	permit := permits{f}.obtain(number, obtainedPermit{r, reply.Epoch, asked, reply.Timeout, nil}) //nolint:contextcheck // see above
+	if permit == nil {                                                                             // the owner of now does not know of it
 		return admission.Decision{}, false
 	}
 	return admission.Decision{Permit: permit}, true
@@ -247,19 +249,29 @@ func deferral(wait time.Duration, reason string) admission.Decision {
 	return admission.Decision{Wait: wait, Until: time.Now().Add(wait), Reason: reason}
 }
 
-func (f *Fleet) remember(id webhook.EndpointID, known Forecast) {
-	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.forecasts.Put(id, forecast{known, now}, now)
+// forecasts are what the owners of other lanes said of endpoints last.
+type forecasts struct {
+	mu  sync.Mutex
+	all *cache.Map[webhook.EndpointID, forecast]
 }
 
-// forecast is what is known of an endpoint in another process's lane; zero for nothing.
-func (f *Fleet) forecast(id webhook.EndpointID) Forecast {
+func newForecasts() *forecasts {
+	return &forecasts{all: cache.NewMap[webhook.EndpointID, forecast](knownForecasts)}
+}
+
+func (f *forecasts) put(id webhook.EndpointID, known Forecast) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	known, ok := f.forecasts.Get(id, now)
+	f.all.Put(id, forecast{known, now}, now)
+}
+
+// of is what is known of an endpoint in another process's lane; zero for nothing.
+func (f *forecasts) of(id webhook.EndpointID) Forecast {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known, ok := f.all.Get(id, now)
 	if !ok || now.Sub(known.at) > forecastTime {
 		return Forecast{}
 	}

@@ -14,13 +14,13 @@
 // of its last successful renewal. The lease in the database ends 2 s more than leaseTime after the transaction that renewed it began,
 // which is after renewalStarted. So an owner stops at least 2 s before another process may take its lanes, however long the renewal took.
 //
-//	admission         what a process calls: asks its own controller, or the owner
-//	permits           the permits that this process has, and those that it has granted to others
+//	strangers, peers  connections to other processes, and how they know each other
+//	permits, grants   the permits that this process has, and those that it has granted to others
+//	transfer          what a lane's owner gives to the next one
+//	leases, reach     keeps the leases, takes lanes over, and finds out which processes have ended or do not reach each other
 //	forward           new deliveries, from the process that has stored them to the owner, which starts them
-//	leases            keeps the leases, and takes over the requests under way when a lane changes its owner
-//	peers, strangers  connections to other processes, and how they know each other
-//	reach             which processes do not reach each other
-//	serve             what other processes call
+//	admission         what a process calls: asks its own controller, or the owner
+//	serve             what other processes call: a Server is made after what starts the deliveries that they forward
 //
 // See docs/adr/0025.
 package fleet
@@ -36,7 +36,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -77,26 +76,18 @@ type Config struct {
 	Listener   net.Listener          // for the other processes; the fleet closes it
 	Address    string                // where they reach it; "" if it owns no lanes
 	Machine    string                // see webhook.Process
-	// Health is what this process's controller observes of an endpoint, with times of the database's clock.
-	Health func(webhook.EndpointID) webhook.Observation
-	// OnForwarded starts deliveries that another process has forwarded, and returns those that it does not start, and
-	// whether it will start none any more, because it stops. Nil if this process
-	// owns no lanes.
-	OnForwarded func(webhook.Accepted) (refused []webhook.DeliveryID, stops bool)
-	Logger      *slog.Logger
+	Logger     *slog.Logger
 }
 
 // Fleet is this process among those that share the limits of endpoints. Start it once, and Leave and Stop it once.
 type Fleet struct {
-	store       Store
-	controller  *admission.Controller // nil in a process that owns no lanes, as listener
-	self        webhook.Process
-	identity    tls.Certificate
-	listener    net.Listener
-	health      func(webhook.EndpointID) webhook.Observation
-	onForwarded func(webhook.Accepted) ([]webhook.DeliveryID, bool)
-	log         *slog.Logger
-	strangers   strangers
+	store      Store
+	controller *admission.Controller // nil in a process that owns no lanes, as listener
+	self       webhook.Process
+	identity   tls.Certificate
+	listener   net.Listener
+	log        *slog.Logger
+	forecasts  *forecasts
 
 	life     context.Context //nolint:containedctx // of all goroutines; ended by Stop
 	end      context.CancelFunc
@@ -115,10 +106,9 @@ type Fleet struct {
 	share          int // lanes that a process should own at most
 
 	// Written as permits come and go, and when lanes change their owner.
-	obtained  map[uint64]obtainedPermit  // from other processes
-	granted   map[grantID]*grantedPermit // to other processes
-	released  map[int]releasedLane       // whose next owner has not asked yet
-	forecasts *cache.Map[webhook.EndpointID, forecast]
+	obtained map[uint64]obtainedPermit  // from other processes
+	granted  map[grantID]*grantedPermit // to other processes
+	released map[int]releasedLane       // whose next owner has not asked yet
 }
 
 // New makes a Fleet.
@@ -128,12 +118,10 @@ func New(c Config) (*Fleet, error) {
 		return nil, fmt.Errorf("make a certificate for other processes: %w", err)
 	}
 	f := &Fleet{
-		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, health: c.Health,
-		onForwarded: c.OnForwarded, log: c.Logger,
+		store: c.Store, controller: c.Controller, identity: identity, listener: c.Listener, log: c.Logger, forecasts: newForecasts(),
 		self:     webhook.Process{ID: c.ID, Address: c.Address, Certificate: fingerprint, Machine: c.Machine},
 		renewNow: make(chan struct{}, 1),
 		peers:    map[string]*peer{}, obtained: map[uint64]obtainedPermit{}, granted: map[grantID]*grantedPermit{}, released: map[int]releasedLane{},
-		forecasts: cache.NewMap[webhook.EndpointID, forecast](knownForecasts),
 	}
 	f.life, f.end = context.WithCancel(context.Background())
 	return f, nil
@@ -142,15 +130,14 @@ func New(c Config) (*Fleet, error) {
 // ownsLanes reports whether this process may own lanes: an API does not.
 func (f *Fleet) ownsLanes() bool { return f.listener != nil }
 
-// Start listens to the other processes and takes this process's share of the lanes. It waits until ctx ends for the first
+// Start takes this process's share of the lanes; its Server listens already. It waits until ctx ends for the first
 // renewal, and goes on trying after that. The error is that this process cannot be reached at its address, by itself or by another process
 // that runs; Stop is to be called then, too.
 func (f *Fleet) Start(ctx context.Context) error {
 	if f.ownsLanes() {
-		if err := f.awaitReachable(ctx); err != nil {
+		if err := (leases{f}).awaitReachable(ctx); err != nil {
 			return err
 		}
-		f.work.Go(f.accept)
 		conn, err := (&peer{process: f.self, fleet: f}).dial(ctx)
 		if err != nil {
 			return fmt.Errorf("EVERPOST_LANE_ADDRESS: this one does not reach itself there: %w", err)
@@ -158,7 +145,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 		_ = conn.Close()
 	}
 	first := make(chan struct{})
-	f.work.Go(func() { f.keepLeases(first) }) //nolint:contextcheck // outlives the context of Start
+	f.work.Go(func() { leases{f}.keepLeases(first) }) //nolint:contextcheck // outlives the context of Start
 	select {
 	case <-first:
 	case <-ctx.Done():

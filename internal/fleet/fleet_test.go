@@ -257,24 +257,24 @@ func TestUnderWayIsCountedOnce(t *testing.T) {
 	epoch := a.lanes[number].epoch
 	a.mu.Unlock()
 	taken := map[int]int64{number: epoch}
-	listed := b.transferLanes(taken, "a")
+	listed := transfers{b}.transferLanes(taken, "a")
 	require.Empty(t, listed.InFlight, "a has granted it itself")
 	earlier := LaneTransfer{InFlight: []InFlightRequest{{Number: 1000, Request: request(endpoint, 3), Timeout: time.Second}}}
-	a.importTransfer("b", taken, earlier)
-	a.importTransfer("b", taken, earlier)
+	transfers{a}.importTransfer("b", taken, earlier)
+	transfers{a}.importTransfer("b", taken, earlier)
 	require.Equal(t, 2, inFlight())
-	a.importTransfer("b", map[int]int64{number: epoch - 1}, LaneTransfer{InFlight: []InFlightRequest{{Number: 1001, Request: request(endpoint, 3)}}})
+	transfers{a}.importTransfer("b", map[int]int64{number: epoch - 1}, LaneTransfer{InFlight: []InFlightRequest{{Number: 1001, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "of another time as the owner")
-	a.endGrant(grantID{"b", 1002}, number, nil)
-	a.importTransfer("b", taken, LaneTransfer{InFlight: []InFlightRequest{{Number: 1002, Request: request(endpoint, 3)}}})
+	grants{a}.endGrant(grantID{"b", 1002}, number, nil)
+	transfers{a}.importTransfer("b", taken, LaneTransfer{InFlight: []InFlightRequest{{Number: 1002, Request: request(endpoint, 3)}}})
 	require.Equal(t, 2, inFlight(), "it has ended")
 
-	a.endGrant(grantID{"b", 1003}, number, nil)
+	grants{a}.endGrant(grantID{"b", 1003}, number, nil)
 	late := a.controller.TryAcquire(request(endpoint, 3))
 	require.NotNil(t, late)
-	require.False(t, a.grant(grantID{"b", 1003}, endpoint, epoch, late), "its end has come first")
+	require.False(t, grants{a}.grant(grantID{"b", 1003}, endpoint, epoch, late), "its end has come first")
 	late.Cancel()
-	a.endGrant(grantID{"b", 1000}, number, nil)
+	grants{a}.endGrant(grantID{"b", 1000}, number, nil)
 	p.Cancel()
 	require.Eventually(t, func() bool { return inFlight() == 0 }, 5*time.Second, 5*time.Millisecond)
 }
@@ -288,7 +288,7 @@ func TestPermitsOfAnEarlierOwnerAreVoid(t *testing.T) {
 	b.mu.Lock()
 	epoch := b.lanes[number].epoch
 	b.mu.Unlock()
-	require.NotNil(t, b.obtain(1, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
-	require.Len(t, b.transferLanes(map[int]int64{number: epoch + 1}, "c").InFlight, 1)
-	require.Nil(t, b.obtain(2, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
+	require.NotNil(t, permits{b}.obtain(1, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
+	require.Len(t, transfers{b}.transferLanes(map[int]int64{number: epoch + 1}, "c").InFlight, 1)
+	require.Nil(t, permits{b}.obtain(2, obtainedPermit{request: request(endpoint, 1), epoch: epoch}))
 }

@@ -170,7 +170,7 @@ func (w *waitingForward) finish(result webhook.ForwardResult, refused map[webhoo
 }
 
 // reachesStore reports whether this process has reached PostgreSQL lately.
-func (f *Fleet) reachesStore() bool {
+func reachesStore(f *Fleet) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return time.Since(f.renewalEnded) < forwardedTime
@@ -178,8 +178,8 @@ func (f *Fleet) reachesStore() bool {
 
 // Forward starts deliveries that another process has stored.
 func (s *apiService) Forward(args *ForwardArgs, reply *ForwardReply) error {
-	f := s.fleet
-	storeReachable := f.reachesStore()
+	f := s.server.fleet
+	storeReachable := reachesStore(f)
 	for _, event := range args.Events {
 		own := event.Deliveries[:0:0]
 		for _, start := range event.Deliveries {
@@ -190,7 +190,7 @@ func (s *apiService) Forward(args *ForwardArgs, reply *ForwardReply) error {
 			}
 		}
 		event.Deliveries = own
-		refused, stops := f.onForwarded(event)
+		refused, stops := s.server.starts.Forwarded(event)
 		reply.Refused, reply.Stops = append(reply.Refused, refused...), reply.Stops || stops
 	}
 	return nil

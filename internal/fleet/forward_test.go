@@ -210,7 +210,7 @@ func TestForwardsThatAreRefused(t *testing.T) {
 
 	s.setForwarded(func(string, webhook.Accepted) []webhook.DeliveryID { return nil })
 	reply := &ForwardReply{}
-	require.NoError(t, (&apiService{b}).Forward(&ForwardArgs{[]webhook.Accepted{event}}, reply))
+	require.NoError(t, (&apiService{NewServer(b, nil, startsOf{s, "b"})}).Forward(&ForwardArgs{[]webhook.Accepted{event}}, reply))
 	require.ElementsMatch(t, []webhook.DeliveryID{yes, no}, reply.Refused, "it is not the owner")
 
 	refusedAtOnce := func(why string) {
@@ -363,7 +363,7 @@ func TestForwardToAProcessWithoutPostgres(t *testing.T) {
 		a.mu.Lock()
 		a.renewalEnded = a.renewalEnded.Add(-forwardedTime)
 		a.mu.Unlock()
-		return !a.reachesStore()
+		return !reachesStore(a)
 	}, 10*time.Second, time.Millisecond)
 	event, out := eventTo(endpointOf(t, s, a)), newOutcomes()
 	_, own := a.owner(event.Deliveries[0].EndpointID)

@@ -53,8 +53,11 @@ func (f *Fleet) owner(id webhook.EndpointID) (p *peer, own bool) {
 	return f.peers[l.owner], false
 }
 
+// leases keeps the leases of this process's lanes, takes over what is under way when it gets a lane, and looks after the other processes.
+type leases struct{ *Fleet }
+
 // keepLeases renews the leases until Stop. It closes first after the first renewal that succeeds.
-func (f *Fleet) keepLeases(first chan<- struct{}) {
+func (f leases) keepLeases(first chan<- struct{}) {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for failing := false; ; {
@@ -68,7 +71,7 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 			f.log.WarnContext(f.life, "this process was not registered, and its lanes' leases were not renewed; it tries again every second", "error", err)
 		}
 		failing = err != nil
-		f.endExpired()
+		grants(f).endExpired()
 		f.checkPeers()
 		select {
 		case <-tick.C:
@@ -81,12 +84,12 @@ func (f *Fleet) keepLeases(first chan<- struct{}) {
 }
 
 // renew renews the leases, and applies the result.
-func (f *Fleet) renew() error {
+func (f leases) renew() error {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
 	self, released := f.releaseLanes()
 	if len(released) > 0 {
-		f.keepStates(released)
+		transfers(f).keepStates(released)
 		f.dropLanes(released)
 	}
 	began := time.Now()
@@ -111,7 +114,7 @@ func (f *Fleet) renew() error {
 
 // releaseLanes stops admitting requests in the lanes above this process's share, in all of them if it is leaving, and returns them: the renewal
 // releases them. With them are those that the database has as this process's without its knowledge, because the answer of a renewal was lost.
-func (f *Fleet) releaseLanes() (self webhook.Process, released []int) {
+func (f leases) releaseLanes() (self webhook.Process, released []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	most := f.share
@@ -135,7 +138,7 @@ func (f *Fleet) releaseLanes() (self webhook.Process, released []int) {
 
 // learn applies what a renewal has read. It returns the lanes that this process has taken, with their epochs, those that it
 // has lost, and the processes that have ended.
-func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int64, lost []int, gone []*peer) {
+func (f leases) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int64, lost []int, gone []*peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewalStarted, f.renewalEnded, f.share = began, time.Now(), fleet.Share
@@ -164,7 +167,7 @@ func (f *Fleet) learn(fleet *webhook.Fleet, began time.Time) (taken map[int]int6
 }
 
 // learnPeers updates the list of other processes, and returns those that have ended. The caller holds the lock.
-func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
+func (f leases) learnPeers(all []webhook.Process) (gone []*peer) {
 	for id, p := range f.peers {
 		if !slices.ContainsFunc(all, func(other webhook.Process) bool { return other.ID == id }) {
 			gone = append(gone, p)
@@ -177,7 +180,7 @@ func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 		case process.Address == "":
 			f.callers[process.Certificate] = process.ID
 		case known == nil:
-			f.peers[process.ID] = &peer{process: process, fleet: f, since: time.Now(), leaving: process.Leaving, dialling: make(chan struct{}, 1)}
+			f.peers[process.ID] = &peer{process: process, fleet: f.Fleet, since: time.Now(), leaving: process.Leaving, dialling: make(chan struct{}, 1)}
 		default:
 			known.leaving = process.Leaving
 		}
@@ -186,7 +189,7 @@ func (f *Fleet) learnPeers(all []webhook.Process) (gone []*peer) {
 }
 
 // dropPeers forgets processes that have ended. Nothing of them is under way.
-func (f *Fleet) dropPeers(gone []*peer) {
+func (f leases) dropPeers(gone []*peer) {
 	for _, p := range gone {
 		f.mu.Lock()
 		if f.peers[p.process.ID] == p {
@@ -197,23 +200,23 @@ func (f *Fleet) dropPeers(gone []*peer) {
 		}
 		f.mu.Unlock()
 		p.close()
-		f.endGrantsOf(func(id grantID, _ *grantedPermit) bool { return id.Process == p.process.ID })
+		grants(f).endGrantsOf(func(id grantID, _ *grantedPermit) bool { return id.Process == p.process.ID })
 	}
 }
 
 // dropLanes drops the controller's state of lanes that are another process's from now on.
-func (f *Fleet) dropLanes(lanes []int) {
+func (f leases) dropLanes(lanes []int) {
 	if len(lanes) == 0 {
 		return
 	}
 	f.controller.Drop(func(id webhook.EndpointID) bool { return slices.Contains(lanes, webhook.LaneOf(id)) })
-	f.endGrantsOf(func(_ grantID, granted *grantedPermit) bool { return slices.Contains(lanes, granted.lane) })
+	grants(f).endGrantsOf(func(_ grantID, granted *grantedPermit) bool { return slices.Contains(lanes, granted.lane) })
 }
 
 // takeOver finds out what is under way in lanes that this process has taken, and admits requests from then on.
-func (f *Fleet) takeOver(taken map[int]int64) {
+func (f leases) takeOver(taken map[int]int64) {
 	f.dropLanes(slices.Collect(maps.Keys(taken))) // of an earlier time as their owner
-	f.importTransfer(f.self.ID, taken, f.transferLanes(taken, f.self.ID))
+	transfers(f).importTransfer(f.self.ID, taken, transfers(f).transferLanes(taken, f.self.ID))
 	unreachable := f.collect(taken, f.otherProcesses())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,7 +244,7 @@ func (f *Fleet) otherProcesses() (all []*peer) {
 }
 
 // collect asks processes what they have under way in lanes that this process has taken. It returns those that do not answer.
-func (f *Fleet) collect(taken map[int]int64, from []*peer) (unreachable []*peer) {
+func (f leases) collect(taken map[int]int64, from []*peer) (unreachable []*peer) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, p := range from {
@@ -259,19 +262,19 @@ func (f *Fleet) collect(taken map[int]int64, from []*peer) (unreachable []*peer)
 	return unreachable
 }
 
-func (f *Fleet) collectFrom(taken map[int]int64, p *peer) error {
+func (f leases) collectFrom(taken map[int]int64, p *peer) error {
 	ctx, cancel := context.WithTimeout(f.life, askTimeout)
 	defer cancel()
 	var reply LaneTransfer
 	if err := p.call(ctx, methodTransfer, &TransferArgs{taken}, &reply); err != nil {
 		return err
 	}
-	f.importTransfer(p.process.ID, taken, reply)
+	transfers(f).importTransfer(p.process.ID, taken, reply)
 	return nil
 }
 
 // collectAgain asks a process once more that did not answer when lanes were taken.
-func (f *Fleet) collectAgain(p *peer) {
+func (f leases) collectAgain(p *peer) {
 	taken := map[int]int64{}
 	f.mu.Lock()
 	for i := range f.lanes {

@@ -168,7 +168,7 @@ func (p *peer) connection() (*rpc.Client, error) {
 func (p *peer) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	dialer := tls.Dialer{Config: p.fleet.clientTLS(p.process)}
+	dialer := tls.Dialer{Config: clientTLS(p.fleet.identity, p.fleet.self, p.process)}
 	conn, err := dialer.DialContext(ctx, "tcp", p.process.Address)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, errOtherProcess), errors.Is(err, errOwnAddress):
@@ -226,7 +226,7 @@ func (c watchedConn) Read(b []byte) (int, error) {
 }
 
 // checkPeers finds out which processes have ended.
-func (f *Fleet) checkPeers() {
+func (f leases) checkPeers() {
 	for _, p := range f.otherProcesses() {
 		if p.checking.Swap(true) {
 			continue
@@ -239,7 +239,7 @@ func (f *Fleet) checkPeers() {
 }
 
 // check finds out whether a process answers.
-func (f *Fleet) check(p *peer) {
+func (f leases) check(p *peer) {
 	ctx, cancel := context.WithTimeout(f.life, checkTimeout)
 	defer cancel()
 	err := p.call(ctx, methodPing, struct{}{}, new(struct{}))
@@ -265,7 +265,7 @@ func (f *Fleet) check(p *peer) {
 
 // evict removes a process that has ended, unless it was seen lately; then it is tried again in a second. Its requests ended with it, and
 // other processes take its lanes.
-func (f *Fleet) evict(p *peer) (evicted bool, err error) {
+func (f leases) evict(p *peer) (evicted bool, err error) {
 	ctx, cancel := context.WithTimeout(f.life, renewTimeout)
 	defer cancel()
 	if evicted, err = f.store.Evict(ctx, p.process.ID); err != nil || !evicted {
@@ -298,52 +298,19 @@ func newIdentity() (identity tls.Certificate, hash [32]byte, err error) {
 }
 
 // clientTLS connects to a process whose certificate the database names.
-func (f *Fleet) clientTLS(to webhook.Process) *tls.Config {
+func clientTLS(own tls.Certificate, self, to webhook.Process) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
-		Certificates:       []tls.Certificate{f.identity},
+		Certificates:       []tls.Certificate{own},
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection compares the certificate with the one in the database
 		VerifyConnection: func(s tls.ConnectionState) error {
 			switch sha256.Sum256(s.PeerCertificates[0].Raw) {
 			case to.Certificate:
 				return nil
-			case f.self.Certificate:
+			case self.Certificate:
 				return errOwnAddress
 			}
 			return errOtherProcess
 		},
 	}
-}
-
-// serverTLS admits the processes in the database.
-func (f *Fleet) serverTLS() *tls.Config {
-	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{f.identity},
-		ClientAuth:   tls.RequireAnyClientCert,
-		VerifyConnection: func(s tls.ConnectionState) error {
-			if _, _, known := f.processOf(s); !known {
-				f.renewSoon() // it may be new
-				return errUnknownProcess
-			}
-			return nil
-		},
-	}
-}
-
-// processOf is the process with which a connection is, and whether it may own lanes.
-func (f *Fleet) processOf(s tls.ConnectionState) (id string, ownsLanes, known bool) {
-	hash := sha256.Sum256(s.PeerCertificates[0].Raw)
-	if hash == f.self.Certificate {
-		return f.self.ID, true, true
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for id, p := range f.peers {
-		if p.process.Certificate == hash {
-			return id, true, true
-		}
-	}
-	id, known = f.callers[hash]
-	return id, false, known
 }

@@ -14,7 +14,7 @@ const warnEvery = time.Minute
 // awaitReachable waits until no process runs that this one cannot reach, or that cannot reach this one, because one of the two has the
 // address of a loopback interface and the other is on another machine. One that was killed still seems to run for a few seconds. If the database
 // cannot be read, nothing is known, and the renewals find out.
-func (f *Fleet) awaitReachable(ctx context.Context) (err error) {
+func (f leases) awaitReachable(ctx context.Context) (err error) {
 	for {
 		var owners []webhook.Process
 		if owners, err = f.store.Owners(ctx); err != nil {
@@ -27,7 +27,7 @@ func (f *Fleet) awaitReachable(ctx context.Context) (err error) {
 }
 
 // apart returns an error for a process that cannot be reached, or cannot reach this one.
-func (f *Fleet) apart(owners []webhook.Process) error {
+func (f leases) apart(owners []webhook.Process) error {
 	for i := range owners {
 		other := &owners[i]
 		switch {

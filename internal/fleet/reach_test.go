@@ -42,13 +42,13 @@ func TestProcessesThatCannotReachEachOther(t *testing.T) {
 				f := &Fleet{store: s, self: c.self}
 				within, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 				defer cancel()
-				err := f.awaitReachable(within)
+				err := leases{f}.awaitReachable(within)
 				if c.err == "" {
 					require.NoError(t, err)
 					return
 				}
 				require.ErrorContains(t, err, c.err)
-				require.NoError(t, f.awaitReachable(t.Context()), "one that was killed seems to run for a few seconds")
+				require.NoError(t, leases{f}.awaitReachable(t.Context()), "one that was killed seems to run for a few seconds")
 			})
 		})
 	}

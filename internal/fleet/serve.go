@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -19,7 +20,7 @@ const (
 	methodEnd      = serviceName + ".End"
 	methodForget   = serviceName + ".Forget"
 	methodForward  = serviceName + ".Forward"
-	methodTransfer = serviceName + ".HandOver" // processes of earlier builds know it by this name
+	methodTransfer = serviceName + ".Transfer"
 	methodHealth   = serviceName + ".Health"
 	methodPing     = serviceName + ".Ping"
 
@@ -76,21 +77,44 @@ type HealthReply struct {
 // process that asks, which is their new owner.
 type TransferArgs struct{ Lanes map[int]int64 }
 
+// Starts starts deliveries that another process has forwarded.
+type Starts interface {
+	// Forwarded returns those that it does not start, and whether it will start none any more, because it stops.
+	Forwarded(event webhook.Accepted) (refused []webhook.DeliveryID, stops bool)
+}
+
+// Server is what other processes ask. It ends with its Fleet.
+type Server struct {
+	fleet     *Fleet
+	health    func(webhook.EndpointID) webhook.Observation
+	starts    Starts
+	strangers strangers
+}
+
+// NewServer makes the server of a process that may own lanes. health is what its controller observes of an endpoint, with times of the database's
+// clock.
+func NewServer(f *Fleet, health func(webhook.EndpointID) webhook.Observation, starts Starts) *Server {
+	return &Server{fleet: f, health: health, starts: starts}
+}
+
+// Start listens to the other processes, before the Fleet is started.
+func (s *Server) Start() { s.fleet.work.Go(s.accept) }
+
 // accept serves other processes until the listener is closed.
-func (f *Fleet) accept() {
-	config := f.serverTLS()
+func (s *Server) accept() {
+	f, config := s.fleet, s.tls()
 	for {
 		conn, err := f.listener.Accept()
 		switch {
 		case err == nil:
-			leave, ok := f.strangers.admit(conn)
+			leave, ok := s.strangers.admit(conn)
 			if !ok {
 				_ = conn.Close()
 				continue
 			}
 			f.work.Go(func() {
 				defer leave()
-				f.serve(conn, config, leave)
+				s.serve(conn, config, leave)
 			})
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -104,7 +128,8 @@ func (f *Fleet) accept() {
 }
 
 // serve serves one connection until it ends. It calls authenticated when the other side is.
-func (f *Fleet) serve(raw net.Conn, config *tls.Config, authenticated func()) {
+func (s *Server) serve(raw net.Conn, config *tls.Config, authenticated func()) {
+	f := s.fleet
 	ctx, cancel := context.WithCancel(f.life)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -116,14 +141,14 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config, authenticated func()) {
 	if err := conn.HandshakeContext(within); err != nil {
 		return // the other side gets the error, too
 	}
-	id, ownsLanes, known := f.processOf(conn.ConnectionState())
+	id, ownsLanes, known := s.processOf(conn.ConnectionState())
 	if !known {
 		return
 	}
 	authenticated()
-	var methods any = &apiService{f}
+	var methods any = &apiService{s}
 	if ownsLanes {
-		methods = &service{apiService{f}, ctx, id}
+		methods = &service{apiService{s}, ctx, id}
 	}
 	server := rpc.NewServer()
 	if err := server.RegisterName(serviceName, methods); err != nil {
@@ -131,22 +156,55 @@ func (f *Fleet) serve(raw net.Conn, config *tls.Config, authenticated func()) {
 		return
 	}
 	server.ServeConn(watchedConn{timedConn{conn}, cancel}) // net/rpc waits for the calls under way, which cancel ends
-	f.loseGrantsOf(id)
+	grants{f}.loseGrantsOf(id)
+}
+
+// tls admits the processes in the database.
+func (s *Server) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{s.fleet.identity},
+		ClientAuth:   tls.RequireAnyClientCert,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if _, _, known := s.processOf(state); !known {
+				s.fleet.renewSoon() // it may be new
+				return errUnknownProcess
+			}
+			return nil
+		},
+	}
+}
+
+// processOf is the process with which a connection is, and whether it may own lanes.
+func (s *Server) processOf(state tls.ConnectionState) (id string, ownsLanes, known bool) {
+	f, hash := s.fleet, sha256.Sum256(state.PeerCertificates[0].Raw)
+	if hash == f.self.Certificate {
+		return f.self.ID, true, true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, p := range f.peers {
+		if p.process.Certificate == hash {
+			return id, true, true
+		}
+	}
+	id, known = f.callers[hash]
+	return id, false, known
 }
 
 // apiService is what every process may call: an API takes no lanes, and needs no permits.
-type apiService struct{ fleet *Fleet }
+type apiService struct{ server *Server }
 
 // Ping answers.
 func (s *apiService) Ping(struct{}, *struct{}) error { return nil }
 
 // Health says how an endpoint fares.
 func (s *apiService) Health(args *HealthArgs, reply *HealthReply) error {
-	if _, own := s.fleet.owner(args.Endpoint); !own {
+	if _, own := s.server.fleet.owner(args.Endpoint); !own {
 		reply.NotOwner = true
 		return nil
 	}
-	reply.Observed = s.fleet.health(args.Endpoint)
+	reply.Observed = s.server.health(args.Endpoint)
 	return nil
 }
 
@@ -160,18 +218,18 @@ type service struct {
 
 // Acquire asks for a permit.
 func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
-	f, r := s.fleet, args.Request
+	f, r := s.server.fleet, args.Request
 	decision, epoch, ok := f.decide(s.ctx, r, false)
 	if !ok {
 		reply.NotOwner = true
 		return nil
 	}
-	reply.Forecast = f.ownForecast(r.Endpoint)
+	reply.Forecast = s.server.forecast(r.Endpoint)
 	if decision.Permit == nil {
 		reply.Wait, reply.Reason = decision.Wait, decision.Reason
 		return nil
 	}
-	if !f.grant(grantID{s.process, args.Number}, r.Endpoint, epoch, decision.Permit) {
+	if !(grants{f}).grant(grantID{s.process, args.Number}, r.Endpoint, epoch, decision.Permit) {
 		decision.Permit.Cancel()
 		reply.NotOwner = true
 		return nil
@@ -180,26 +238,9 @@ func (s *service) Acquire(args *AcquireArgs, reply *AcquireReply) error {
 	return nil
 }
 
-// grant notes that a process has a permit, and returns false if the lane was lost meanwhile.
-func (f *Fleet) grant(id grantID, endpoint webhook.EndpointID, epoch int64, permit *admission.Permit) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	number := webhook.LaneOf(endpoint)
-	l := &f.lanes[number]
-	if !l.own || l.epoch != epoch || !f.holds() {
-		return false
-	}
-	if _, ended := f.granted[id]; ended {
-		delete(f.granted, id)
-		return false
-	}
-	f.granted[id] = &grantedPermit{permit, number, time.Now().Add(maxAge(permit.Timeout()))}
-	return true
-}
-
 // End ends a permit.
 func (s *service) End(args *EndArgs, reply *EndReply) error {
-	f := s.fleet
+	f := s.server.fleet
 	if _, own := f.owner(args.Endpoint); !own {
 		reply.NotOwner = true
 		return nil
@@ -208,25 +249,25 @@ func (s *service) End(args *EndArgs, reply *EndReply) error {
 	if args.Sent {
 		result = &args.Result
 	}
-	f.endGrant(grantID{s.process, args.Number}, webhook.LaneOf(args.Endpoint), result)
-	reply.Forecast = f.ownForecast(args.Endpoint)
+	grants{f}.endGrant(grantID{s.process, args.Number}, webhook.LaneOf(args.Endpoint), result)
+	reply.Forecast = s.server.forecast(args.Endpoint)
 	return nil
 }
 
 // Forget gives back a reservation.
 func (s *service) Forget(args *ForgetArgs, _ *struct{}) error {
-	s.fleet.controller.Forget(args.Endpoint, args.Delivery)
+	s.server.fleet.controller.Forget(args.Endpoint, args.Delivery)
 	return nil
 }
 
-// HandOver transfers lanes that the other process has taken: it lists what this process has under way in them.
-func (s *service) HandOver(args *TransferArgs, reply *LaneTransfer) error {
-	*reply = s.fleet.transferLanes(args.Lanes, s.process)
+// Transfer transfers lanes that the other process has taken: it lists what this process has under way in them.
+func (s *service) Transfer(args *TransferArgs, reply *LaneTransfer) error {
+	*reply = transfers{s.server.fleet}.transferLanes(args.Lanes, s.process)
 	return nil
 }
 
-// ownForecast is the forecast of an endpoint in a lane of this process.
-func (f *Fleet) ownForecast(id webhook.EndpointID) Forecast {
-	known := f.controller.Forecast(id)
-	return Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy, Slow: f.controller.LikelySlow(id)}
+// forecast is that of an endpoint in a lane of this process.
+func (s *Server) forecast(id webhook.EndpointID) Forecast {
+	known := s.fleet.controller.Forecast(id)
+	return Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy, Slow: s.fleet.controller.LikelySlow(id)}
 }

@@ -170,14 +170,25 @@ func (s *table) joinAt(t *testing.T, id string, listener net.Listener) *Fleet {
 	t.Helper()
 	controller := admission.New(admission.Config{})
 	f, err := New(Config{
-		Store: seenBy{s, id}, Controller: controller, Health: controller.Health, ID: id, Listener: listener, Address: listener.Addr().String(),
-		OnForwarded: func(event webhook.Accepted) ([]webhook.DeliveryID, bool) { return s.forward(id, event), s.stops.Load() },
-		Logger:      slog.New(slog.DiscardHandler),
+		Store: seenBy{s, id}, Controller: controller, ID: id, Listener: listener, Address: listener.Addr().String(),
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
+	NewServer(f, controller.Health, startsOf{s, id}).Start()
 	require.NoError(t, f.Start(t.Context()))
 	t.Cleanup(func() { f.Stop(context.WithoutCancel(t.Context())) })
 	return f
+}
+
+// startsOf takes what is forwarded to a process.
+type startsOf struct {
+	*table
+
+	id string
+}
+
+func (s startsOf) Forwarded(event webhook.Accepted) ([]webhook.DeliveryID, bool) {
+	return s.forward(s.id, event), s.stops.Load()
 }
 
 // settled waits until processes have their shares, and agree about the owners.
