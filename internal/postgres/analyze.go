@@ -41,15 +41,6 @@ func analyze(ctx context.Context, pool *pgxpool.Pool, every time.Duration) error
 	return errors.Join(failed...)
 }
 
-// AnalyzeGrown analyzes today's partitions that have grown eightfold since they were analyzed, and returns how many. It reads three rows of
-// pg_class, and samples up to 30,000 rows of each partition that has grown: four times a day, for one that becomes large.
-func (s *Core) AnalyzeGrown(ctx context.Context) (n int, err error) {
-	err = s.AsWorker().WithConn(ctx, "analyze what has grown", func(ctx context.Context, conn Querier) error {
-		return conn.QueryRow(ctx, `select everpost_analyze_grown($1::date)`, s.Now().UTC().Truncate(Day)).Scan(&n)
-	})
-	return n, err
-}
-
 // LockAgainstAnalysis takes the lock that Analyze holds, for a transaction that is about to drop a partition: it would wait for the analysis,
 // and everybody else for it. ok is false while an analysis is under way.
 func LockAgainstAnalysis(ctx context.Context, tx pgx.Tx) (ok bool, err error) {
