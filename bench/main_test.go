@@ -45,7 +45,8 @@ func TestParse(t *testing.T) {
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	_, err := choose([]string{"batch", "bulk"})
-	require.EqualError(t, err, `-only: there is no "bulk"; there are ceiling, throughput, fan-out, batch, latency, retries, replay, start, waiting, growth, pages`)
+	require.EqualError(t, err, `-only: there is no "bulk"; `+
+		`there are ceiling, throughput, fan-out, batch, latency, retries, replay, start, waiting, growth, pages`)
 	for _, c := range []struct{ names, want []string }{
 		{nil, scenarioNames()},
 		{[]string{"start", "batch"}, []string{"ceiling", "batch", "start"}},
