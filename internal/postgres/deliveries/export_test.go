@@ -41,3 +41,9 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 	_, err := release(ctx, tx, now, held, insertReleasedRows)
 	return err
 }
+
+// NoteHolds is the statement with which holds note themselves.
+const NoteHolds = noteHolds
+
+// AnyExpired is the statement that finds what has expired.
+const AnyExpired = anyExpired

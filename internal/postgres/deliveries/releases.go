@@ -109,7 +109,7 @@ func (s *Releases) StartRoom(ctx context.Context, lanes []int) (room int, err er
 		var waiting, own int
 		err = conn.QueryRow(ctx, `
 			select count(*), count(*) filter (where `+laneOf+` = any($2))
-			from (select endpoint_id from outbox where released limit $1) o`, startRoom, lanes).Scan(&waiting, &own)
+			from (select endpoint_id from outbox where released and relayed = 0 limit $1) o`, startRoom, lanes).Scan(&waiting, &own)
 		room = min(startRoom-waiting, ownRoom-own)
 		return err
 	})
