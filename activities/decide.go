@@ -42,7 +42,7 @@ func toRecord(step webhook.Step) outcome { return outcome{step: &step} }
 
 func toAnswer(result AttemptResult) outcome { return outcome{answer: &result} }
 
-// decide decides what becomes of an attempt by what is known of it. It is pure. It makes every step that an attempt records, and so every
+// decide decides what becomes of an attempt by what is known of it. It is pure. It makes every step of an attempt that was made, and so every
 // dead letter but those of workflows that were terminated, or met faults until the give-up time. What is known last decides: each case
 // stands for a stage that has come to its end.
 func decide(in AttemptInput, f *facts, now time.Time) outcome {

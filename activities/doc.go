@@ -32,9 +32,10 @@
 // # The stages of an attempt
 //
 // An attempt goes through the stages below (pass, in execute.go). Each stage adds to what is known
-// of the attempt. Then decide, a pure function, either lets the attempt go on or says how it ends:
-// with a step to record, or with an answer without a step. An internal fault ends it, too. All ends
-// lead to finish, the only exit, which records a step once.
+// of the attempt. Where it may end, decide, a pure function, either lets the attempt go on or says how
+// it ends: with a step to record, or with an answer without a step. An internal fault ends it, too. All
+// ends lead to finish, the only exit, which records a step once. Beside it a shared workflow's internal
+// faults are recorded (recordFault), which are no attempts.
 //
 //	Attempt, Attempts, Join            SendEagerly
 //	         │                              │

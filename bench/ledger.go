@@ -41,7 +41,10 @@ func (w work) describe() string {
 	if w.rate > 0 {
 		parts = append(parts, fmt.Sprintf("%g/s for %g s", w.rate, float64(w.events)/w.rate))
 	} else {
-		parts = append(parts, fmt.Sprintf("%d connections", w.connections), fmt.Sprintf("%d events", w.events))
+		if w.connections > 0 {
+			parts = append(parts, fmt.Sprintf("%d connections", w.connections))
+		}
+		parts = append(parts, fmt.Sprintf("%d events", w.events))
 	}
 	parts = append(parts, "1 KiB each")
 	if w.batch > 1 {

@@ -13,7 +13,7 @@
 //
 // Comments and tests name the rules that keep a delivery from being lost or sent twice. ADR 0005 has them in full.
 //
-//	R1   the outbox row goes with the first step or claim, not with the start
+//	R1   the outbox row goes with the first step or claim, or, after an eager request, once the start has been confirmed
 //	R2   an attempt needs a fresh token or a claim, and every outcome is remembered
 //	R3   an activity that runs again finds the attempt under way, or its result
 //	R4   no workflow task waits longer than about 1 s for a receiver; Join waits for slow ones
@@ -29,5 +29,6 @@
 //
 // Workflows live for up to 30 days, so that new code replays old histories. Keep the old way behind
 // workflow.GetVersion. Record a history of the new way under a new name, and leave those of released
-// versions as they are: see TestRecordedHistoriesReplay, and "Add a workflow change" in CONTRIBUTING.md.
+// versions as they are: see TestRecordedHistoriesReplay, and "Add a workflow change" in CONTRIBUTING.md. Before the first
+// release nothing old is kept: histories that no longer replay are recorded again.
 package workflows

@@ -40,8 +40,9 @@ type FanoutDelivery struct {
 }
 
 // FanoutWorkflow is the shared workflow: it makes the attempts of several deliveries, which costs a fraction of a
-// workflow for each. A delivery that is given up, or gets a command, continues in a workflow
-// of its own, where a person can look at it. The store names the workflow of each delivery.
+// workflow for each. A delivery that is given up, gets a command, or is sent by another process continues in a
+// workflow of its own, where a person can look at it; the cancel of a deleted endpoint ends it here. The store names
+// the workflow of each delivery.
 //
 // Cancelling a FanoutWorkflow hands all its deliveries over now.
 func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {

@@ -15,7 +15,7 @@ import (
 // one, each acts with its defaults. FanoutWorkflow takes all of them, for the delivery that
 // the input names, or for each.
 const (
-	SignalCancel     = "cancel"     // DeliveryWorkflow, input CommandSignal
+	SignalCancel     = "cancel"     // DeliveryWorkflow, input CommandSignal; also ReplayWorkflow
 	SignalRetryNow   = "retry-now"  // DeliveryWorkflow, input CommandSignal
 	SignalReschedule = "reschedule" // DeliveryWorkflow, input CommandSignal with At, or a time alone
 	SignalReplay     = "replay"     // DeadLetterWorkflow, input CommandSignal

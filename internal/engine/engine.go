@@ -6,7 +6,7 @@
 // delivered. A repeated start has the same workflow id, and only one workflow of an id can run.
 //
 // A method that returns an error makes its calls with the caller's context: use it within Calls.Try, which bounds it and notes what its error
-// says of Temporal. One that returns none does so itself.
+// says of Temporal. One that returns none does so itself. Activities, which Temporal bounds, call HandOver without it.
 //
 // The files, from the bottom up:
 //

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// tokenLife is how long after its commit a delivery may be sent without asking the store. For
+	// tokenLife is how long after it was kept, which follows the commit or the forwarding, a delivery may be sent without asking the store. For
 	// so long a cancel may come in vain, so it is short.
 	tokenLife = time.Second
 	// tokenEnd is how long after the process began to store it a delivery may be sent without asking the store, however

@@ -111,7 +111,7 @@ func (i *Intake) ReserveRoom(ctx context.Context, tenantID string, n int) (relea
 	}
 }
 
-// Accepted queues deliveries that have just been committed, or forwards them. It never blocks and never fails: what
+// Accepted queues deliveries that have just been committed, sends their first request at once, or forwards them. It never blocks and never fails: what
 // does not fit into the queue, or comes when the process stops, is started by the relay.
 func (i *Intake) Accepted(all ...webhook.Accepted) {
 	if i.startsNothing() {

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// queueTime is how long after its commit a delivery may be started from the queue. A delivery
+	// queueTime is how long after its ReceivedAt a delivery may be started from the queue. A delivery
 	// that waits longer is left to the relay, so that both rarely start the same one: see RelayAfter.
 	queueTime = 5 * time.Second
 	// queueOverdraft bounds the queue, in queue lengths: an event with many endpoints may overdraw its

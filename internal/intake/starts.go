@@ -13,7 +13,7 @@ import (
 // leaveTimeout bounds the access to PostgreSQL of a process that stops.
 const leaveTimeout = time.Second
 
-// starts makes the starts of what waits: the queue, the deliveries to unhealthy endpoints, and the gatherings.
+// starts makes the starts of what waits: the queue, the deliveries to unhealthy endpoints, what was released, and the gatherings.
 type starts struct {
 	engine    *engine.Starts
 	calls     *engine.Calls

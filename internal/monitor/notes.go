@@ -11,8 +11,8 @@ import (
 )
 
 // Notes are what this process sees of endpoints, until a Monitor goes by them. Taking one never blocks, and reads and writes nothing but memory,
-// so that the admission and the store can be given Notes that are made before them. Their times are by this process's clock, unless a name
-// says otherwise. They are safe for concurrent use.
+// so that the admission and the store can be given Notes that are made before them. Their times are by this process's clock; those
+// of the counter are by the database's. They are safe for concurrent use.
 type Notes struct {
 	metrics Metrics
 	log     *slog.Logger

@@ -238,6 +238,8 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 		// Plans are cached. One made while a table or a day's partition is nearly empty would scan it, and be kept when that is full.
 		// An index serves every row that is looked up.
 		"enable_seqscan": "off",
+		// Where a small table has no other way, a scan costs so much then that it would be compiled each time, which takes longer than it.
+		"jit": "off",
 	} {
 		if _, set := params[name]; !set {
 			params[name] = value

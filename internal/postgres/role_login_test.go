@@ -182,7 +182,9 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"StartRoom":       func() error { _, err := s.StartRoom(ctx, []int{1}); return err },
 		"DueReleases":     func() error { _, err := s.DueReleases(ctx, []int{1}, 10); return err },
 		"TakeTurn":        func() error { _, err := s.TakeTurn(ctx, webhook.ReleaseTurn{EndpointID: e.ID, Limit: 10}); return err },
-		"Postpone":        func() error { return s.Postpone(ctx, map[webhook.EndpointID]time.Duration{e.ID: 1}) },
+		"Postpone":        func() error { return s.Postpone(ctx, []webhook.PostponedRelease{{EndpointID: e.ID}}) },
+		"ReleaseDepth":    func() error { _, _, err := s.ReleaseDepth(ctx); return err },
+		"AnalyzeGrown":    func() error { _, err := s.AnalyzeGrown(ctx); return err },
 		"TakeReplays":     func() error { _, err := s.TakeReplays(ctx, 10); return err },
 		"ReleaseReplay": func() error {
 			_, err := s.ReleaseReplay(ctx, webhook.ReplayBatch{ID: owner.replays["acme"].ID, Seq: 1, Limit: 10, Now: time.Now()})

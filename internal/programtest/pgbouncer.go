@@ -49,7 +49,7 @@ func (b *PgBouncer) Start(ctx context.Context) (address string, ended <-chan str
 		"listen_addr = 127.0.0.1", "listen_port = " + port, "unix_socket_dir =",
 		"auth_type = any", "log_connections = 0", "log_disconnections = 0", "log_stats = 0",
 		"pool_mode = " + b.Mode, "default_pool_size = " + strconv.Itoa(b.Sessions),
-		"ignore_startup_parameters = statement_timeout, lock_timeout, idle_in_transaction_session_timeout, enable_seqscan, extra_float_digits",
+		"ignore_startup_parameters = statement_timeout, lock_timeout, idle_in_transaction_session_timeout, enable_seqscan, jit, extra_float_digits",
 	}, "\n") + "\n"
 	if err := os.WriteFile(ini, []byte(text), 0o600); err != nil {
 		return "", nil, fmt.Errorf("configure PgBouncer: %w", err)

@@ -27,6 +27,7 @@ type course struct {
 	released   int // since releasedAt; admission may not count them yet
 	releasedAt time.Time
 	pause      time.Duration // before the next look, after one that released nothing
+	failures   int           // turns that failed, since the last one that did not
 	turnAt     time.Time     // of the last one, by the database's clock
 	probing    int           // how many a turn releases after an internal fault; 0: there is none
 	probePause time.Duration // after a turn that releases one as a probe
@@ -50,6 +51,16 @@ func (all *courses) of(d *webhook.DueRelease, now time.Time) *course {
 	}
 	c.seen = now
 	return c
+}
+
+// failures is how many turns of a release have failed one after the other.
+func (all *courses) failures(id webhook.EndpointID) int {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if c := all.byID[id]; c != nil {
+		return c.failures
+	}
+	return 0
 }
 
 // forget forgets courses without a turn for a while, or any if that does not help. The caller holds the lock.
@@ -98,9 +109,15 @@ func (c *course) waits(most time.Duration) time.Duration {
 	return c.pause
 }
 
+// fails notes a turn that failed, and returns how long the release is put off.
+func (c *course) fails() time.Duration {
+	c.failures++
+	return c.waits(lastPause)
+}
+
 // made notes a turn that has released so many.
 func (c *course) made(d *webhook.DueRelease, n int, now time.Time) {
-	c.turnAt = d.Now
+	c.turnAt, c.failures = d.Now, 0
 	if n > 0 && now.Sub(c.releasedAt) >= releaseDelay {
 		c.released, c.releasedAt = 0, now
 	}

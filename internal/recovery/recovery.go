@@ -1,7 +1,7 @@
 // Package recovery goes on with deliveries that nothing goes on with: because a process died, Temporal was away, or PostgreSQL was, or because
 // they were held and their endpoint can be sent to again.
 //
-// Each loop has a Config, runs in Run until its context ends, and does all its work in runOnce. Several processes run the same loops at a
+// Each loop runs in Run until its context ends, and does all its work in runOnce. Several processes run the same loops at a
 // time: what a read of PostgreSQL hands out it hands out to one of them, and not again for a while.
 //
 // # What happens after a crash

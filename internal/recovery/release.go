@@ -1,9 +1,11 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +40,7 @@ type Releases interface {
 	// TakeTurn releases held deliveries. The relay starts what the caller does not start.
 	TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) ([]webhook.Start, error)
 	// Postpone puts turns off.
-	Postpone(ctx context.Context, by map[webhook.EndpointID]time.Duration) error
+	Postpone(ctx context.Context, all []webhook.PostponedRelease) error
 }
 
 // Admission says how many held deliveries an endpoint can take.
@@ -72,8 +74,8 @@ type ReleaseConfig struct {
 // A round reads how much room there is, by outbox_taken and outbox_released, and the next tenants with open releases of each lane, by
 // releases_due_by_tenant: some 130 blocks when nothing is open, whatever is held. Then it makes up to 200 turns, those of a tenant one after the
 // other and those of 4 tenants at a time, and each tenant gets the same share of the room. A turn costs what TakeTurn says; one that takes longer
-// than 3 s is given up. After 2 s a round begins no further turn, and what is left comes first in the next one. An endpoint that cannot be sent
-// to, or whose turn fails, is put off alone.
+// than 3 s is given up. After 2 s a round begins no further turn: what is left is still due in the next one. Tenants whose turn failed have
+// theirs last. An endpoint that cannot be sent to, or whose turn fails, is put off alone.
 type Release struct {
 	engine    *engine.Engine
 	faults    *Faults
@@ -127,8 +129,8 @@ func (r *Release) runOnce(ctx context.Context) (released int, err error) {
 		}
 		return 0, err
 	}
-	tenants := byTenant(due)
-	now := releasing{Release: r, began: time.Now(), share: max(1, room/max(1, len(tenants))), postponed: map[webhook.EndpointID]time.Duration{}}
+	tenants := r.inOrder(byTenant(due))
+	now := releasing{Release: r, began: time.Now(), share: max(1, room/max(1, len(tenants)))}
 	engine.ForEach(releaseWidth, tenants, func(due []webhook.DueRelease) { now.turnsOf(ctx, due) })
 	return now.released, errors.Join(now.err, r.store.Postpone(lasting, now.postponed))
 }
@@ -145,6 +147,14 @@ func byTenant(due []webhook.DueRelease) (all [][]webhook.DueRelease) {
 		all[i] = append(all[i], d)
 	}
 	return all
+}
+
+// inOrder puts the tenants last whose turn failed the last time: turns that hang take time only from each other.
+func (r *Release) inOrder(tenants [][]webhook.DueRelease) [][]webhook.DueRelease {
+	slices.SortStableFunc(tenants, func(a, b []webhook.DueRelease) int {
+		return cmp.Compare(r.courses.failures(a[0].EndpointID), r.courses.failures(b[0].EndpointID))
+	})
+	return tenants
 }
 
 // find returns the room, and the releases that are due if there is any.
@@ -169,7 +179,7 @@ type releasing struct {
 
 	mu        sync.Mutex
 	released  int
-	postponed map[webhook.EndpointID]time.Duration
+	postponed []webhook.PostponedRelease
 	err       error
 }
 
@@ -185,7 +195,7 @@ func (r *releasing) turnsOf(ctx context.Context, due []webhook.DueRelease) {
 		r.mu.Lock()
 		r.released, r.err = r.released+n, errors.Join(r.err, err)
 		if pause > 0 {
-			r.postponed[due[i].EndpointID] = pause
+			r.postponed = append(r.postponed, webhook.PostponedRelease{EndpointID: due[i].EndpointID, DueAt: due[i].DueAt, Pause: pause})
 		}
 		r.mu.Unlock()
 	}
@@ -212,7 +222,7 @@ func (r *Release) turn(ctx context.Context, most int, d *webhook.DueRelease) (n 
 		Pause: c.turnPause(), Look: c.pause,
 	})
 	if err != nil {
-		pause = c.waits(lastPause)
+		pause = c.fails()
 		if ctx.Err() == nil {
 			r.log.WarnContext(ctx, "held deliveries of an endpoint cannot be released", "endpoint", d.EndpointID, "error", err, "again_in", pause)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,7 +60,7 @@ func (s *releases) DueReleases(_ context.Context, _ []int, limit int) (all []web
 	defer s.mu.Unlock()
 	for _, r := range slices.SortedFunc(maps.Values(s.due), func(a, b *releasable) int { return a.next.Compare(b.next) }) {
 		if !r.next.After(time.Now()) && len(all) < limit {
-			r.Now = time.Now()
+			r.Now, r.DueAt = time.Now(), r.next
 			all = append(all, r.DueRelease)
 		}
 	}
@@ -85,11 +86,13 @@ func (s *releases) TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) (star
 	return starts, nil
 }
 
-func (s *releases) Postpone(_ context.Context, by map[webhook.EndpointID]time.Duration) error {
+func (s *releases) Postpone(_ context.Context, all []webhook.PostponedRelease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, pause := range by {
-		s.due[id].next = time.Now().Add(pause)
+	for _, p := range all {
+		if r := s.due[p.EndpointID]; r.next.Equal(p.DueAt) {
+			r.next = time.Now().Add(p.Pause)
+		}
 	}
 	return nil
 }
@@ -182,6 +185,34 @@ func TestReleaseThatFails(t *testing.T) {
 		mu.Unlock()
 		<-time.After(firstPause)
 		require.Equal(t, 5, d.releaseOnce())
+		d.Lifetime.Stop()
+	})
+}
+
+// Tenants whose turns hang wait for each other, however long their turns are due.
+func TestTenantsThatHangComeLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, c := enginetest.New(t)
+		s := &releases{room: 1000}
+		var hung []webhook.EndpointID
+		for i := range releaseWidth {
+			hung = append(hung, s.heldFor(strconv.Itoa(i), 1, 5)...)
+		}
+		s.onTurn = func(turn webhook.ReleaseTurn) {
+			if slices.Contains(hung, turn.EndpointID) {
+				<-time.After(turnTimeout + time.Millisecond)
+			}
+		}
+		d := setup(t, parts{Client: c, Releases: s, Admission: admissionStub{upTo(100)}})
+		require.Zero(t, d.releaseOnce())
+		for i := range 20 {
+			s.heldFor("well "+strconv.Itoa(i), 1, 5)
+		}
+		for _, id := range hung {
+			s.due[id].next = time.Now().Add(-time.Hour)
+		}
+		require.Equal(t, 20*5, d.releaseOnce())
 		d.Lifetime.Stop()
 	})
 }

@@ -84,13 +84,13 @@ type Start struct {
 
 	Run        int
 	CreatedAt  time.Time // of the database's clock
-	ReceivedAt time.Time // when this process began to store it, of its own clock; zero if another process did
+	ReceivedAt time.Time // since when this process has it, of its own clock: it began to store it, got it forwarded, or queued it; zero if it was read
 	NotBefore  time.Time // deliver_at; zero: immediately
 	GiveUpAt   time.Time
 	Relayed    int       // how often the relay has taken it
 	RelayAt    time.Time // relay_at of the outbox row before it was taken
 	// AssignedTo is the workflow that the outbox row names: all starts with the same one share it. "" is for a new delivery that the
-	// relay has not taken yet.
+	// relay has not taken yet, and for one that waits for its deliver_at.
 	AssignedTo string
 	// Assigned says that AssignedTo was in the row before the relay took it, so that the workflow may have been started.
 	Assigned bool

@@ -125,7 +125,15 @@ type DueRelease struct {
 	Release
 
 	Deleted bool      // the endpoint was deleted
+	DueAt   time.Time // when its turn was due, by the database's clock
 	Now     time.Time // by the database's clock
+}
+
+// PostponedRelease puts the next turn of a release off that was due at a time.
+type PostponedRelease struct {
+	EndpointID EndpointID
+	DueAt      time.Time
+	Pause      time.Duration
 }
 
 // ReleaseTurn asks for a turn of a release.

@@ -24,7 +24,8 @@ const (
 			order by d.give_up_at limit $1 for update of d skip locked) d`
 )
 
-// ReleaseExpired releases up to limit held deliveries whose give-up time has passed. The workflow that starts gives them up.
+// ReleaseExpired releases up to limit held deliveries whose give-up time has passed. The workflow that starts gives them up. It releases none while
+// new events wait longer than usual for their start.
 //
 // Half of them are the longest expired. If more than that have expired, the others are of the next 32 tenants with held deliveries after those of the
 // call before, the same number of each: so many of one tenant delay another's only until the tenant's turn comes.
@@ -33,6 +34,10 @@ const (
 // it reads deliveries_held_until_by_tenant besides: twice that for each of these tenants.
 func (s *Releases) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
 	err = s.core.AsWorker().ByIndex().InTx(ctx, "release expired deliveries", func(ctx context.Context, tx pgx.Tx) error {
+		starts = nil
+		if late, err := OutboxIsLate(ctx, tx); err != nil || late {
+			return err
+		}
 		most := max(1, limit/2) //nolint:mnd // half
 		starts, err = s.releaseExpired(ctx, tx, anyExpired, most)
 		if err != nil || len(starts) < most || limit == most {
@@ -63,15 +68,13 @@ func (s *Releases) releaseExpired(ctx context.Context, tx pgx.Tx, sql string, ar
 
 // nextHeld returns the next tenants with held deliveries, after those of the call before.
 func (s *Releases) nextHeld(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	const next = `select d.tenant_id from deliveries d where d.state = ` + postgres.Held + ` and d.tenant_id > `
 	rows, err := tx.Query(ctx, `
 		with recursive tenant as (
 			(`+next+`$1 order by d.tenant_id limit 1)
 			union all
 			select (`+next+`t.id order by d.tenant_id limit 1) from tenant t (id) where t.id is not null)
-		select id from tenant t (id) where id is not null limit $2`, s.afterHeld, expiredTurns)
+		select id from tenant t (id) where id is not null limit $2`, s.expired.get(), expiredTurns)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +82,10 @@ func (s *Releases) nextHeld(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.afterHeld = ""; len(tenants) == expiredTurns {
-		s.afterHeld = tenants[expiredTurns-1]
+	after := ""
+	if len(tenants) == expiredTurns {
+		after = tenants[expiredTurns-1]
 	}
+	s.expired.set(after)
 	return tenants, nil
 }

@@ -68,6 +68,8 @@ const noteHolds = `
 	on conflict (endpoint_id) do update set
 		faulted_at = coalesce(excluded.faulted_at, case when r.state < 2 then r.faulted_at end),
 		next_at = case when r.next_at is not null and excluded.faulted_at is not null then r.next_at else least(r.next_at, now()) end,
+		from_id = least(r.from_id, (` + lowestHold + `)),
+		later_from_id = least(r.later_from_id, (` + lowestHold + ` and u.id > r.until_id)),
 		total = case when r.state < 2 then r.total + (
 			select count(*) from unnest($1::uuid[], $2::uuid[]) u (endpoint, id) where u.endpoint = r.endpoint_id and u.id <= r.until_id
 				and (r.counted_to is null or u.id > r.counted_to or u.id <= r.after_id) -- the others are still to be counted
@@ -79,14 +81,18 @@ const noteHolds = `
 		started_at = case when r.state < 2 then r.started_at else now() end,
 		rate = case when r.state < 2 then r.rate end,
 		until_id = case when r.state < 2 then r.until_id end
-	where r.next_at is null or r.next_at > now() or r.until_id is not null or excluded.faulted_at is not null`
+	where r.next_at is null or r.next_at > now() or r.until_id is not null or excluded.faulted_at is not null or r.from_id > (` + lowestHold + `)`
+
+// lowestHold is the lowest of what is being held of the endpoint of r.
+const lowestHold = `select min(u.id::text collate "C")::uuid from unnest($1::uuid[], $2::uuid[]) u (endpoint, id) where u.endpoint = r.endpoint_id`
 
 // TakeTurn makes a turn of an endpoint's release, unless that is not due any more or another process makes it: it releases the oldest held
 // deliveries, of its set at its pace and all others as they come, and counts a page of the set. The relay starts the deliveries that the caller
 // does not start.
 //
-// A turn reads the index deliveries_release from the place of the last one on: some three blocks for each partition, and four for each
-// delivery, whatever the size of the table; and once for each set up to 10,000 of its entries, from the end on.
+// A turn reads the index deliveries_release from the place of the last one on: some three blocks for each partition, twice that when it begins a
+// pass, and four for each delivery, whatever the size of the table; and once a second, until a set is counted, up to 10,000 of its entries, from the
+// end on.
 func (s *Releases) TakeTurn(ctx context.Context, turn webhook.ReleaseTurn) (starts []webhook.Start, err error) {
 	err = s.core.AsWorker().ByIndex().InTx(ctx, "release held deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		starts = nil
@@ -116,8 +122,8 @@ type releaseTurn struct {
 	webhook.ReleaseTurn
 
 	release   webhook.Release
-	after     place // in the set, or in all if there is none
-	later     place // in what is after the set
+	set       pass // of the set, or of all if there is none
+	later     pass // of what is after the set
 	counted   int64 // of the set, above countedTo
 	countedTo place // zero: all of it is counted
 	setNext   time.Time
@@ -129,20 +135,44 @@ type releaseTurn struct {
 	starts []webhook.Start
 }
 
-// place is the id up to which a release has come, of which a row has null if it is zero.
+// pass goes through what is held of a span, from the lowest to the highest.
+type pass struct {
+	from webhook.DeliveryID // nothing below it is held; zero: that is not known
+	at   place              // up to which it has come
+}
+
+// begin is the id after which the pass begins.
+func (p *pass) begin(of span) webhook.DeliveryID {
+	if p.from == (webhook.DeliveryID{}) {
+		return of.low
+	}
+	return higher(of.low, before(p.from))
+}
+
+func higher(a, b webhook.DeliveryID) webhook.DeliveryID {
+	if bytes.Compare(a[:], b[:]) > 0 {
+		return a
+	}
+	return b
+}
+
+// place is an id up to which a release has come, of which a row has null if it is zero.
 type place = pgtype.UUID
 
 func placeAt(id webhook.DeliveryID) place { return place{Bytes: id, Valid: true} }
 
 func lockTurn(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) (*releaseTurn, error) {
 	t, s := &releaseTurn{}, releaseScanner{}
+	var setFrom, laterFrom [16]byte
 	err := tx.QueryRow(ctx, `
-		select `+releaseColumns+`, r.after_id, r.later_id, coalesce(r.total, 0), r.counted_to, coalesce(r.set_next_at, now()), clock_timestamp()
+		select `+releaseColumns+`, r.from_id, r.after_id, r.later_from_id, r.later_id, coalesce(r.total, 0), r.counted_to, coalesce(r.set_next_at, now()),
+			clock_timestamp()
 		from releases r where r.endpoint_id = $1 and r.next_at <= now() for update skip locked`,
-		id).Scan(s.targets(&t.after, &t.later, &t.counted, &t.countedTo, &t.setNext, &t.now)...)
+		id).Scan(s.targets(&setFrom, &t.set.at, &laterFrom, &t.later.at, &t.counted, &t.countedTo, &t.setNext, &t.now)...)
 	if err != nil {
 		return nil, err
 	}
+	t.set.from, t.later.from = setFrom, laterFrom
 	t.release = s.release()
 	// After the lock: a change of the endpoint's state that was made before it is seen, and one after it changes the release once more.
 	err = tx.QueryRow(ctx, `select state = `+postgres.EndpointActive+` or deleted_at is not null, deleted_at is not null from endpoints where id = $1`, id).
@@ -159,11 +189,11 @@ func (t *releaseTurn) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	at := &t.after
+	p := &t.set
 	if !t.release.Until.IsZero() {
-		at = &t.later
+		p = &t.later
 	}
-	rest, err := t.takeFrom(ctx, span{t.release.Until, highestID}, at, t.Limit-len(t.starts))
+	rest, err := t.takeFrom(ctx, span{t.release.Until, highestID}, p, t.Limit-len(t.starts))
 	if err != nil {
 		return err
 	}
@@ -187,7 +217,7 @@ func (t *releaseTurn) takeSet(ctx context.Context) (again time.Time, err error) 
 		of.high = t.countedTo.Bytes
 	}
 	pace := r.Pace(t.now, t.Usual)
-	done, err := t.takeFrom(ctx, of, &t.after, webhook.Turn(pace, t.now, t.setNext, t.Limit))
+	done, err := t.takeFrom(ctx, of, &t.set, webhook.Turn(pace, t.now, t.setNext, t.Limit))
 	if err != nil {
 		return again, err
 	}
@@ -232,15 +262,21 @@ type takenSpan struct {
 	again time.Time // when there may be more; zero: nothing is held
 }
 
-// takeFrom releases up to n of a span, from a place on. After the end of a pass, the next turn begins with the lowest.
-func (t *releaseTurn) takeFrom(ctx context.Context, of span, at *place, n int) (done takenSpan, err error) {
+// takeFrom releases up to n of a span, as its pass goes on. After the end of a pass, the next turn begins another one.
+//
+// A pass begins at the lowest that is held. What lies below has begun or ended, but as long as vacuum is held back, the index still has it.
+func (t *releaseTurn) takeFrom(ctx context.Context, of span, p *pass, n int) (done takenSpan, err error) {
 	done.again = t.now
 	if n <= 0 {
 		return done, nil
 	}
-	from := of.low
-	if at.Valid && bytes.Compare(at.Bytes[:], of.low[:]) > 0 && bytes.Compare(at.Bytes[:], of.high[:]) <= 0 {
-		from = at.Bytes
+	from := p.begin(of)
+	begins := !p.at.Valid || bytes.Compare(p.at.Bytes[:], from[:]) <= 0 || bytes.Compare(p.at.Bytes[:], of.high[:]) > 0
+	if !begins {
+		from = p.at.Bytes
+	} else if from, err = t.beginPass(ctx, span{from, of.high}, p); err != nil || from == of.high {
+		done.ended, done.again = true, time.Time{}
+		return done, err
 	}
 	// All columns at once: a second look at the rows, by their ids, would read the primary keys of all partitions.
 	rows, err := t.tx.Query(ctx, `
@@ -259,28 +295,48 @@ func (t *releaseTurn) takeFrom(ctx context.Context, of span, at *place, n int) (
 	}
 	t.starts, done.n = append(t.starts, starts...), len(starts)
 	if len(found) == n {
-		*at = placeAt(found[n-1].DeliveryID)
+		p.at = placeAt(found[n-1].DeliveryID)
 		return done, nil
 	}
-	*at, done.ended = place{}, true
-	if from != of.low {
-		return done, nil
-	}
-	held := len(found) > 0
-	if !held {
-		held, err = hasHeld(ctx, t.tx, t.EndpointID, of.low, of.high)
-	}
-	if done.again = (time.Time{}); held { // it has not begun, or cannot be released now
+	p.at, done.ended = place{}, true
+	if begins { // what is held has not begun, or cannot be released now
 		done.again = t.now.Add(min(max(t.Look, firstLook), lastLook))
 	}
-	return done, err
+	return done, nil
 }
 
-// hasHeld reports whether an endpoint has deliveries in a span that are held, or have been released and have not begun.
-func hasHeld(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, low, high webhook.DeliveryID) (held bool, err error) {
-	err = tx.QueryRow(ctx, `select exists (
-		select from deliveries where endpoint_id = $1 and id > $2 and id <= $3 and state = `+postgres.Held+`)`, id, low, high).Scan(&held)
-	return held, err
+// beginPass begins a pass of what is held of a span, and returns the id after which it begins: the end of the span if nothing is held. The next
+// passes begin there, too, once no hold can be on its way that does not note itself.
+func (t *releaseTurn) beginPass(ctx context.Context, of span, p *pass) (from webhook.DeliveryID, err error) {
+	p.at = place{}
+	lowest, held, err := lowestHeld(ctx, t.tx, t.EndpointID, of)
+	if err != nil {
+		return from, err
+	}
+	if !held {
+		lowest = of.high
+	}
+	if t.settled().Before(t.now) {
+		p.from = lowest
+	}
+	if !held {
+		return of.high, nil
+	}
+	return before(lowest), nil
+}
+
+// settled is when no hold can be on its way any more that was decided before the release began. Later ones note themselves in it.
+func (t *releaseTurn) settled() time.Time { return t.release.StartedAt.Add(settleTime) }
+
+// lowestHeld returns the lowest of an endpoint's deliveries in a span that are held, or have been released and have not begun.
+func lowestHeld(ctx context.Context, tx pgx.Tx, endpoint webhook.EndpointID, of span) (id webhook.DeliveryID, held bool, err error) {
+	var lowest [16]byte
+	err = tx.QueryRow(ctx, `select id from deliveries where endpoint_id = $1 and id > $2 and id <= $3 and state = `+postgres.Held+` order by id limit 1`,
+		endpoint, of.low, of.high).Scan(&lowest)
+	if postgres.IsNoRows(err) {
+		return id, false, nil
+	}
+	return lowest, err == nil, err
 }
 
 // count counts a page of the set, from its end down to where the release stands. So nothing is counted that was released, and nothing is
@@ -296,7 +352,7 @@ func (t *releaseTurn) count(ctx context.Context) error {
 	err := t.tx.QueryRow(ctx, `
 		select count(*), min(id::text collate "C")::uuid from (
 			select id from deliveries where endpoint_id = $1 and id > $2 and id <= $3 and state = `+postgres.Held+` order by id desc limit $4) d`,
-		t.EndpointID, webhook.DeliveryID(t.after.Bytes), t.countedTo, countPage).Scan(&n, &lowest)
+		t.EndpointID, webhook.DeliveryID(t.set.at.Bytes), t.countedTo, countPage).Scan(&n, &lowest)
 	if err != nil {
 		return err
 	}
@@ -330,13 +386,12 @@ func before(id webhook.DeliveryID) webhook.DeliveryID {
 // store stores the release after the turn. next is when there may be more to release; zero: nothing is held that is to be.
 func (t *releaseTurn) store(ctx context.Context, next time.Time) error {
 	r := &t.release
-	settled := r.StartedAt.Add(settleTime)
 	switch {
 	case t.countedTo.Valid:
 		next = earliest(next, t.now.Add(countEvery))
 	case !next.IsZero():
-	case r.State != webhook.ReleaseStopped && settled.After(t.now):
-		next = settled
+	case r.State != webhook.ReleaseStopped && t.settled().After(t.now):
+		next = t.settled()
 	default:
 		return t.end(ctx)
 	}
@@ -348,8 +403,9 @@ func (t *releaseTurn) store(ctx context.Context, next time.Time) error {
 		total = &t.counted
 	}
 	_, err := t.tx.Exec(ctx, `
-		update releases set released = $2, total = $3, next_at = $4, after_id = $5, later_id = $6, counted_to = $7, set_next_at = $8 where endpoint_id = $1`,
-		t.EndpointID, r.Released, total, latest(next, t.now.Add(t.Pause)), t.after, t.later, t.countedTo, t.setNext)
+		update releases set released = $2, total = $3, next_at = $4, from_id = $5, after_id = $6, later_from_id = $7, later_id = $8,
+			counted_to = $9, set_next_at = $10 where endpoint_id = $1`,
+		t.EndpointID, r.Released, total, latest(next, t.now.Add(t.Pause)), t.set.from, t.set.at, t.later.from, t.later.at, t.countedTo, t.setNext)
 	return err
 }
 
@@ -365,8 +421,8 @@ func (t *releaseTurn) end(ctx context.Context) error {
 		state, total = webhook.ReleaseDone, &r.Released // whatever else was held has ended otherwise
 	}
 	_, err := t.tx.Exec(ctx, `
-		update releases set state = $2, released = $3, total = $4, next_at = null, after_id = null, later_id = null, counted_to = null where endpoint_id = $1`,
-		t.EndpointID, int16(state), r.Released, total)
+		update releases set state = $2, released = $3, total = $4, next_at = null, from_id = default, after_id = null, later_from_id = default,
+			later_id = null, counted_to = null where endpoint_id = $1`, t.EndpointID, int16(state), r.Released, total)
 	return err
 }
 

@@ -276,7 +276,13 @@ func TestDueReleases(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
 	require.Equal(t, webhook.LaneOf(other), webhook.LaneOf(found[0].EndpointID))
-	require.NoError(t, b.Postpone(t.Context(), map[webhook.EndpointID]time.Duration{first: time.Minute, other: time.Minute}))
+	var later []webhook.PostponedRelease
+	for _, d := range b.due(t) {
+		if d.EndpointID == first || d.EndpointID == other {
+			later = append(later, webhook.PostponedRelease{EndpointID: d.EndpointID, DueAt: d.DueAt, Pause: time.Minute})
+		}
+	}
+	require.NoError(t, b.Postpone(t.Context(), later))
 	require.Equal(t, []webhook.EndpointID{second, third}, ids())
 }
 

@@ -1,6 +1,8 @@
 package deliveries_test
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,7 +99,7 @@ func TestAReleaseBeginsAnew(t *testing.T) {
 	require.Zero(t, b.due(t)[0].FaultedAt)
 }
 
-// Only what turns have released takes room from further turns: replays, what is given up and what the relay has taken do not.
+// Only what turns have released takes room from further turns: replays, what is given up and what the relay has had to start do not.
 func TestStartRoom(t *testing.T) {
 	t.Parallel()
 	b := setupReleases(t)
@@ -124,8 +126,99 @@ func TestStartRoom(t *testing.T) {
 	require.Equal(t, all-3, room())
 	lanes[0]++
 	require.Equal(t, all, room(), "another process has its own room")
+	b.Exec(t, `
+		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at, released)
+		select gen_random_uuid(), o.event_id, o.endpoint_id, o.tenant_id, o.event_type, o.run, o.created_at, o.give_up_at, o.relay_at, true
+		from (select * from outbox where released limit 1) o, generate_series(1, 500)`)
+	require.Equal(t, 10, room(), "nor do busy ones keep it from that")
+	lanes[0]--
+	require.Zero(t, max(0, room()))
+	lanes[0]++
 	b.Exec(t, `update outbox set relay_at = now() - interval '1 minute'`)
 	require.Zero(t, room(), "new events wait")
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
+	b.Exec(t, `update deliveries set give_up_at = now() - interval '1 second'`)
+	starts, err = b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, starts, "what is given up waits, too")
+	b.Exec(t, `delete from outbox where relay_at < now()`)
+	starts, err = b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.NotEmpty(t, starts)
+}
+
+// A pass begins with the lowest that is held, whatever lies below and is not vacuumed yet. A hold below that notes itself.
+func TestAPassBeginsWithTheLowestHeld(t *testing.T) {
+	t.Parallel()
+	for _, of := range []string{"all", "set", "after a set"} {
+		b := setupReleases(t)
+		all := []webhook.Start{b.AcceptOne(t), b.AcceptOne(t), b.AcceptOne(t)}
+		slices.SortFunc(all, func(a, b webhook.Start) int { return bytes.Compare(a.DeliveryID[:], b.DeliveryID[:]) })
+		low, first, second := all[0], all[1], all[2]
+		hold := func(start webhook.Start) {
+			t.Helper()
+			b.Hold(t, start, storetest.NoWorkflow, webhook.ReasonBacklog)
+		}
+		_, err := b.RecordStep(t.Context(), storetest.StepOf(low, 1, webhook.StateRetrying))
+		require.NoError(t, err)
+		hold(first)
+		column := "from_id"
+		switch of {
+		case "set":
+			b.Exec(t, `update releases set until_id = 'ffffffff-0000-0000-0000-000000000000', total = 1`)
+		case "after a set":
+			b.Exec(t, `update releases set until_id = '00000000-0000-0000-0000-000000000001', total = 0`)
+			column = "later_from_id"
+		}
+		turn := func() []webhook.Start {
+			t.Helper()
+			b.Exec(t, `update releases set set_next_at = now()`) // however slow the set is
+			return b.turn(t, 10)
+		}
+		begins := func() webhook.DeliveryID {
+			t.Helper()
+			return valueOf[[16]byte](t, b, `select `+column+` from releases`)
+		}
+		require.Len(t, turn(), 1)
+		require.Zero(t, begins(), "a hold may be on its way")
+		b.settled(t)
+		require.Empty(t, turn())
+		require.Equal(t, first.DeliveryID, begins(), "it has not begun")
+		hold(second)
+		b.ended(t)
+		require.Equal(t, []webhook.DeliveryID{second.DeliveryID}, storetest.StartIDs(turn()), of)
+		require.Equal(t, second.DeliveryID, begins(), of)
+		again := storetest.StepOf(low, 2, webhook.StateHeld)
+		again.WorkflowID, again.Reason = storetest.NoWorkflow, webhook.ReasonBacklog
+		_, err = b.RecordStep(t.Context(), again)
+		require.NoError(t, err)
+		require.Equal(t, low.DeliveryID, begins(), of)
+		require.Equal(t, []webhook.DeliveryID{low.DeliveryID}, storetest.StartIDs(turn()), of)
+		b.ended(t)
+		turn()
+		require.Equal(t, webhook.ReleaseDone, b.release(t).State, of)
+		require.Zero(t, begins())
+	}
+}
+
+// A release is put off as it was read: one that was changed meanwhile has its turn.
+func TestPostponeLeavesOutWhatWasChanged(t *testing.T) {
+	t.Parallel()
+	b := setupReleases(t)
+	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
+	postpone := func(d webhook.DueRelease) {
+		t.Helper()
+		require.NoError(t, b.Postpone(t.Context(), []webhook.PostponedRelease{{EndpointID: d.EndpointID, DueAt: d.DueAt, Pause: time.Minute}}))
+	}
+	read := b.due(t)[0]
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, deliveries.HastenRelease(t.Context(), tx, b.Subscriber.ID))
+	require.NoError(t, tx.Commit(t.Context()))
+	postpone(read)
+	postpone(b.due(t)[0])
+	require.Empty(t, b.due(t))
+	require.InDelta(t, time.Minute, b.next(t), float64(5*time.Second))
 }
 
 // A hold that is refused, or repeated, makes its set no larger.

@@ -28,6 +28,8 @@ const (
 	// others make at the same time. ownRoom is how many of them may be of one process's lanes: as many as keep a process busy, and few, because
 	// its new events wait for the processor behind them.
 	startRoom, ownRoom = 400, 100
+	// leastRoom is what a process may release however much others have: busy ones do not keep a quiet one from its own.
+	leastRoom = 10
 	// tenantsOfLane bounds the tenants with open releases of a lane that are looked at together, and dueOfTenant the due releases of each.
 	tenantsOfLane, dueOfTenant = 16, 8
 )
@@ -40,9 +42,25 @@ const (
 type Releases struct {
 	core *postgres.Core
 
-	mu        sync.Mutex
-	after     string // the tenant after which DueReleases goes on
-	afterHeld string // the tenant after which ReleaseExpired goes on
+	due, expired cursor // of DueReleases and of ReleaseExpired
+}
+
+// cursor is the tenant after which the next call goes on. Calls at the same time may begin at the same tenant.
+type cursor struct {
+	mu    sync.Mutex
+	after string
+}
+
+func (c *cursor) get() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.after
+}
+
+func (c *cursor) set(after string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.after = after
 }
 
 // NewReleases returns the store of releases.
@@ -98,8 +116,8 @@ func OutboxIsLate(ctx context.Context, db interface {
 }
 
 // StartRoom is how many deliveries of a process's lanes may be released by turns now: 0 while new events wait longer than usual for their start, and
-// fewer the more were released by turns, of its lanes and of all, and have not begun. Replays and what is given up do not count. It reads up to 400
-// rows by outbox_released.
+// fewer the more were released by turns, of its lanes and of all, and have not begun. Replays, what is given up and what the relay has had to start
+// do not count. It reads up to 1,001 rows by outbox_taken and up to 400 by outbox_released.
 func (s *Releases) StartRoom(ctx context.Context, lanes []int) (room int, err error) {
 	err = s.core.AsWorker().ByIndex().WithConn(ctx, "count what was released", func(ctx context.Context, conn postgres.Querier) error {
 		late, err := OutboxIsLate(ctx, conn)
@@ -110,7 +128,7 @@ func (s *Releases) StartRoom(ctx context.Context, lanes []int) (room int, err er
 		err = conn.QueryRow(ctx, `
 			select count(*), count(*) filter (where `+laneOf+` = any($2))
 			from (select endpoint_id from outbox where released and relayed = 0 limit $1) o`, startRoom, lanes).Scan(&waiting, &own)
-		room = min(startRoom-waiting, ownRoom-own)
+		room = max(min(startRoom-waiting, ownRoom-own), leastRoom-own)
 		return err
 	})
 	return room, err
@@ -131,7 +149,7 @@ func (s *Releases) DueReleases(ctx context.Context, lanes []int, limit int) ([]w
 	}
 	return postgres.QueryAll(ctx, s.core.AsWorker().ByIndex(), "find releases", func(row pgx.CollectableRow) (due webhook.DueRelease, err error) {
 		var s releaseScanner
-		err = row.Scan(s.targets(&due.Deleted, &due.Now)...)
+		err = row.Scan(s.targets(&due.Deleted, &due.DueAt, &due.Now)...)
 		due.Release = s.release()
 		return due, err
 	}, `
@@ -141,15 +159,13 @@ func (s *Releases) DueReleases(ctx context.Context, lanes []int, limit int) ([]w
 				select r.endpoint_id, r.next_at from releases r where r.lane = t.lane and r.tenant_id = t.id and r.next_at <= now()
 				order by r.next_at limit $4) d
 			order by turn, next_at limit $3)
-		select `+releaseColumns+`, e.deleted_at is not null, clock_timestamp()
+		select `+releaseColumns+`, e.deleted_at is not null, due.next_at, clock_timestamp()
 		from due join releases r on r.endpoint_id = due.endpoint_id join endpoints e on e.id = due.endpoint_id
 		order by due.turn, due.next_at`, next, tenants, limit, max(dueOfTenant, limit/len(tenants)))
 }
 
 // nextTenants returns the next tenants with open releases, due or not, of each of some lanes, after those of the call before.
 func (s *Releases) nextTenants(ctx context.Context, lanes []int) (of []int, tenants []string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	const next = `select r.tenant_id from releases r where r.lane = own.lane and r.next_at is not null and r.tenant_id > `
 	type found struct {
 		Lane   int
@@ -161,37 +177,41 @@ func (s *Releases) nextTenants(ctx context.Context, lanes []int) (of []int, tena
 				(`+next+`$2 order by r.tenant_id limit 1)
 				union all
 				select (`+next+`t.id order by r.tenant_id limit 1) from tenant t (id) where t.id is not null)
-			select id from tenant t (id) where id is not null limit $3) t`, lanes, s.after, tenantsOfLane)
+			select id from tenant t (id) where id is not null limit $3) t`, lanes, s.due.get(), tenantsOfLane)
 	if err != nil {
 		return nil, nil, err
 	}
-	count := map[int]int{}
-	s.after = ""
+	count, after := map[int]int{}, ""
 	for _, f := range all {
 		of, tenants = append(of, f.Lane), append(tenants, f.Tenant)
 		// The lane with the least last tenant is where the next call goes on. Others find some of theirs once more.
 		count[f.Lane]++
-		if count[f.Lane] == tenantsOfLane && (s.after == "" || f.Tenant < s.after) {
-			s.after = f.Tenant
+		if count[f.Lane] == tenantsOfLane && (after == "" || f.Tenant < after) {
+			after = f.Tenant
 		}
 	}
+	s.due.set(after)
 	return of, tenants, nil
 }
 
-// Postpone puts the next turns of due releases off. A release that another transaction is changing is left out.
-func (s *Releases) Postpone(ctx context.Context, by map[webhook.EndpointID]time.Duration) error {
-	if len(by) == 0 {
+// Postpone puts the next turns of due releases off. It leaves out a release that another transaction is changing, and one that has been
+// changed since it was read: it has been resumed, or its endpoint changed, so that its turn may come.
+func (s *Releases) Postpone(ctx context.Context, all []webhook.PostponedRelease) error {
+	if len(all) == 0 {
 		return nil
 	}
-	ids, pauses := make([][16]byte, 0, len(by)), make([]int64, 0, len(by))
-	for id, pause := range by {
-		ids, pauses = append(ids, id), append(pauses, pause.Milliseconds())
+	ids, read, pauses := make([][16]byte, len(all)), make([]time.Time, len(all)), make([]int64, len(all))
+	for i, p := range all {
+		ids[i], read[i], pauses[i] = p.EndpointID, p.DueAt, p.Pause.Milliseconds()
 	}
 	return s.core.AsWorker().WithConn(ctx, "put releases off", func(ctx context.Context, conn postgres.Querier) error {
 		_, err := conn.Exec(ctx, `
-			update releases r set next_at = now() + u.pause * interval '1 millisecond' from unnest($1::uuid[], $2::bigint[]) u (id, pause)
-			where r.endpoint_id = u.id and r.endpoint_id = any(array(
-				select endpoint_id from releases where endpoint_id = any($1) and next_at <= now() for update skip locked))`, ids, pauses)
+			with unchanged as materialized (
+				select r.endpoint_id, u.pause from unnest($1::uuid[], $2::timestamptz[], $3::bigint[]) u (id, due, pause)
+					join releases r on r.endpoint_id = u.id and r.next_at = u.due
+				for update of r skip locked)
+			update releases r set next_at = now() + u.pause * interval '1 millisecond' from unchanged u where r.endpoint_id = u.endpoint_id`,
+			ids, read, pauses)
 		return err
 	})
 }
@@ -276,7 +296,7 @@ func (s *Releases) changeRelease(ctx context.Context, tx pgx.Tx, r webhook.Relea
 		return r, nil
 	}
 	if r.State == webhook.ReleaseDone || r.Until.IsZero() {
-		held, err := hasHeld(ctx, tx, r.EndpointID, webhook.DeliveryID{}, highestID)
+		_, held, err := lowestHeld(ctx, tx, r.EndpointID, span{high: highestID})
 		if err != nil || !held {
 			return r, err
 		}
@@ -304,8 +324,8 @@ func (s *Releases) changeRelease(ctx context.Context, tx pgx.Tx, r webhook.Relea
 }
 
 // anew is what another release of the endpoint begins with.
-const anew = `state = excluded.state, until_id = excluded.until_id, total = excluded.total, released = 0, after_id = null, later_id = null,
-	counted_to = excluded.counted_to, set_next_at = excluded.set_next_at, started_at = excluded.started_at, faulted_at = null,
+const anew = `state = excluded.state, until_id = excluded.until_id, total = excluded.total, released = 0, from_id = excluded.from_id, after_id = null,
+	later_from_id = excluded.later_from_id, later_id = null, counted_to = excluded.counted_to, set_next_at = excluded.set_next_at, started_at = excluded.started_at, faulted_at = null,
 	next_at = excluded.next_at`
 
 // BeginRelease begins the release of all that is held of an endpoint now, at a rate per minute, 0 for Everpost's own pace.
@@ -326,7 +346,7 @@ func StopRelease(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error {
 
 // HastenRelease lets the next turn of an endpoint's release come at once: the endpoint was changed.
 func HastenRelease(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error {
-	_, err := tx.Exec(ctx, `update releases set next_at = now() where endpoint_id = $1 and next_at > now()`, id)
+	_, err := tx.Exec(ctx, `update releases set next_at = now() where endpoint_id = $1 and next_at is not null`, id)
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/everpost/everpost/internal/postgres"
 )
 
 const (
@@ -32,30 +31,22 @@ func (s *Retention) EnsurePartitions(ctx context.Context, now time.Time) error {
 	return s.core.MakePartitions(ctx, now)
 }
 
-// AnalyzeGrown analyzes today's partitions that have grown eightfold since they were analyzed, and returns how many. It reads three rows of
-// pg_class, and samples up to 30,000 rows of each partition that has grown: four times a day, for one that becomes large.
-func (s *Retention) AnalyzeGrown(ctx context.Context) (n int, err error) {
-	err = s.core.AsWorker().WithConn(ctx, "analyze what has grown", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select everpost_analyze_grown($1::date)`, s.core.Now().UTC().Truncate(postgres.Day)).Scan(&n)
-	})
-	return n, err
-}
-
 // WatchGrowth has today's partitions analyzed as they grow, until ctx ends: plans that were made while they were empty are not kept for long.
 func (s *Retention) WatchGrowth(ctx context.Context) {
-	tick := time.NewTicker(growthEvery)
-	defer tick.Stop()
-	for failed := false; ; {
+	timer := time.NewTimer(growthEvery)
+	defer timer.Stop()
+	for {
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return
 		}
-		_, err := s.AnalyzeGrown(ctx)
-		if err != nil && !failed && ctx.Err() == nil {
-			s.core.Log.WarnContext(ctx, "today's partitions were not analyzed; the next try is soon", slog.Any("error", err))
+		wait := growthEvery
+		if _, err := s.core.AnalyzeGrown(ctx); err != nil && ctx.Err() == nil {
+			wait = maintainRetry
+			s.core.Log.WarnContext(ctx, "today's partitions were not analyzed", slog.Any("error", err), slog.Duration("retry_in", wait))
 		}
-		failed = err != nil
+		timer.Reset(wait)
 	}
 }
 

@@ -60,6 +60,8 @@ func TestPlansOfAnEmptyDayServeAFullOne(t *testing.T) {
 	n, err := l.AnalyzeGrown(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
+	require.Equal(t, []int{3}, storetest.Query[int](t, l.Stores, `
+		select count(*)::int from pg_class where relname like '%_'||to_char(now() at time zone 'UTC', 'YYYYMMDD') and relkind = 'r' and relpages > 0`))
 	tour(t, l, recorder, maxBlocks+20_000, visits)
 }
 
