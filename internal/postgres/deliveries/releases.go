@@ -325,8 +325,8 @@ func (s *Releases) changeRelease(ctx context.Context, tx pgx.Tx, r webhook.Relea
 
 // anew is what another release of the endpoint begins with.
 const anew = `state = excluded.state, until_id = excluded.until_id, total = excluded.total, released = 0, from_id = excluded.from_id, after_id = null,
-	later_from_id = excluded.later_from_id, later_id = null, counted_to = excluded.counted_to, set_next_at = excluded.set_next_at, started_at = excluded.started_at, faulted_at = null,
-	next_at = excluded.next_at`
+	later_from_id = excluded.later_from_id, later_id = null, counted_to = excluded.counted_to, set_next_at = excluded.set_next_at,
+	started_at = excluded.started_at, faulted_at = null, next_at = excluded.next_at`
 
 // BeginRelease begins the release of all that is held of an endpoint now, at a rate per minute, 0 for Everpost's own pace.
 func BeginRelease(ctx context.Context, tx pgx.Tx, now time.Time, tenantID string, id webhook.EndpointID, rate int) error {
