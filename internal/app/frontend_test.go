@@ -10,9 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
-	"google.golang.org/grpc"
-	grpchealth "google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/everpost/everpost/internal/temporalconn/temporalconntest"
 )
 
 // frontend is as much of Temporal as a worker without tasks needs. A real one cannot lose a namespace that it has just served.
@@ -31,24 +30,7 @@ func newFrontend(t *testing.T) *frontend {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f := &frontend{address: l.Addr().String(), lost: make(chan struct{})}
-	server := grpc.NewServer(grpc.UnaryInterceptor(
-		func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			out, err := handle(ctx, in)
-			if err != nil {
-				return nil, serviceerror.ToStatus(err).Err()
-			}
-			return out, nil
-		}))
-	workflowservice.RegisterWorkflowServiceServer(server, f)
-	alive := grpchealth.NewServer()
-	alive.SetServingStatus("temporal.api.workflowservice.v1.WorkflowService", healthpb.HealthCheckResponse_SERVING)
-	healthpb.RegisterHealthServer(server, alive)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
+	temporalconntest.Serve(t, l, f)
 	return f
 }
 

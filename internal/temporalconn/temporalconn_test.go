@@ -19,7 +19,6 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/everpost/everpost/internal/temporalconn"
@@ -210,14 +209,8 @@ func startService(t *testing.T) (*service, string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s, server := &service{}, grpc.NewServer()
-	workflowservice.RegisterWorkflowServiceServer(server, s)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
+	s := &service{}
+	temporalconntest.Serve(t, l, s)
 	return s, l.Addr().String()
 }
 

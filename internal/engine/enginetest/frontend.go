@@ -21,10 +21,9 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
-	grpchealth "google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/everpost/everpost/internal/temporalconn/temporalconntest"
 	"github.com/everpost/everpost/workflows"
 )
 
@@ -63,24 +62,7 @@ func New(t *testing.T) (*Frontend, client.Client) {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	f := &Frontend{answer: opened()}
-	server := grpc.NewServer(grpc.UnaryInterceptor(
-		func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			out, err := handle(ctx, in)
-			if err != nil {
-				return nil, serviceerror.ToStatus(err).Err()
-			}
-			return out, nil
-		}))
-	workflowservice.RegisterWorkflowServiceServer(server, f)
-	alive := grpchealth.NewServer()
-	alive.SetServingStatus("temporal.api.workflowservice.v1.WorkflowService", healthpb.HealthCheckResponse_SERVING)
-	healthpb.RegisterHealthServer(server, alive)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
+	temporalconntest.Serve(t, l, f)
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })
 	c, err := client.Dial(client.Options{
 		HostPort: "passthrough:///frontend", ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{dial}},

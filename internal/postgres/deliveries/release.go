@@ -122,8 +122,8 @@ type releaseTurn struct {
 	webhook.ReleaseTurn
 
 	release   webhook.Release
-	set       pass // of the set, or of all if there is none
-	later     pass // of what is after the set
+	set       pass  // of the set, or of all if there is none
+	later     pass  // of what is after the set
 	counted   int64 // of the set, above countedTo
 	countedTo place // zero: all of it is counted
 	setNext   time.Time
