@@ -40,7 +40,7 @@ GORELEASER := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)/goreleaser
 # The race detector watches the root module, where the concurrency of our own is; it needs a C compiler.
 # `make test RACE=` runs without.
 RACE ?= $(shell [[ "$$($(GO) env CGO_ENABLED)" == 1 ]] && command -v "$$($(GO) env CC)" >/dev/null && echo -race)
-TEST_TIMEOUT ?= 15m
+TEST_TIMEOUT ?= 20m
 TEST_FLAGS ?=
 FUZZ_TIME ?= 10m
 
