@@ -168,6 +168,7 @@ func requireMeasured(t *testing.T, m *measured, further ...metric) {
 // TestWorks runs every other work once, on one installation.
 func TestWorks(t *testing.T) {
 	t.Parallel()
+	long(t)
 	b, _ := setup(t)
 	in, err := b.fresh(t.Context())
 	require.NoError(t, err)

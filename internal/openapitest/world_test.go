@@ -35,7 +35,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "40"); err != nil { // requests for each operation; the command line overrides it
+	checks := "12" // requests for each operation; the command line overrides it
+	if os.Getenv("EVERPOST_TEST_LONG") != "" {
+		checks = "100"
+	}
+	if err := flag.Set("rapid.checks", checks); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(postgrestest.Main(m))

@@ -95,10 +95,10 @@ func TestUpgradeWithWorkerVersioning(t *testing.T) {
 		_, d := b.postOne("order.paid", `{}`)
 		return b.waitState(d.ID, "retrying").ID
 	}
-	// The parts of Temporal learn of a new current version within seconds.
+	// The parts of Temporal learn of a new current version within seconds, on a busy machine within minutes.
 	awaitVersion := func(version string) {
 		t.Helper()
-		eventually(contextFor(t, patience), t, func() string {
+		eventually(contextFor(t, startPatience), t, func() string {
 			if got := versionOf(b.delivery(waiting()).WorkflowID); got != version {
 				return "a workflow is of " + got
 			}

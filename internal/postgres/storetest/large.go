@@ -80,7 +80,7 @@ func (l *Large) AddRecorded(t *testing.T, n int) {
 	t.Helper()
 	l.Exec(t, `
 		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
-		select delivery, event, endpoint, tenant, type, 1, at, at + interval '3 days', now() + interval '1 minute' from made where endpoint = $1 limit $2`,
+		select delivery, event, endpoint, tenant, type, 1, at, at + interval '3 days', now() + interval '1 hour' from made where endpoint = $1 limit $2`,
 		l.Subscriber.ID, n)
 }
 
@@ -100,6 +100,13 @@ func (l *Large) Exec(t *testing.T, sql string, args ...any) {
 	tag, err := l.conn.Exec(t.Context(), sql, args...)
 	require.NoError(t, err, sql)
 	require.Positive(t, tag.RowsAffected(), sql)
+}
+
+// Relayed leaves nothing in the outbox that waits for the relay.
+func (l *Large) Relayed(t *testing.T) {
+	t.Helper()
+	_, err := l.conn.Exec(t.Context(), `update outbox set relay_at = now() + interval '1 minute', relayed = 0 where relay_at < now() or relayed > 0`)
+	require.NoError(t, err)
 }
 
 // Vacuum does what autovacuum does: it vacuums and analyzes the partitions and the other tables, but not the partitioned ones as a whole.
@@ -171,7 +178,7 @@ const fillAttempts = `
 // fillOutbox adds what has just been accepted.
 const fillOutbox = `
 	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
-	select gen_random_uuid(), md5(random()::text)::uuid, id, tenant, 'order.1', 1, now(), now() + interval '3 days', now() + interval '1 minute'
+	select gen_random_uuid(), md5(random()::text)::uuid, id, tenant, 'order.1', 1, now(), now() + interval '3 days', now() + interval '1 hour'
 	from receivers, generate_series(1, 5)`
 
 // fillStatistics adds an hour of each day.
