@@ -36,7 +36,7 @@ func analyze(ctx context.Context, pool *pgxpool.Pool, every time.Duration) error
 //
 // It reads three rows of pg_class, and samples up to 30,000 rows of each partition that has grown, with pauses: four times a day, for one that
 // becomes large.
-func (s *Core) AnalyzeGrown(ctx context.Context) (n int, err error) {
+func AnalyzeGrown(ctx context.Context, s *Core) (n int, err error) {
 	today := s.Now().UTC().Truncate(Day)
 	var failed []error
 	for _, t := range PartitionedTables() {

@@ -74,8 +74,8 @@ type ReleaseConfig struct {
 // A round reads how much room there is, by outbox_taken and outbox_released, and the next tenants with open releases of each lane, by
 // releases_due_by_tenant: some 130 blocks when nothing is open, whatever is held. Then it makes up to 200 turns, those of a tenant one after the
 // other and those of 4 tenants at a time, and each tenant gets the same share of the room. A turn costs what TakeTurn says; one that takes longer
-// than 3 s is given up. After 2 s a round begins no further turn: what is left is still due in the next one. Tenants whose turn failed have
-// theirs last. An endpoint that cannot be sent to, or whose turn fails, is put off alone.
+// than 3 s is given up. After 2 s a round begins no further turn: what is left is still due in the next one. Tenants whose last turn failed
+// come last. An endpoint that cannot be sent to, or whose turn fails, is put off alone.
 type Release struct {
 	engine    *engine.Engine
 	faults    *Faults
@@ -149,7 +149,7 @@ func byTenant(due []webhook.DueRelease) (all [][]webhook.DueRelease) {
 	return all
 }
 
-// inOrder puts the tenants last whose turn failed the last time: turns that hang take time only from each other.
+// inOrder puts the tenants last whose last turn failed, so that turns that hang delay no others.
 func (r *Release) inOrder(tenants [][]webhook.DueRelease) [][]webhook.DueRelease {
 	slices.SortStableFunc(tenants, func(a, b []webhook.DueRelease) int {
 		return cmp.Compare(r.courses.failures(a[0].EndpointID), r.courses.failures(b[0].EndpointID))

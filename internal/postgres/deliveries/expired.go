@@ -24,8 +24,8 @@ const (
 			order by d.give_up_at limit $1 for update of d skip locked) d`
 )
 
-// ReleaseExpired releases up to limit held deliveries whose give-up time has passed. The workflow that starts gives them up. It releases none while
-// new events wait longer than usual for their start.
+// ReleaseExpired releases up to limit held deliveries whose give-up time has passed. Their workflows then give them up. It releases none while
+// starts are later than usual: new events come first.
 //
 // Half of them are the longest expired. If more than that have expired, the others are of the next 32 tenants with held deliveries after those of the
 // call before, the same number of each: so many of one tenant delay another's only until the tenant's turn comes.

@@ -1,12 +1,10 @@
 package deliveries
 
 import (
-	"bytes"
 	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/postgres"
@@ -23,68 +21,7 @@ const (
 	countEvery = time.Second
 	// firstLook and lastLook are the least and the longest time until the next look for what is held and cannot be released yet.
 	firstLook, lastLook = 2 * time.Second, time.Minute
-
-	// IsHeld selects held deliveries of the table d that are not being released. One that is being released
-	// has an outbox row, and then an owner. A claim counts for two minutes after its end, as it does for the
-	// reconciler: until then its process may still record the result. A delivery with a command is started
-	// because of that.
-	IsHeld = `d.state = ` + postgres.Held + ` and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now() - interval '2 minutes')
-		and not exists (select from outbox o where o.delivery_id = d.id)`
 )
-
-// highestID is above every delivery.
-//
-//nolint:gochecknoglobals // a constant that Go cannot write as one
-var highestID = webhook.DeliveryID(bytes.Repeat([]byte{0xff}, 16))
-
-// queueHolds makes the releases of the endpoints due for which deliveries are being held, if they are active or deleted. It comes last in its
-// transaction, because it locks rows that others want.
-//
-// A release that waits after an internal fault is not hastened. A set grows by what this transaction
-// has held of it, which a step that was refused has not.
-func queueHolds(batch *pgx.Batch, all []*recording) {
-	var (
-		endpoints, ids [][16]byte
-		internal       []bool
-	)
-	for _, r := range all {
-		if r.Step.State == webhook.StateHeld {
-			endpoints, ids = append(endpoints, r.Step.EndpointID), append(ids, r.Step.DeliveryID)
-			internal = append(internal, r.Step.Reason == webhook.ReasonInternal)
-		}
-	}
-	if len(ids) > 0 {
-		batch.Queue(noteHolds, endpoints, ids, internal)
-	}
-}
-
-const noteHolds = `
-	insert into releases as r (endpoint_id, tenant_id, faulted_at)
-	select e.id, e.tenant_id, case when exists (
-		select from unnest($1::uuid[], $3::bool[]) u (endpoint, internal) where u.endpoint = e.id and u.internal) then now() end
-	from endpoints e
-	where e.id = any($1) and (e.state = ` + postgres.EndpointActive + ` or e.deleted_at is not null)
-	order by e.id
-	on conflict (endpoint_id) do update set
-		faulted_at = coalesce(excluded.faulted_at, case when r.state < 2 then r.faulted_at end),
-		next_at = case when r.next_at is not null and excluded.faulted_at is not null then r.next_at else least(r.next_at, now()) end,
-		from_id = least(r.from_id, (` + lowestHold + `)),
-		later_from_id = least(r.later_from_id, (` + lowestHold + ` and u.id > r.until_id)),
-		total = case when r.state < 2 then r.total + (
-			select count(*) from unnest($1::uuid[], $2::uuid[]) u (endpoint, id) where u.endpoint = r.endpoint_id and u.id <= r.until_id
-				and (r.counted_to is null or u.id > r.counted_to or u.id <= r.after_id) -- the others are still to be counted
-				-- No join, which would read all that is held by a plan of an empty day.
-				and (select d.state = ` + postgres.Held + ` and d.xmin = pg_current_xact_id()::xid from deliveries d
-					where d.id = u.id and d.endpoint_id = u.endpoint)) end,
-		state = case when r.state < 2 then r.state else 0 end,
-		released = case when r.state < 2 then r.released else 0 end,
-		started_at = case when r.state < 2 then r.started_at else now() end,
-		rate = case when r.state < 2 then r.rate end,
-		until_id = case when r.state < 2 then r.until_id end
-	where r.next_at is null or r.next_at > now() or r.until_id is not null or excluded.faulted_at is not null or r.from_id > (` + lowestHold + `)`
-
-// lowestHold is the lowest of what is being held of the endpoint of r.
-const lowestHold = `select min(u.id::text collate "C")::uuid from unnest($1::uuid[], $2::uuid[]) u (endpoint, id) where u.endpoint = r.endpoint_id`
 
 // TakeTurn makes a turn of an endpoint's release, unless that is not due any more or another process makes it: it releases the oldest held
 // deliveries, of its set at its pace and all others as they come, and counts a page of the set. The relay starts the deliveries that the caller
@@ -134,32 +71,6 @@ type releaseTurn struct {
 	tx     pgx.Tx
 	starts []webhook.Start
 }
-
-// pass goes through what is held of a span, from the lowest to the highest.
-type pass struct {
-	from webhook.DeliveryID // nothing below it is held; zero: that is not known
-	at   place              // up to which it has come
-}
-
-// begin is the id after which the pass begins.
-func (p *pass) begin(of span) webhook.DeliveryID {
-	if p.from == (webhook.DeliveryID{}) {
-		return of.low
-	}
-	return higher(of.low, before(p.from))
-}
-
-func higher(a, b webhook.DeliveryID) webhook.DeliveryID {
-	if bytes.Compare(a[:], b[:]) > 0 {
-		return a
-	}
-	return b
-}
-
-// place is an id up to which a release has come, of which a row has null if it is zero.
-type place = pgtype.UUID
-
-func placeAt(id webhook.DeliveryID) place { return place{Bytes: id, Valid: true} }
 
 func lockTurn(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) (*releaseTurn, error) {
 	t, s := &releaseTurn{}, releaseScanner{}
@@ -252,92 +163,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// span are the deliveries with ids above low, and up to high.
-type span struct{ low, high webhook.DeliveryID }
-
-// takenSpan is what was released of a span.
-type takenSpan struct {
-	n     int
-	ended bool      // all that can be released up to its end was
-	again time.Time // when there may be more; zero: nothing is held
-}
-
-// takeFrom releases up to n of a span, as its pass goes on. After the end of a pass, the next turn begins another one.
-//
-// A pass begins at the lowest that is held. What lies below has begun or ended, but as long as vacuum is held back, the index still has it.
-func (t *releaseTurn) takeFrom(ctx context.Context, of span, p *pass, n int) (done takenSpan, err error) {
-	done.again = t.now
-	if n <= 0 {
-		return done, nil
-	}
-	from := p.begin(of)
-	begins := !p.at.Valid || bytes.Compare(p.at.Bytes[:], from[:]) <= 0 || bytes.Compare(p.at.Bytes[:], of.high[:]) > 0
-	if !begins {
-		from = p.at.Bytes
-	} else if from, err = t.beginPass(ctx, span{from, of.high}, p); err != nil || from == of.high {
-		done.ended, done.again = true, time.Time{}
-		return done, err
-	}
-	// All columns at once: a second look at the rows, by their ids, would read the primary keys of all partitions.
-	rows, err := t.tx.Query(ctx, `
-		select `+Columns+` from deliveries d where d.endpoint_id = $1 and d.id > $2 and d.id <= $3 and `+IsHeld+`
-		order by d.id limit $4 for update of d skip locked`, t.EndpointID, from, of.high, n)
-	if err != nil {
-		return done, err
-	}
-	found, err := pgx.CollectRows(rows, Scan)
-	if err != nil {
-		return done, err
-	}
-	starts, err := release(ctx, t.tx, t.now, found, insertReleasedRows)
-	if err != nil {
-		return done, err
-	}
-	t.starts, done.n = append(t.starts, starts...), len(starts)
-	if len(found) == n {
-		p.at = placeAt(found[n-1].DeliveryID)
-		return done, nil
-	}
-	p.at, done.ended = place{}, true
-	if begins { // what is held has not begun, or cannot be released now
-		done.again = t.now.Add(min(max(t.Look, firstLook), lastLook))
-	}
-	return done, nil
-}
-
-// beginPass begins a pass of what is held of a span, and returns the id after which it begins: the end of the span if nothing is held. The next
-// passes begin there, too, once no hold can be on its way that does not note itself.
-func (t *releaseTurn) beginPass(ctx context.Context, of span, p *pass) (from webhook.DeliveryID, err error) {
-	p.at = place{}
-	lowest, held, err := lowestHeld(ctx, t.tx, t.EndpointID, of)
-	if err != nil {
-		return from, err
-	}
-	if !held {
-		lowest = of.high
-	}
-	if t.settled().Before(t.now) {
-		p.from = lowest
-	}
-	if !held {
-		return of.high, nil
-	}
-	return before(lowest), nil
-}
-
 // settled is when no hold can be on its way any more that was decided before the release began. Later ones note themselves in it.
 func (t *releaseTurn) settled() time.Time { return t.release.StartedAt.Add(settleTime) }
-
-// lowestHeld returns the lowest of an endpoint's deliveries in a span that are held, or have been released and have not begun.
-func lowestHeld(ctx context.Context, tx pgx.Tx, endpoint webhook.EndpointID, of span) (id webhook.DeliveryID, held bool, err error) {
-	var lowest [16]byte
-	err = tx.QueryRow(ctx, `select id from deliveries where endpoint_id = $1 and id > $2 and id <= $3 and state = `+postgres.Held+` order by id limit 1`,
-		endpoint, of.low, of.high).Scan(&lowest)
-	if postgres.IsNoRows(err) {
-		return id, false, nil
-	}
-	return lowest, err == nil, err
-}
 
 // count counts a page of the set, from its end down to where the release stands. So nothing is counted that was released, and nothing is
 // released that was counted before all are.
@@ -370,17 +197,6 @@ func (t *releaseTurn) endCount() {
 	if t.countedTo.Valid {
 		t.release.Total, t.countedTo = new(t.counted+t.release.Released), place{}
 	}
-}
-
-// before is the id before another.
-func before(id webhook.DeliveryID) webhook.DeliveryID {
-	for i := len(id) - 1; i >= 0; i-- {
-		id[i]--
-		if id[i] != 0xff {
-			break
-		}
-	}
-	return id
 }
 
 // store stores the release after the turn. next is when there may be more to release; zero: nothing is held that is to be.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/everpost/everpost/internal/postgres"
 )
 
 const (
@@ -30,6 +32,11 @@ func (s *Retention) EnsurePartitions(ctx context.Context, now time.Time) error {
 	return s.core.MakePartitions(ctx, now)
 }
 
+// AnalyzeGrown analyzes today's partitions that have grown, and returns how many.
+func (s *Retention) AnalyzeGrown(ctx context.Context) (int, error) {
+	return postgres.AnalyzeGrown(ctx, s.core)
+}
+
 // WatchGrowth has today's partitions analyzed as they grow, until ctx ends: plans that were made while they were empty are not kept for long.
 func (s *Retention) WatchGrowth(ctx context.Context) {
 	timer := time.NewTimer(growthEvery)
@@ -41,7 +48,7 @@ func (s *Retention) WatchGrowth(ctx context.Context) {
 			return
 		}
 		wait := growthEvery
-		if _, err := s.core.AnalyzeGrown(ctx); err != nil && ctx.Err() == nil {
+		if _, err := s.AnalyzeGrown(ctx); err != nil && ctx.Err() == nil {
 			wait = maintainRetry
 			s.core.Log.WarnContext(ctx, "today's partitions were not analyzed", slog.Any("error", err), slog.Duration("retry_in", wait))
 		}
