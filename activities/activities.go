@@ -20,19 +20,20 @@ type Store interface {
 
 // Config configures Activities.
 type Config struct {
-	Store     Store
-	History   History
-	Targets   Targets
-	Fresh     Fresh
-	Sender    Sender
-	Admission Admission // defaults to a controller with default limits
-	Starter   Starter
-	Faults    Faults // nil: none is remembered
-	Replays   ReplayStore
-	Audit     Audit
-	Tenants   TenantErasure
-	Observer  Observer        // may be nil
-	Tracer    *tracing.Tracer // makes a span of each attempt; may be nil
+	Store       Store
+	History     History
+	Targets     Targets
+	Fresh       Fresh
+	Sender      Sender
+	Admission   Admission // defaults to a controller with default limits
+	Starter     Starter
+	DeadLetters DeadLetterStarter
+	Faults      Faults // nil: none is remembered
+	Replays     ReplayStore
+	Audit       Audit
+	Tenants     TenantErasure
+	Observer    Observer        // may be nil
+	Tracer      *tracing.Tracer // makes a span of each attempt; may be nil
 
 	Logger   *slog.Logger
 	Claimant string // of this process's claims; unique among processes
@@ -95,11 +96,12 @@ func New(c Config) *Activities {
 	}
 	report := &reporter{log: c.Logger, now: c.Now}
 	p := newProcess(c, report)
+	steps := &Steps{p}
 	return &Activities{
 		Attempts:        &Attempts{p},
-		Steps:           &Steps{p},
-		HandOvers:       &HandOvers{reporter: report, starter: c.Starter, statuses: c.Store, claimant: c.Claimant},
-		DeadLetters:     &DeadLetters{reporter: report, store: c.Store, claimant: c.Claimant, keepFor: c.KeepDeadLetters},
+		Steps:           steps,
+		HandOvers:       &HandOvers{reporter: report, starter: c.Starter},
+		DeadLetters:     &DeadLetters{reporter: report, store: c.Store, starter: c.DeadLetters, steps: steps, keepFor: c.KeepDeadLetters},
 		Replays:         &Replays{report, c.Replays},
 		RefusedSignals:  &RefusedSignals{report, c.Audit},
 		TenantDeletions: &TenantDeletions{c.Tenants},

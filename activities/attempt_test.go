@@ -322,7 +322,7 @@ func TestNextRunCountsOn(t *testing.T) {
 	dead, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDeadLettered, dead.State)
-	status, err := p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
+	status, err := p.reopen(activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
 	require.NoError(t, err)
 	require.Equal(t, 2, status.Run)
 

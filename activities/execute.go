@@ -32,7 +32,7 @@ func (att *attempt) run() {
 	exec.span.Number("everpost.run", in.Run)
 	defer func() {
 		if p := recover(); p != nil { // while the outcome was recorded
-			exec.err = att.panicked(att.in, p)
+			exec.err = att.panicked(att.in.title(), p)
 		}
 		exec.span.End(exec.err)
 		if exec.err != nil {
@@ -68,7 +68,7 @@ func (att *attempt) execute() (AttemptResult, error) {
 func (att *attempt) pass(ctx context.Context) (out outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			out = outcome{fault: att.panicked(att.in, p)}
+			out = outcome{fault: att.panicked(att.in.title(), p)}
 		}
 	}()
 	if att.facts.unrecorded != nil {

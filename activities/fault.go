@@ -37,6 +37,12 @@ func gone(err error) error {
 	return temporal.NewNonRetryableApplicationError(err.Error(), ErrorGone, nil)
 }
 
+// IsGone reports an error of the type ErrorGone.
+func IsGone(err error) bool {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && app.Type() == ErrorGone
+}
+
 // Faults remembers the endpoints to which nothing can be sent because of an internal fault.
 type Faults interface {
 	// Faulted notes a fault, in words.
@@ -115,13 +121,13 @@ func (r *reporter) internalFault(ctx context.Context, op string, err error) erro
 
 // panicked logs a panic and makes it an error. The value of a panic may be anything, even a
 // payload: unless the runtime made it, it is not logged.
-func (r *reporter) panicked(in AttemptInput, value any) error {
+func (r *reporter) panicked(doing string, value any) error {
 	text := fmt.Sprintf("a value of type %T", value)
 	if runtimeError, ok := value.(runtime.Error); ok {
 		text = runtimeError.Error()
 	}
-	r.log.Error("an attempt panicked", "delivery", in.DeliveryID, "panic", text, "stack", string(debug.Stack()))
-	return fmt.Errorf("attempt %d of %s: panic: %s", in.Attempts+1, in.DeliveryID, text)
+	r.log.Error("an activity panicked", "doing", doing, "panic", text, "stack", string(debug.Stack()))
+	return fmt.Errorf("%s: panic: %s", doing, text)
 }
 
 // outage is what this process knows of an outage of the store.

@@ -45,7 +45,7 @@ func TestEnvelope(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, webhook.StateDeadLettered, got.State)
-	status, err := p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
+	status, err := p.reopen(activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
 	require.NoError(t, err)
 	in.Progress = webhook.Progress{Run: 2, GiveUpAt: status.GiveUpAt}
 	b.Script("/hook", receivertest.Step{Status: 503})

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// handOverTime bounds one HandOver; the next one starts what is left.
-	handOverTime = 8 * time.Second
+	// batchTime bounds an activity for many deliveries: less than the activity has, so that what was done counts. The next one does what is left.
+	batchTime = 8 * time.Second
 	// handOverWidth is how many workflows one HandOver starts at a time. The Starter limits the
 	// total per process.
 	handOverWidth = 4
@@ -36,7 +36,7 @@ type DeliveryState struct {
 	CommandDone int64                  `json:"command_done,omitempty"`
 	// Running: the request of the next attempt is under way. Join waits for it.
 	Running bool `json:"running,omitempty"`
-	// Unconfirmed: the store does not name the delivery's own workflow, or keeps a command that
+	// Unconfirmed: the store names another workflow than the one that is to continue the delivery, or keeps a command that
 	// has been handled. See workflows.DeliveryState.
 	Unconfirmed bool                 `json:"unconfirmed,omitempty"`
 	LastOutcome *webhook.LastOutcome `json:"last_outcome,omitempty"` // of the last attempt that this or an earlier workflow made
@@ -59,15 +59,13 @@ type HandedOver struct {
 type HandOvers struct {
 	*reporter
 
-	starter  Starter
-	statuses Statuses
-	claimant string
+	starter Starter
 }
 
-// HandOver starts the own workflows of deliveries: as many as it can within handOverTime. It never
+// HandOver starts the own workflows of deliveries: as many as it can within batchTime. It never
 // fails. The workflow calls it again for those that remain.
 func (o *HandOvers) HandOver(ctx context.Context, all []DeliveryState) (HandedOver, error) {
-	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	ctx, cancel := context.WithTimeout(ctx, batchTime)
 	defer cancel()
 	var (
 		started sync.WaitGroup
@@ -115,26 +113,11 @@ func (o *HandOvers) fault(ctx context.Context, err error) string {
 func (o *HandOvers) handOver(ctx context.Context, h DeliveryState) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = o.panicked(AttemptInput{Ref: h.Ref, Progress: h.Progress}, p)
+			err = o.panicked("hand over "+h.DeliveryID.String(), p)
 		}
 	}()
 	if !h.Fits() {
 		return nil // there is no such delivery, so there is nothing to hand over
 	}
-	if h.State == webhook.StateDeadLettered {
-		if gone, err := o.isNoDeadLetter(ctx, h); gone || err != nil {
-			return err
-		}
-	}
 	return o.starter.HandOver(ctx, h)
-}
-
-// isNoDeadLetter reports that a dead letter was replayed or has ended while its hand-over was put off. A
-// workflow of it would keep what is no dead letter.
-func (o *HandOvers) isNoDeadLetter(ctx context.Context, h DeliveryState) (gone bool, err error) {
-	status, err := o.statuses.ClaimStatus(ctx, h.Ref, o.claimant)
-	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return true, nil
-	}
-	return status.Run != h.Run || status.State != webhook.StateDeadLettered, err
 }

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -41,6 +42,9 @@ type AttemptInput struct {
 	// Shared is the shared workflow that makes the attempt; "" means the delivery's own workflow.
 	Shared string `json:"shared,omitempty"`
 
+	// KeptIn is the workflow that keeps the delivery if this attempt makes it a dead letter; "" means the delivery's own.
+	KeptIn string `json:"kept_in,omitempty"`
+
 	// Faults counts the consecutive internal faults that a shared workflow has met with this
 	// delivery.
 	Faults int `json:"faults,omitempty"`
@@ -66,6 +70,11 @@ type attemptKey struct {
 // there were before it.
 func (in *AttemptInput) key() attemptKey {
 	return attemptKey{in.Ref, in.Run, in.RunAttempts + 1}
+}
+
+// title names the attempt in logs and errors.
+func (in *AttemptInput) title() string {
+	return fmt.Sprintf("attempt %d of %s", in.Attempts+1, in.DeliveryID)
 }
 
 // ownWorkflowID is the workflow that the delivery's run has for itself.

@@ -55,7 +55,7 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Equal(t, []string{"attempt 1", "no attempt, dead_lettered"}, seen.counted)
 			require.Equal(t, []string{string(retry.ReasonPayloadCorrupt)}, seen.ended)
 
-			status, err := p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
+			status, err := p.reopen(activities.Reopening{Ref: in.Ref, Run: 1, Reason: "fixed"})
 			require.NoError(t, err)
 			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
 			again, err := p.attempt(in)
@@ -64,7 +64,7 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Equal(t, 1, b.Count())
 
 			b.execute(t, `update events e set payload = k.payload, payload_sha256 = k.payload_sha256 from kept k where k.id = e.id and e.id = $1`, in.EventID)
-			status, err = p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Run: 2, Reason: "fixed"})
+			status, err = p.reopen(activities.Reopening{Ref: in.Ref, Run: 2, Reason: "fixed"})
 			require.NoError(t, err)
 			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
 			fixed, err := p.attempt(in)

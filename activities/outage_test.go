@@ -243,7 +243,7 @@ func TestUnknownFaultsAreOnlyLogged(t *testing.T) {
 	in := b.stored(t)
 	_, attempt := p.attempt(in)
 	_, step := p.Steps.RecordStep(t.Context(), note(in))
-	_, reopening := p.DeadLetters.Reopen(t.Context(), activities.Reopening{Ref: in.Ref})
+	_, reopening := p.reopen(activities.Reopening{Ref: in.Ref})
 	for _, err := range []error{attempt, step, reopening} {
 		require.ErrorContains(t, err, "an internal fault; its cause is in the log")
 		require.NotContains(t, err.Error(), "canary")
@@ -267,6 +267,12 @@ func (broken) RecordStep(context.Context, webhook.Step) (webhook.DeliveryStatus,
 func (broken) Reopen(context.Context, webhook.Ref, int, string) (webhook.DeliveryStatus, error) {
 	return webhook.DeliveryStatus{}, errForeign
 }
+
+func (broken) DeliveryStatuses(context.Context, []webhook.Ref) ([]webhook.DeliveryStatus, error) {
+	return nil, errForeign
+}
+
+func (broken) KeepIn(context.Context, string, []webhook.Ref, []int) error { return errForeign }
 
 func (broken) ClaimStatus(context.Context, webhook.Ref, string) (webhook.DeliveryStatus, error) {
 	return webhook.DeliveryStatus{}, errForeign

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -275,6 +276,15 @@ func (p *process) environment() *testsuite.TestActivityEnvironment {
 // attempt runs Attempt as the workflow does.
 func (p *process) attempt(in activities.AttemptInput) (activities.AttemptResult, error) {
 	return result(p.environment().ExecuteLocalActivity(p.Attempts.Attempt, in))
+}
+
+// reopen opens the next run of one dead letter.
+func (p *process) reopen(in activities.Reopening) (webhook.DeliveryStatus, error) {
+	all, err := p.DeadLetters.Reopen(context.Background(), []activities.Reopening{in})
+	if err == nil && all[0].Fault != "" {
+		err = errors.New(all[0].Fault)
+	}
+	return all[0].DeliveryStatus, err
 }
 
 // join runs Join as the workflow does.

@@ -176,7 +176,7 @@ func (a *Attempts) beginEach(all []AttemptInput, results []MemberResult) []await
 func (a *Attempts) guard(in AttemptInput, result *MemberResult, attempt func() (AttemptResult, error)) {
 	defer func() {
 		if p := recover(); p != nil {
-			result.set(AttemptResult{}, a.panicked(in, p))
+			result.set(AttemptResult{}, a.panicked(in.title(), p))
 		}
 	}()
 	result.set(attempt())

@@ -39,7 +39,7 @@ func (in *AttemptInput) stepAfter(target *webhook.Target, made webhook.Attempt, 
 		step.State, step.DueAt, step.Delay = webhook.StateRetrying, decision.At.Truncate(time.Microsecond), decision.Delay
 		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = decision.Delay, string(decision.Source), decision.Nominal
 	case retry.GiveUp:
-		step.SetDeadLettered(string(decision.Reason))
+		step.SetDeadLettered(string(decision.Reason), in.KeptIn)
 	}
 	return step
 }
@@ -55,7 +55,7 @@ func (in *AttemptInput) next() webhook.Step {
 // giveUpStep is a step that makes the delivery a dead letter without another attempt.
 func (in *AttemptInput) giveUpStep(reason string) webhook.Step {
 	step := in.next()
-	step.SetDeadLettered(reason)
+	step.SetDeadLettered(reason, in.KeptIn)
 	return step
 }
 

@@ -25,7 +25,8 @@ func TestTracedDeliveriesOfInputs(t *testing.T) {
 			Deliveries: []workflows.FanoutDelivery{{Ref: webhook.Ref{TenantID: "two"}, Trace: "b"}, {Ref: webhook.Ref{TenantID: "three"}}},
 			Members:    []*workflows.Member{{DeliveryState: state("four", "c")}, {DeliveryState: state("five", "")}},
 		}, map[string]webhook.Trace{"two": "b", "four": "c"}},
-		{workflows.DeadLetterInput{DeliveryState: state("one", "a")}, map[string]webhook.Trace{}}, // it waits for a month
+		// It waits for a month.
+		{workflows.DeadLetterInput{DeadLetters: []*workflows.DeadLetter{{DeliveryState: state("one", "a")}}}, map[string]webhook.Trace{}},
 		{nil, map[string]webhook.Trace{}},
 	} {
 		got := map[string]webhook.Trace{}

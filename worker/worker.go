@@ -107,9 +107,11 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterActivity(a.HandOvers.HandOver)
 	r.RegisterActivity(a.Attempts.Join)
 	r.RegisterActivity(a.Steps.RecordStep)
+	r.RegisterActivity(a.DeadLetters.Keep)
 	r.RegisterActivity(a.DeadLetters.Reopen)
+	r.RegisterActivity(a.DeadLetters.Discard)
+	r.RegisterActivity(a.DeadLetters.Look)
 	r.RegisterActivity(a.DeadLetters.KeepFor)
-	r.RegisterActivity(a.DeadLetters.Status)
 	r.RegisterActivity(a.Replays.ReleaseReplay)
 	r.RegisterActivity(a.Replays.CountReplay)
 	r.RegisterActivity(a.Replays.RecordReplay)
@@ -124,7 +126,8 @@ func Register(r Registry, a *activities.Activities) {
 func Inputs() []any {
 	return []any{
 		workflows.DeliveryInput{}, workflows.FanoutInput{}, workflows.DeadLetterInput{}, workflows.ReplayInput{}, workflows.TenantDeletionInput{},
-		activities.AttemptInput{}, []activities.AttemptInput{}, []activities.DeliveryState{}, webhook.Ref{}, webhook.Step{}, activities.Reopening{},
+		activities.AttemptInput{}, []activities.AttemptInput{}, []activities.DeliveryState{}, activities.Keeping{}, []activities.Reopening{},
+		[]webhook.Step{}, webhook.Step{},
 		activities.Batch{}, webhook.ReplayID{}, webhook.ReplayStep{}, webhook.RefusedSignals{},
 	}
 }

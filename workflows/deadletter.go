@@ -1,8 +1,8 @@
 package workflows
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -15,114 +15,129 @@ import (
 // DeadLetterName is the type of DeadLetterWorkflow in Temporal.
 const DeadLetterName = "DeadLetterWorkflow"
 
-// DeadLetterInput is a delivery that was given up.
+// DeadLetterInput is one delivery that was given up, or those of a shared workflow.
 type DeadLetterInput struct {
+	DeadLetters []*DeadLetter `json:"dead_letters"`
+	// Before is how many have left in earlier runs of the workflow.
+	Before  int       `json:"before,omitempty"`
+	Refused []Refusal `json:"refused,omitempty"` // signals of earlier runs that were ignored
+}
+
+// DeadLetter is a delivery that was given up.
+type DeadLetter struct {
 	DeliveryState
 
 	GivenUpAt time.Time      `json:"given_up_at,omitzero"` // zero: just now
 	KeepUntil time.Time      `json:"keep_until,omitzero"`  // zero: not yet known
-	Replay    *CommandSignal `json:"replay,omitempty"`     // received before it was a dead letter
+	Replay    *CommandSignal `json:"replay,omitempty"`     // by hand, and not carried out yet
 	Discard   *CommandSignal `json:"discard,omitempty"`    // likewise
-	Refused   []Refusal      `json:"refused,omitempty"`    // signals of earlier runs that were ignored
+
+	tryAt  time.Time // after a fault, nothing is asked of the store before
+	gone   bool      // from the store
+	opened OpenedRun // after this one; zero: none that is known
 }
 
-// NewDeadLetter returns the input of a delivery's dead letter, with the command that is pending for it.
+// NewDeadLetter returns the dead letter of a delivery, with the command that is pending for it.
 // The store says dead_lettered already.
-func NewDeadLetter(s DeliveryState) DeadLetterInput {
-	in := DeadLetterInput{DeliveryState: DeliveryState{
-		Ref: s.Ref, Progress: s.Progress, CommandDone: s.CommandDone, LastOutcome: s.LastOutcome, Trace: s.Trace,
+func NewDeadLetter(s DeliveryState) *DeadLetter {
+	l := &DeadLetter{DeliveryState: DeliveryState{
+		Ref: s.Ref, Progress: s.Progress, CommandDone: s.CommandDone, LastOutcome: s.LastOutcome, Trace: s.Trace, Unconfirmed: s.Unconfirmed,
 	}}
 	signal := signalOf(s.Command)
 	switch s.Command.Command {
 	case webhook.CommandReplay:
-		in.Replay = &signal
+		l.Replay = &signal
 	case webhook.CommandDiscard:
-		in.Discard = &signal
+		l.Discard = &signal
 	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule:
 	}
-	return in
+	return l
 }
 
-// DeadLetterWorkflow keeps a delivery that was given up until it is discarded, or its retention has passed, or another run is
-// opened, which has another workflow. Everpost signals a replay to it, once, so that it ends at once. If that signal is lost,
-// it ends when it next looks at the store: a day after it began, and each time after twice as long.
+// DeadLetterWorkflow keeps deliveries that were given up, each until it is discarded, or its retention has passed, or another run of
+// it is opened, which has another workflow. Everpost signals a replay to it, once, so that the dead letter leaves at once. If that signal
+// is lost, it leaves when the workflow next looks at the store: a day after it began, and each time after twice as long. A look is
+// one query for all dead letters.
 func DeadLetterWorkflow(ctx workflow.Context, in DeadLetterInput) error {
-	l := beginDeadLetter(ctx, in)
+	l := beginDeadLetters(ctx, in)
 	if err := workflow.SetQueryHandler(ctx, QueryStatus, l.status); err != nil {
 		return fmt.Errorf("set the status query: %w", err)
 	}
 	return l.run(ctx)
 }
 
-// deadLetter is the state of a DeadLetterWorkflow.
-type deadLetter struct {
-	DeadLetterInput
-
-	signals signals
-	refused refusals   // signals that were ignored
-	shown   shownState // in the Web UI
-	looked  time.Time  // when the store was looked at last
-	next    int        // the run that was opened after this one; 0: none that is known
-	stuck   error      // why the result of a command could not be stored: errGone or errLongHistory
+// deadLetters is the state of a DeadLetterWorkflow.
+type deadLetters struct {
+	id       string
+	tenant   string        // of all; "" if there are several
+	first    *DeadLetter   // of those with which the run has begun; nil: there was none
+	kept     []*DeadLetter // that are still here
+	left     []leftMember
+	before   int // how many have left in earlier runs
+	signals  signals
+	refused  refusals   // signals that were ignored
+	shown    shownState // in the Web UI
+	lookAt   time.Time  // when the store is to be looked at
+	discards bool       // whatever has left was discarded
 }
 
-func beginDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
-	l := &deadLetter{DeadLetterInput: in, signals: newSignals(ctx), refused: in.Refused, shown: shownAtStart(ctx), looked: workflow.Now(ctx)}
-	l.Replay, l.Discard = nil, nil
-	if in.Replay != nil {
-		l.handle(ctx, webhook.CommandReplay, *in.Replay)
+func beginDeadLetters(ctx workflow.Context, in DeadLetterInput) *deadLetters {
+	l := &deadLetters{
+		id: workflow.GetInfo(ctx).WorkflowExecution.ID, kept: slices.DeleteFunc(in.DeadLetters, func(m *DeadLetter) bool { return m == nil }),
+		before: in.Before, signals: newSignals(ctx), refused: in.Refused, shown: shownAtStart(ctx), discards: true,
 	}
-	if in.Discard != nil {
-		l.handle(ctx, webhook.CommandDiscard, *in.Discard)
+	l.tenant = tenantOf(l.kept)
+	for _, m := range l.kept {
+		if m.GivenUpAt.IsZero() {
+			m.GivenUpAt = workflow.Now(ctx)
+		}
+		replay, discard := m.Replay, m.Discard
+		m.Replay, m.Discard = nil, nil
+		if replay != nil {
+			m.handle(webhook.CommandReplay, *replay)
+		}
+		if discard != nil {
+			m.handle(webhook.CommandDiscard, *discard)
+		}
 	}
-	if l.GivenUpAt.IsZero() {
-		l.GivenUpAt = workflow.Now(ctx)
+	if len(l.kept) > 0 {
+		l.first, l.lookAt = l.kept[0], nextLook(l.kept[0].GivenUpAt, workflow.Now(ctx))
+	}
+	if slices.ContainsFunc(l.kept, func(m *DeadLetter) bool { return m.Unconfirmed }) {
+		l.lookAt = workflow.Now(ctx) // the store names another workflow
 	}
 	return l
 }
 
-func (l *deadLetter) status() (Status, error) {
-	return Status{Ref: l.Ref, Progress: l.Progress}, nil
+func (l *deadLetters) status() ([]Status, error) {
+	all := make([]Status, len(l.kept))
+	for i, m := range l.kept {
+		all[i] = Status{Ref: m.Ref, Progress: m.Progress, LastError: m.LastError}
+	}
+	return all, nil
 }
 
-func (l *deadLetter) run(ctx workflow.Context) error {
+func (l *deadLetters) run(ctx workflow.Context) error {
 	l.describe(ctx)
 	l.shown.show(ctx, webhook.StateDeadLettered)
-	if l.KeepUntil.IsZero() {
-		l.KeepUntil = workflow.Now(ctx).Add(keepFor(ctx))
-		l.describe(ctx)
-	}
+	l.setRetention(ctx)
 	for {
 		l.receiveSignals(ctx)
+		l.release(ctx)
+		replayed, discarded := l.due(workflow.Now(ctx))
 		switch {
-		case l.refused.audit(ctx, l.TenantID, l.DeliveryID.String(), l.DeliveryID):
+		case l.refused.audit(ctx, l.tenant, l.subject(), l.one()):
 			l.describe(ctx)
-		case errors.Is(l.stuck, errGone):
-			workflow.GetLogger(ctx).Warn("a dead letter ends that is no longer in the store", "delivery", l.DeliveryID.String())
-			return nil
-		case l.stuck != nil:
-			return l.continueAsNew(ctx)
-		case l.next != 0:
-			workflow.SetCurrentDetails(ctx, explain.OtherRun(l.next, l.WorkflowID(l.next))+l.refused.details())
-			l.shown.clear(ctx)
-			return nil // the other run has another workflow
-		case l.State.Open(): // the store was restored from an older copy: the reconciler starts what goes on from there
-			workflow.GetLogger(ctx).Warn("a dead letter ends that the store has as open", "delivery", l.DeliveryID.String())
-			l.shown.clear(ctx)
-			return nil
-		case l.State != webhook.StateDeadLettered:
-			l.describe(ctx)
-			l.shown.show(ctx, l.State)
+		case len(l.kept) == 0:
+			l.end(ctx)
 			return nil // nothing has blocked since the signals were received: none is lost
-		case l.Replay != nil:
-			l.reopen(ctx)
-		case l.Discard != nil:
-			l.end(ctx, *l.Discard)
-		case !workflow.Now(ctx).Before(l.KeepUntil):
-			l.end(ctx, CommandSignal{Reason: webhook.ReasonRetention})
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
 			return l.continueAsNew(ctx)
-		case !workflow.Now(ctx).Before(l.nextLook()):
+		case len(replayed) > 0:
+			l.reopen(ctx, replayed)
+		case len(discarded) > 0:
+			l.discard(ctx, discarded)
+		case !workflow.Now(ctx).Before(l.lookAt):
 			l.look(ctx)
 		default:
 			l.wait(ctx)
@@ -130,17 +145,85 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 	}
 }
 
-// wait sleeps until a signal comes, the store is to be looked at, or the retention has passed.
-func (l *deadLetter) wait(ctx workflow.Context) {
+// setRetention sets until when those are kept that have just been given up.
+func (l *deadLetters) setRetention(ctx workflow.Context) {
+	isNew := func(m *DeadLetter) bool { return m.KeepUntil.IsZero() }
+	if !slices.ContainsFunc(l.kept, isNew) {
+		return
+	}
+	keep := keepFor(ctx)
+	for _, m := range l.kept {
+		if isNew(m) {
+			m.KeepUntil = m.GivenUpAt.Add(keep)
+		}
+	}
+	l.describe(ctx)
+}
+
+// subject is what the audit log calls the workflow: the delivery, if there is only one.
+func (l *deadLetters) subject() string {
+	if l.isOne() {
+		return l.first.DeliveryID.String()
+	}
+	return l.id
+}
+
+// one is one of the deliveries.
+func (l *deadLetters) one() (id webhook.DeliveryID) {
+	if l.first != nil {
+		id = l.first.DeliveryID
+	}
+	return id
+}
+
+// isOne reports that the workflow has, and had, one dead letter.
+func (l *deadLetters) isOne() bool { return l.before+len(l.left)+len(l.kept) == 1 && l.first != nil }
+
+// due are those that are to be replayed now, and those that are to be discarded.
+func (l *deadLetters) due(now time.Time) (replayed, discarded []*DeadLetter) {
+	for _, m := range l.kept {
+		switch {
+		case m.nextStep().After(now):
+		case m.Replay != nil:
+			replayed = append(replayed, m)
+		default:
+			discarded = append(discarded, m)
+		}
+	}
+	return replayed, discarded
+}
+
+// nextStep is when something is to be asked of the store for the dead letter.
+func (m *DeadLetter) nextStep() time.Time {
+	at := m.KeepUntil
+	if m.Replay != nil || m.Discard != nil {
+		at = time.Time{}
+	}
+	if at.Before(m.tryAt) {
+		return m.tryAt
+	}
+	return at
+}
+
+// wait sleeps until a signal comes, the store is to be looked at, or a retention has passed.
+func (l *deadLetters) wait(ctx workflow.Context) {
 	l.describe(ctx)
 	timerCtx, stop := workflow.WithCancel(ctx)
+	if ctx.Err() != nil { // all are to be discarded already
+		timerCtx, stop = workflow.NewDisconnectedContext(ctx)
+	}
 	defer stop()
-	until := l.KeepUntil
-	if look := l.nextLook(); look.Before(until) {
-		until = look
+	until, kept := l.lookAt, l.kept[0].KeepUntil
+	for _, m := range l.kept {
+		if at := m.nextStep(); at.Before(until) {
+			until = at
+		}
+		if m.KeepUntil.After(kept) {
+			kept = m.KeepUntil
+		}
 	}
 	timer := workflow.NewTimerWithOptions(timerCtx, until.Sub(workflow.Now(ctx)), workflow.TimerOptions{
-		Summary: "kept until " + l.KeepUntil.UTC().Format(time.RFC3339),
+		Summary: "kept until " + kept.UTC().Format(time.RFC3339),
 	})
 	await(ctx, timer)
 }
@@ -149,119 +232,249 @@ func (l *deadLetter) wait(ctx workflow.Context) {
 // as long each: five in 30 days.
 const firstLook = 24 * time.Hour
 
-// nextLook is when the store is to be looked at again.
-func (l *deadLetter) nextLook() time.Time {
+// nextLook is when the store is to be looked at after now.
+func nextLook(givenUp, now time.Time) time.Time {
 	after := firstLook
-	for !l.GivenUpAt.Add(after).After(l.looked) {
+	for !givenUp.Add(after).After(now) {
 		after *= 2
 	}
-	return l.GivenUpAt.Add(after)
+	return givenUp.Add(after)
 }
 
-// look finds out whether the store still has this dead letter.
-func (l *deadLetter) look(ctx workflow.Context) {
-	l.looked = workflow.Now(ctx)
-	status, err := readStatus(ctx, l.Ref)
-	l.sync(status, err)
+// look finds out which dead letters the store still has, and has it name this workflow.
+func (l *deadLetters) look(ctx workflow.Context) {
+	in := activities.Keeping{WorkflowID: l.id, DeadLetters: make([]activities.DeliveryState, len(l.kept))}
+	for i, m := range l.kept {
+		in.DeadLetters[i] = activities.DeliveryState{Ref: m.Ref, Progress: m.Progress}
+	}
+	for _, m := range l.ask(ctx, slices.Clone(l.kept), "look at the store", acts.DeadLetters.Look, in) {
+		m.Unconfirmed = false
+	}
+	l.lookAt = nextLook(l.first.GivenUpAt, workflow.Now(ctx))
+	for _, m := range l.kept {
+		if m.Faults > 0 {
+			l.lookAt = workflow.Now(ctx).Add(longestPause)
+		}
+	}
+}
+
+// reopen opens the next runs, unless they are open already.
+func (l *deadLetters) reopen(ctx workflow.Context, replayed []*DeadLetter) {
+	all := make([]activities.Reopening, len(replayed))
+	for i, m := range replayed {
+		all[i] = activities.Reopening{Ref: m.Ref, Run: m.Run, Reason: m.Replay.Reason}
+	}
+	for _, m := range l.ask(ctx, replayed, "replay", acts.DeadLetters.Reopen, all) {
+		m.Replay = nil
+	}
+}
+
+// discard ends dead letters, unless the store says otherwise.
+func (l *deadLetters) discard(ctx workflow.Context, discarded []*DeadLetter) {
+	all := make([]webhook.Step, len(discarded))
+	for i, m := range discarded {
+		reason := webhook.ReasonRetention
+		if m.Discard != nil {
+			reason = m.Discard.Reason
+		}
+		step := m.step()
+		step.State, step.Reason, step.WorkflowID = webhook.StateDiscarded, reason, l.id
+		if reason == "" {
+			step.Reason = webhook.ReasonDiscarded
+		}
+		all[i] = step
+	}
+	for _, m := range l.ask(ctx, discarded, "discard", acts.DeadLetters.Discard, all) {
+		if m.State != webhook.StateDeadLettered { // otherwise the store was one step ahead; the loop tries again
+			m.Discard = nil
+		}
+	}
+}
+
+// ask asks the store for several dead letters, and takes over what it says of them. It returns those for which that succeeded; the others are
+// tried again later.
+func (l *deadLetters) ask(ctx workflow.Context, of []*DeadLetter, why string, activity, input any) (answered []*DeadLetter) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	statuses := []activities.DeadLetterStatus{}
+	err := workflow.ExecuteLocalActivity(localOptions(disconnected, why), activity, input).Get(disconnected, &statuses)
+	for i, m := range of {
+		switch {
+		case err != nil:
+			m.fault(ctx, message(err))
+		case statuses[i].Fault != "":
+			m.fault(ctx, statuses[i].Fault)
+		default:
+			m.sync(&statuses[i])
+			answered = append(answered, m)
+		}
+	}
+	if len(answered) < len(of) {
+		workflow.GetLogger(ctx).Warn("dead letters wait for the store", "doing", why, "count", len(of)-len(answered))
+	}
+	return answered
+}
+
+// fault puts off what is to be asked for the dead letter.
+func (m *DeadLetter) fault(ctx workflow.Context, what string) {
+	m.tryAt = workflow.Now(ctx).Add(m.addFault(what))
 }
 
 // sync takes over what the store has, unless that is another run.
-func (l *deadLetter) sync(status webhook.DeliveryStatus, err error) {
+func (m *DeadLetter) sync(status *activities.DeadLetterStatus) {
+	m.tryAt, m.Faults, m.LastError = time.Time{}, 0, ""
 	switch {
-	case err != nil:
-		l.stuck = err
-	case status.Run != l.Run:
-		l.next = status.Run
+	case status.Gone:
+		m.gone = true
+	case status.Run != m.Run:
+		m.opened = OpenedRun{Run: status.Run, WorkflowID: status.WorkflowID}
 	default:
-		l.Progress = status.Progress
+		m.Progress = status.Progress
 	}
 }
 
-// describe sets the details.
-func (l *deadLetter) describe(ctx workflow.Context) {
-	s := situation(ctx, &l.DeliveryState)
-	if l.State == webhook.StateDeadLettered {
-		s.Delivery.CompletedAt, s.Kept = l.GivenUpAt, max(l.KeepUntil.Sub(l.GivenUpAt), 0)
-	}
-	workflow.SetCurrentDetails(ctx, details(s)+l.refused.details())
+// release lets go what is no dead letter any more.
+func (l *deadLetters) release(ctx workflow.Context) {
+	l.kept = slices.DeleteFunc(l.kept, func(m *DeadLetter) bool {
+		words := m.became()
+		if words == "" {
+			return false
+		}
+		if m.gone || m.State.Open() {
+			workflow.GetLogger(ctx).Warn("a dead letter is let go", "delivery", m.DeliveryID.String(), "because", words)
+		}
+		l.discards = l.discards && m.State == webhook.StateDiscarded
+		l.left = append(l.left, leftMember{m.Ref, words})
+		return true
+	})
 }
 
-// reopen opens the next run, unless it is open already.
-func (l *deadLetter) reopen(ctx workflow.Context) {
-	status, err := reopen(ctx, activities.Reopening{Ref: l.Ref, Run: l.Run, Reason: l.Replay.Reason})
-	l.sync(status, err)
-	if err == nil {
-		l.Replay = nil
+// became is what has become of the dead letter, in words; "" if it is one still.
+func (m *DeadLetter) became() string {
+	switch {
+	case m.gone:
+		return "no longer in the store"
+	case m.opened.Run != 0:
+		return explain.OtherRun(m.opened.Run, m.opened.WorkflowID)
+	case m.State.Open(): // the store was restored from an older copy: the reconciler starts what goes on from there
+		return "open, as the store says"
+	case m.State != webhook.StateDeadLettered:
+		return m.State.String() + ": " + explain.Outcome(m.Reason)
+	}
+	return ""
+}
+
+// end shows how the last dead letters have left.
+func (l *deadLetters) end(ctx workflow.Context) {
+	l.describe(ctx)
+	if l.discards && len(l.left) > 0 {
+		l.shown.show(ctx, webhook.StateDiscarded)
+	} else {
+		l.shown.clear(ctx)
 	}
 }
 
-// end discards the dead letter, unless the store says otherwise.
-func (l *deadLetter) end(ctx workflow.Context, discard CommandSignal) {
-	step := l.step()
-	step.State, step.Reason = webhook.StateDiscarded, discard.Reason
-	if step.Reason == "" {
-		step.Reason = webhook.ReasonDiscarded
+// describe sets the details: of the one dead letter, or a list.
+func (l *deadLetters) describe(ctx workflow.Context) {
+	if l.isOne() {
+		workflow.SetCurrentDetails(ctx, l.first.details(ctx)+l.refused.details())
+		return
 	}
-	status, err := storeStep(ctx, step, "discard")
-	l.sync(status, err)
-	if err == nil && l.State != webhook.StateDeadLettered { // otherwise the store was one step ahead; the loop tries again
-		l.Discard = nil
+	lines := make([]string, len(l.kept))
+	for i, m := range l.kept {
+		lines[i] = memberLine(m.Ref, m.State.String()+". "+explain.Delivery(m.situation(ctx)).Summary)
 	}
+	workflow.SetCurrentDetails(ctx, memberList(lines, l.left, l.before)+l.refused.details())
+}
+
+// details are those of the only dead letter of its workflow.
+func (m *DeadLetter) details(ctx workflow.Context) string {
+	if m.opened.Run != 0 {
+		return plain(m.became()) + "\n"
+	}
+	return details(m.situation(ctx))
+}
+
+func (m *DeadLetter) situation(ctx workflow.Context) explain.Situation {
+	s := situation(ctx, &m.DeliveryState)
+	if m.State == webhook.StateDeadLettered {
+		s.Delivery.CompletedAt, s.Kept = m.GivenUpAt, max(m.KeepUntil.Sub(m.GivenUpAt), 0)
+	}
+	return s
 }
 
 // receiveSignals handles all signals that are there. Cancelling the workflow, as the Web UI can, means
 // to discard.
-func (l *deadLetter) receiveSignals(ctx workflow.Context) {
-	l.signals.receiveAll(true, func(command webhook.Command, signal CommandSignal) { l.handle(ctx, command, signal) })
-	receiveUnknown(ctx, l.signals.names(), func(name string) { l.refused.add(ctx, name, explain.UnknownSignal(l.signals.names())) })
-	if ctx.Err() != nil && l.Discard == nil {
-		l.Discard = &CommandSignal{Reason: reasonWorkflowCancelled}
-	}
-}
-
-// handle keeps a command to a dead letter. A replay that has already been carried out is ignored, and so is
-// a command to an earlier run.
-func (l *deadLetter) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
-	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone || signal.isOfEarlier(l.Run) {
-		return
-	}
-	if why := l.refusal(command, signal); why != "" {
-		l.refused.add(ctx, SignalName(command), why)
-		return
-	}
-	switch command {
-	case webhook.CommandReplay:
-		if signal.Run == 0 || signal.Run > l.Run {
-			l.Replay = &signal
+func (l *deadLetters) receiveSignals(ctx workflow.Context) {
+	l.signals.receiveAll(true, func(command webhook.Command, signal CommandSignal) {
+		if why := l.refusal(command, signal); why != "" {
+			l.refused.add(ctx, SignalName(command), why)
+			return
 		}
-	case webhook.CommandDiscard:
-		l.Discard = &signal
-		l.CommandDone = max(l.CommandDone, signal.CommandID)
-	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule:
+		for _, m := range l.kept {
+			m.handle(command, signal)
+		}
+	})
+	receiveUnknown(ctx, l.signals.names(), func(name string) { l.refused.add(ctx, name, explain.UnknownSignal(l.signals.names())) })
+	if ctx.Err() == nil {
+		return
+	}
+	for _, m := range l.kept {
+		if m.Discard == nil {
+			m.Discard = &CommandSignal{Reason: reasonWorkflowCancelled}
+		}
 	}
 }
 
 // refusal is why a signal that was sent by hand is ignored; "" if it is not.
-func (l *deadLetter) refusal(command webhook.Command, signal CommandSignal) string {
+func (l *deadLetters) refusal(command webhook.Command, signal CommandSignal) string {
+	isOf := func(m *DeadLetter) bool { return !signal.isOfOther(m.DeliveryID) }
 	switch {
-	case signal.CommandID != 0 || signal.Run != 0:
+	case !signal.byHand():
 		return ""
-	case signal.isOfOther(l.DeliveryID):
+	case signal.unreadable && !l.isOne(): // it may be meant for one, and must not reach all
+		return explain.UnreadableInput
+	case len(l.kept) > 0 && !slices.ContainsFunc(l.kept, isOf):
 		return explain.OtherDelivery
 	case command == webhook.CommandReplay || command == webhook.CommandDiscard:
 		return ""
 	}
-	return explain.OnlyForOpen(l.State)
+	return explain.OnlyForOpen(webhook.StateDeadLettered)
+}
+
+// handle keeps a command to the dead letter. One that was carried out is ignored, and so is one to an earlier run. A replay that
+// has opened a run already ends the dead letter here.
+func (m *DeadLetter) handle(command webhook.Command, signal CommandSignal) {
+	switch {
+	case len(signal.Opened) > 0:
+		for _, opened := range signal.Opened {
+			if opened.DeliveryID == m.DeliveryID && opened.Run > m.Run {
+				m.opened = opened
+			}
+		}
+		return
+	case signal.isOfOther(m.DeliveryID), signal.isOfEarlier(m.Run), signal.CommandID != 0 && signal.CommandID <= m.CommandDone:
+		return
+	}
+	switch command {
+	case webhook.CommandReplay:
+		m.Replay = &signal
+	case webhook.CommandDiscard:
+		m.Discard = &signal
+		m.CommandDone = max(m.CommandDone, signal.CommandID)
+	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule:
+	}
 }
 
 // continueAsNew continues with an empty history, and with the commands that are not carried out yet.
-func (l *deadLetter) continueAsNew(ctx workflow.Context) error {
-	for _, signal := range []*CommandSignal{l.Replay, l.Discard} {
-		if signal != nil {
-			signal.CommandID = 0 // it counts as handled: by its id it would be ignored
+func (l *deadLetters) continueAsNew(ctx workflow.Context) error {
+	for _, m := range l.kept {
+		for _, signal := range []*CommandSignal{m.Replay, m.Discard} {
+			if signal != nil {
+				signal.CommandID = 0 // it counts as handled: by its id it would be ignored
+			}
 		}
 	}
 	l.shown.clear(ctx)
-	l.Refused = l.refused
-	return continueAs(ctx, DeadLetterWorkflow, l.DeadLetterInput)
+	return continueAs(ctx, DeadLetterWorkflow, DeadLetterInput{DeadLetters: l.kept, Before: l.before + len(l.left), Refused: l.refused})
 }

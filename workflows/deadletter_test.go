@@ -51,13 +51,13 @@ func TestReplayed(t *testing.T) {
 		{"by the API, which has opened the run", func(l *life) func(environment) {
 			return func(env environment) {
 				l.b.command(l.t, l.start.DeliveryID, webhook.CommandReplay, "")
-				env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
+				env.SignalWorkflow(workflows.SignalReplay, l.openedRun(2))
 			}
 		}},
 		{"twice", func(l *life) func(environment) {
 			return func(env environment) {
 				l.b.command(l.t, l.start.DeliveryID, webhook.CommandReplay, "")
-				env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
+				env.SignalWorkflow(workflows.SignalReplay, l.openedRun(2))
 				env.SignalWorkflow(workflows.SignalReplay, nil)
 			}
 		}},
@@ -120,7 +120,7 @@ func TestADeadLetterIsKeptForItsRetention(t *testing.T) {
 	l := deadLetter(t)
 	began := l.now
 	l.run(after(time.Hour, func(environment) {
-		require.Equal(t, webhook.StateDeadLettered, l.status().State)
+		require.Equal(t, webhook.StateDeadLettered, l.statuses()[0].State)
 		require.Contains(t, l.details(), "**dead_lettered**")
 		require.Contains(t, l.details(), ": attempt 1 got 400, which is final; kept as a dead letter until ")
 	}))
@@ -138,8 +138,8 @@ func TestADeadLetterPassesOverOtherCommands(t *testing.T) {
 	l.run(after(time.Hour, func(env environment) {
 		env.SignalWorkflow(workflows.SignalCancel, nil)
 		env.SignalWorkflow(workflows.SignalRetryNow, nil)
-		env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 1}) // of the run that it has been through
-		env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 1}) // twice
+		env.SignalWorkflow(workflows.SignalReplay, l.openedRun(1)) // of the run that it has been through
+		env.SignalWorkflow(workflows.SignalReplay, l.openedRun(1)) // twice
 	}))
 	l.ends(webhook.StateDiscarded, webhook.ReasonRetention)
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())
@@ -183,7 +183,7 @@ func TestCancelOfARunThatAReplayHasOpened(t *testing.T) {
 						c := l.b.command(t, l.start.DeliveryID, webhook.CommandCancel, "not again")
 						send := func(name string) {
 							if name == "replay" {
-								env.SignalWorkflowSkippingWorkflowTask(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
+								env.SignalWorkflowSkippingWorkflowTask(workflows.SignalReplay, l.openedRun(2))
 								return
 							}
 							env.SignalWorkflowSkippingWorkflowTask(workflows.SignalCancel, workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason})
@@ -240,7 +240,7 @@ func TestCommandBetweenWriteAndContinuation(t *testing.T) {
 			func(l *life) func(environment) {
 				return func(env environment) {
 					l.b.command(l.t, l.start.DeliveryID, webhook.CommandReplay, "")
-					env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
+					env.SignalWorkflow(workflows.SignalReplay, l.openedRun(2))
 				}
 			},
 			func(l *life) { l.opened(2) },

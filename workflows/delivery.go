@@ -62,6 +62,7 @@ type delivery struct {
 	refused refusals       // signals that were ignored
 	shown   shownState     // in the Web UI
 	waited  bool           // it was shown while it waited
+	runsIn  string         // the workflow of a later run, as the store says; "" if it is not known
 	isHeld  bool           // the store holds the delivery: its release starts another workflow
 	stuck   error          // why the end could not be stored: errGone or errLongHistory
 	synced  bool           // the store's status of the delivery is known
@@ -96,7 +97,7 @@ func (d *delivery) run(ctx workflow.Context) error {
 			workflow.GetLogger(ctx).Warn("a delivery ends that is no longer in the store", "delivery", d.DeliveryID.String())
 			return nil
 		case d.Run != d.began:
-			workflow.SetCurrentDetails(ctx, explain.OtherRun(d.Run, d.WorkflowID(d.Run))+d.refused.details())
+			workflow.SetCurrentDetails(ctx, explain.OtherRun(d.Run, d.runsIn)+"\n"+d.refused.details())
 			d.shown.clear(ctx)
 			return nil
 		case d.stuck != nil:
@@ -183,6 +184,7 @@ func (d *delivery) attempt(ctx workflow.Context) {
 		return
 	}
 	d.apply(&result)
+	d.runsIn = result.WorkflowID
 	d.isHeld = d.State == webhook.StateHeld
 	if first && d.State != webhook.StateDeadLettered {
 		d.replay, d.discard = nil, nil // they do not apply: this is not a dead letter
@@ -250,7 +252,7 @@ func (d *delivery) confirmTerminated(ctx workflow.Context) {
 // giveUp ends a delivery whose attempts something internal prevents.
 func (d *delivery) giveUp(ctx workflow.Context, reason string) {
 	step := d.step()
-	step.SetDeadLettered(reason)
+	step.SetDeadLettered(reason, "")
 	step.LastError = d.LastError
 	if d.end(ctx, step, "give up") {
 		d.Faults, d.Terminated = 0, d.Terminated && d.State.Open()
@@ -270,8 +272,8 @@ func (d *delivery) end(ctx workflow.Context, step webhook.Step, why string) bool
 
 // sync updates the state with the store's status, which is authoritative.
 func (d *delivery) sync(ctx workflow.Context, status webhook.DeliveryStatus) {
-	d.Progress, d.isHeld = status.Progress, status.State == webhook.StateHeld
-	if status.State.Open() && d.isElsewhere(status.WorkflowID) {
+	d.Progress, d.isHeld, d.runsIn = status.Progress, status.State == webhook.StateHeld, status.WorkflowID
+	if !status.State.Final() && d.isElsewhere(status.WorkflowID) {
 		d.Unconfirmed = true // the step came too late: a shared workflow's attempt was before it
 	}
 	d.handle(ctx, status.Command.Command, signalOf(status.Command))
@@ -294,9 +296,9 @@ func (d *delivery) continueAsDeadLetter(ctx workflow.Context) error {
 	if ctx.Err() != nil && d.discard == nil {
 		d.discard = &CommandSignal{Reason: reasonWorkflowCancelled}
 	}
-	in := NewDeadLetter(d.DeliveryState)
-	in.Replay, in.Discard, in.Refused = d.replay, d.discard, d.refused
-	return continueAs(ctx, DeadLetterWorkflow, in)
+	dead := NewDeadLetter(d.DeliveryState)
+	dead.Replay, dead.Discard = d.replay, d.discard
+	return continueAs(ctx, DeadLetterWorkflow, DeadLetterInput{DeadLetters: []*DeadLetter{dead}, Refused: d.refused})
 }
 
 // show shows the state in the Web UI: in lists only off the happy path.

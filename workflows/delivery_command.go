@@ -32,7 +32,7 @@ func (d *delivery) refusal(command webhook.Command, signal CommandSignal) string
 	_, hasTime := signal.when()
 	dead := d.State == webhook.StateDeadLettered || !d.synced // what it is, is not known before it is synced
 	switch {
-	case command == webhook.CommandNone, signal.CommandID != 0 || signal.Run != 0:
+	case command == webhook.CommandNone, !signal.byHand():
 		return ""
 	case signal.isOfOther(d.DeliveryID):
 		return explain.OtherDelivery

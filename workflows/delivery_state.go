@@ -7,8 +7,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// DeliveryState is what a workflow knows of one of its deliveries. A DeliveryWorkflow and a
-// DeadLetterWorkflow have one, a FanoutWorkflow many. The state moves with the delivery between
+// DeliveryState is what a workflow knows of one of its deliveries. A DeliveryWorkflow has one, a DeadLetterWorkflow
+// one or many, a FanoutWorkflow many. The state moves with the delivery between
 // workflows.
 //
 // Four flags say what a workflow and the store know of each other:
@@ -20,8 +20,8 @@ import (
 //	                            attempts
 //	synced       delivery       when the workflow has made an attempt, or   before: retry and reschedule wait, replay and
 //	                            began with the store's status               discard are kept, as the store may be ahead
-//	Unconfirmed  DeliveryState  if the store names another workflow, or     a step is stored before the next wait
-//	                            has a command that is handled already
+//	Unconfirmed  DeliveryState  if the store names another workflow, or     a step is stored before the next wait; a dead
+//	                            has a command that is handled already       letter's workflow looks at the store
 type DeliveryState activities.DeliveryState
 
 // apply updates the state with the result of an attempt.
@@ -46,6 +46,8 @@ func (s *DeliveryState) apply(r *activities.AttemptResult) {
 		s.waitUntil(r.ClaimedUntil)
 	}
 }
+
+func (s *DeliveryState) tenant() string { return s.TenantID }
 
 // ownID is the id of the workflow of the delivery's run that it has for itself.
 func (s *DeliveryState) ownID() string { return s.WorkflowID(s.Run) }

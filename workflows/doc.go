@@ -1,10 +1,11 @@
 // Package workflows has the Temporal workflows: DeliveryWorkflow carries one delivery, FanoutWorkflow, the shared workflow,
-// several, DeadLetterWorkflow keeps one that was given up, and ReplayWorkflow sends a set of them again. TenantDeletionWorkflow deletes what a
+// several, DeadLetterWorkflow keeps those that were given up, and ReplayWorkflow sends a set of them again. TenantDeletionWorkflow deletes what a
 // tenant has, and ProbeWorkflow shows that Temporal can be written to.
 //
 // The own workflow of a delivery has one id for each run, delivery/<event id>/<endpoint id>, and from the second on with its
 // number. DeliveryWorkflow continues as DeadLetterWorkflow under the same id, so that there is no
-// moment without a workflow. A replay opens another run in the store, and its start is that of any delivery. A workflow that finds another
+// moment without a workflow. The dead letters of a shared workflow share one, dead/<its id>/<number>, which begins up to 10 s after the store
+// names it. A replay opens another run in the store, and its start is that of any delivery. A workflow that finds another
 // run in the store lets the delivery go. A held delivery has no workflow: it is only a row.
 //
 // Inputs carry ids and progress, never payloads, URLs or secrets.

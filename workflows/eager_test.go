@@ -81,10 +81,7 @@ func TestDiscardBeforeTheStatusIsKnown(t *testing.T) {
 			b.eagerly(t, start, test.state, status, due)
 			l := b.begin(t, start, time.Hour)
 			l.run(after(0, signal(workflows.SignalDiscard, nil)))
-			require.Equal(t, "DeadLetterWorkflow", l.next)
-			in, ok := l.input.(workflows.DeadLetterInput)
-			require.True(t, ok)
-			require.Equal(t, test.discarded, in.Discard != nil)
+			require.Equal(t, test.discarded, l.dead().Discard != nil)
 		})
 	}
 }

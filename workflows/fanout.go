@@ -15,6 +15,8 @@ const (
 	// longFanout is how many events a shared workflow's history may have. The history is read
 	// again for every workflow task that finds the workflow no longer in memory.
 	longFanout = 500
+	// gatherDead is how long dead letters are gathered for one workflow while other deliveries are open.
+	gatherDead = 10 * time.Second
 	// shortestTimer is the least time between two workflow tasks of a shared workflow.
 	shortestTimer = 10 * time.Millisecond
 )
@@ -25,7 +27,9 @@ type FanoutInput struct {
 	// Members are the members of the workflow run before, when the workflow continues as new.
 	Members []*Member `json:"members,omitempty"`
 	// Before is how many deliveries have ended or left in earlier runs.
-	Before  int       `json:"before,omitempty"`
+	Before int `json:"before,omitempty"`
+	// Batch is how many batches of dead letters have left.
+	Batch   int       `json:"batch,omitempty"`
 	Refused []Refusal `json:"refused,omitempty"` // signals of earlier runs that were ignored
 }
 
@@ -40,9 +44,9 @@ type FanoutDelivery struct {
 }
 
 // FanoutWorkflow is the shared workflow: it makes the attempts of several deliveries, which costs a fraction of a
-// workflow for each. A delivery that is given up, gets a command, or is sent by another process continues in a
-// workflow of its own, where a person can look at it; the cancel of a deleted endpoint ends it here. The store names
-// the workflow of each delivery.
+// workflow for each. Deliveries that are given up go to a workflow that keeps them together. One that gets a command, or is sent by
+// another process, continues in a workflow of its own; the cancel of a deleted endpoint ends it here. The store names the workflow of
+// each delivery.
 //
 // Cancelling a FanoutWorkflow hands all its deliveries over now.
 func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
@@ -60,25 +64,30 @@ type fanout struct {
 	one     webhook.DeliveryID // of the deliveries with which the run has begun
 	signals signals
 	members []*Member     // that are still here
-	left    []leftMember  // that have ended, or left for a workflow of their own
+	left    []leftMember  // that have ended, or left for another workflow
 	before  int           // how many did so in earlier runs
 	refused refusals      // signals that were ignored
 	shown   shownState    // in the Web UI
 	rested  bool          // the workflow task has begun with a timer or a signal, and no attempt was made since
-	pause   time.Duration // after the last hand-over that could not start all
+	batch   int           // of the dead letters that are gathered
+	pause   time.Duration // after the last workflows that could not be started
 }
 
 // Member is a delivery in a shared workflow.
 type Member struct {
 	DeliveryState
 
-	Leaving bool      `json:"leaving,omitempty"` // the delivery moves to a workflow of its own
-	LeaveAt time.Time `json:"leave_at,omitzero"` // a leaving delivery is not handed over before; zero: at once
-	CheckAt time.Time `json:"check_at,omitzero"` // the request is under way: ask for its result again then
+	Leaving bool      `json:"leaving,omitempty"`  // the delivery moves to another workflow
+	GivenUp bool      `json:"given_up,omitempty"` // to one that keeps dead letters, and not to one of its own
+	LeaveAt time.Time `json:"leave_at,omitzero"`  // a leaving delivery stays until then; zero: it goes at once
+	CheckAt time.Time `json:"check_at,omitzero"`  // the request is under way: ask for its result again then
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
-	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members, before: in.Before, refused: in.Refused}
+	f := &fanout{
+		id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members, before: in.Before, batch: in.Batch,
+		refused: in.Refused,
+	}
 	for _, d := range in.Deliveries {
 		f.members = append(f.members, &Member{DeliveryState: DeliveryState{Ref: d.Ref, Progress: d.Progress, Trace: d.Trace}})
 	}
@@ -102,6 +111,7 @@ func (f *fanout) run(ctx workflow.Context) error {
 	for {
 		f.receiveSignals(ctx)
 		leaving, due := f.leavingAndDue(ctx)
+		dead := f.givenUp(workflow.Now(ctx))
 		switch {
 		case f.refused.audit(ctx, f.tenant, f.id, f.one):
 			f.describe(ctx)
@@ -109,6 +119,8 @@ func (f *fanout) run(ctx workflow.Context) error {
 			f.attempt(ctx, samePlace(due))
 		case len(leaving) > 0:
 			f.handOver(ctx, leaving)
+		case len(dead) > 0:
+			f.keep(ctx, dead)
 		case len(f.members) == 0:
 			f.show(ctx)
 			return nil // nothing has blocked since the signals were received: none is lost
@@ -130,11 +142,26 @@ func (f *fanout) continueAsNew(ctx workflow.Context) error {
 	f.describe(ctx)
 	f.shown.clear(ctx)
 	return continueAs(ctx, FanoutWorkflow, FanoutInput{
-		Members: f.members, Before: f.before + len(f.left), Refused: f.refused,
+		Members: f.members, Before: f.before + len(f.left), Batch: f.batch, Refused: f.refused,
 	})
 }
 
-// leavingAndDue returns the members that leave, and those whose next attempt is due. Attempts that
+// givenUp returns the dead letters that have been gathered, if it is time for them to leave.
+func (f *fanout) givenUp(now time.Time) (dead []*Member) {
+	isTime := false
+	for _, m := range f.members {
+		if m.GivenUp {
+			dead = append(dead, m)
+			isTime = isTime || !m.LeaveAt.After(now)
+		}
+	}
+	if !isTime && (len(dead) < len(f.members) || f.pause > 0) {
+		dead = nil
+	}
+	return dead
+}
+
+// leavingAndDue returns the members that leave for workflows of their own, and those whose next attempt is due. Attempts that
 // share a timer are requested together, a little early, and wait by themselves. There is only one round
 // of attempts per workflow task, so that no task takes long (R4).
 func (f *fanout) leavingAndDue(ctx workflow.Context) (leaving, due []*Member) {
@@ -142,6 +169,7 @@ func (f *fanout) leavingAndDue(ctx workflow.Context) (leaving, due []*Member) {
 	early, anyDue := now.Add(activities.MaxEarly), false
 	for _, m := range f.members {
 		switch {
+		case m.GivenUp:
 		case m.Leaving:
 			if !m.LeaveAt.After(now) {
 				leaving = append(leaving, m)
@@ -172,7 +200,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	inputs := make([]activities.AttemptInput, len(due))
 	for i, m := range due {
 		inputs[i] = activities.AttemptInput{
-			Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id, Faults: m.Faults, Trace: traceInRun(ctx, &m.DeliveryState),
+			Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id, KeptIn: f.keeper(), Faults: m.Faults, Trace: traceInRun(ctx, &m.DeliveryState),
 		}
 	}
 	var result activities.AttemptsResult
@@ -222,14 +250,19 @@ func (f *fanout) sync(ctx workflow.Context, m *Member, result *activities.Member
 	case result.Run != m.Run:
 		return false // replayed meanwhile: the workflow of that run has it
 	}
-	before := m.CommandDone
+	before, asked := m.CommandDone, m.Command
 	m.CheckAt = time.Time{}
 	m.apply(&result.AttemptResult)
+	if m.State == webhook.StateDeadLettered && asked.Command != webhook.CommandNone {
+		m.Command = asked // while nothing was known of it
+	}
 	switch {
+	case m.State == webhook.StateDeadLettered && result.WorkflowID != m.ownID():
+		m.Leaving, m.GivenUp, m.Unconfirmed, m.LeaveAt = true, true, false, workflow.Now(ctx).Add(gatherDead)
 	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !result.ClaimedUntil.IsZero():
 		m.markLeaving() // its own workflow handles the command, or acknowledges it, or waits for the other process
 	case result.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
-		m.Leaving, m.Unconfirmed = true, result.WorkflowID != m.ownID()
+		m.Leaving, m.Unconfirmed = true, result.WorkflowID != m.ownID() || m.State == webhook.StateDeadLettered
 	}
 	return true
 }
@@ -288,18 +321,56 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 		}
 	}
 	f.remove(func(m *Member) bool { return gone[m] })
-	if len(handed.Remaining) == 0 {
+	if len(gone) > 0 {
 		f.pause = 0
+	}
+	if len(handed.Remaining) == 0 {
 		return
 	}
+	rest := make([]*Member, len(handed.Remaining))
+	for i, index := range handed.Remaining {
+		rest[i] = leaving[index]
+	}
+	f.putOff(ctx, rest, handed.Fault)
+}
+
+// putOff has members leave later, because their workflows could not be started.
+func (f *fanout) putOff(ctx workflow.Context, rest []*Member, fault string) {
 	f.pause = min(max(2*f.pause, time.Second), longestPause)
-	if len(gone) > 0 {
-		f.pause = time.Second
+	for _, m := range rest {
+		m.LeaveAt = workflow.Now(ctx).Add(f.pause)
 	}
-	for _, i := range handed.Remaining {
-		leaving[i].LeaveAt = workflow.Now(ctx).Add(f.pause)
+	workflow.GetLogger(ctx).Warn("deliveries could not leave yet", "count", len(rest), "error", fault)
+}
+
+// keeper is the workflow that keeps the dead letters which are gathered.
+func (f *fanout) keeper() string { return webhook.DeadLettersWorkflowID(f.id, f.batch) }
+
+// keep starts the workflow of gathered dead letters. Those that it does not have, because a lost workflow task has started it before they
+// were there, are of the next batch.
+func (f *fanout) keep(ctx workflow.Context, dead []*Member) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	in := activities.Keeping{WorkflowID: f.keeper(), DeadLetters: make([]activities.DeliveryState, len(dead))}
+	for i, m := range dead {
+		in.DeadLetters[i] = activities.DeliveryState(m.DeliveryState)
 	}
-	workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(handed.Remaining), "error", handed.Fault)
+	var kept activities.Kept
+	summary := "to a workflow of dead letters: " + deliveries(len(dead))
+	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), acts.DeadLetters.Keep, in).Get(disconnected, &kept); err != nil {
+		f.putOff(ctx, dead, message(err))
+		return
+	}
+	f.pause = 0
+	f.batch++
+	gone := make(map[*Member]bool, len(dead))
+	for i, m := range dead {
+		if !slices.Contains(kept.Left, i) {
+			gone[m] = true
+			f.left = append(f.left, leftMember{m.Ref, keptIn + in.WorkflowID})
+		}
+	}
+	f.remove(func(m *Member) bool { return gone[m] })
 }
 
 // wait sleeps until a member is to be handed over or attempted, or a signal comes.
@@ -378,12 +449,4 @@ func (f *fanout) remove(gone func(*Member) bool) {
 	}
 	clear(f.members[len(kept):])
 	f.members = kept
-}
-
-// deliveries is a number of them in words.
-func deliveries(n int) string {
-	if n == 1 {
-		return "1 delivery"
-	}
-	return fmt.Sprintf("%d deliveries", n)
 }

@@ -1,9 +1,7 @@
 package workflows
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -12,15 +10,11 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// leftMember is a delivery that has ended in a shared workflow, or left it.
-type leftMember struct {
-	webhook.Ref
-
-	words string // what became of it
-}
-
-// ownWorkflow is what became of a delivery that has left.
-const ownWorkflow = "continues in its own workflow"
+// What became of deliveries that have left.
+const (
+	ownWorkflow = "continues in its own workflow"
+	keptIn      = "given up; as a dead letter it is in the workflow " // of that id
+)
 
 func deliveredWords(attempt int) string { return "delivered with attempt " + strconv.Itoa(attempt) }
 
@@ -60,49 +54,23 @@ func (f *fanout) show(ctx workflow.Context) {
 
 // describe sets the details: first the deliveries that are still here, then the others.
 func (f *fanout) describe(ctx workflow.Context) {
-	head := "**" + deliveries(f.before+len(f.left)+len(f.members)) + "**"
-	if len(f.members) > 0 {
-		head += fmt.Sprintf(", %d of them still here", len(f.members))
+	lines := make([]string, len(f.members))
+	for i, m := range f.members {
+		lines[i] = memberLine(m.Ref, m.words(ctx))
 	}
-	lines := make([]string, 0, len(f.members)+len(f.left)+3)
-	lines = append(lines, head+"\n\n")
-	for _, m := range f.members {
-		lines = append(lines, memberLine(m.Ref, m.words(ctx)))
-	}
-	for i := range f.left {
-		lines = append(lines, memberLine(f.left[i].Ref, f.left[i].words))
-	}
-	if f.before > 0 {
-		lines = append(lines, "- in earlier runs of this workflow: "+deliveries(f.before)+"\n")
-	}
-	lines = append(lines, f.refused.details())
-	workflow.SetCurrentDetails(ctx, strings.Join(lines, ""))
-}
-
-func memberLine(ref webhook.Ref, words string) string {
-	return "- `" + ref.DeliveryID.String() + "` · `" + ref.EventType + "` to `" + ref.EndpointID.String() + "`: " + plain(words) + "\n"
+	workflow.SetCurrentDetails(ctx, memberList(lines, f.left, f.before)+f.refused.details())
 }
 
 // words describes the situation of a member.
 func (m *Member) words(ctx workflow.Context) string {
 	s := situation(ctx, &m.DeliveryState)
 	switch {
+	case m.GivenUp:
+		return m.State.String() + ", about to go to the workflow that keeps it"
 	case m.Leaving:
 		return m.State.String() + ", about to continue in its own workflow"
 	case m.Running || !m.CheckAt.IsZero():
 		s.Delivery.ClaimedUntil = workflow.Now(ctx).Add(joinTimeout)
 	}
 	return m.State.String() + ". " + explain.Delivery(s).Summary
-}
-
-// tenantOf is the tenant of all members; "" if there are several.
-func tenantOf(members []*Member) string {
-	tenant := ""
-	for i, m := range members {
-		if i > 0 && m.TenantID != tenant {
-			return ""
-		}
-		tenant = m.TenantID
-	}
-	return tenant
 }

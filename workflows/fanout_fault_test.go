@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 // An internal fault that all meet costs a timer a minute between them, however long it lasts
@@ -23,10 +22,7 @@ func TestFanoutFaultsShareATimer(t *testing.T) {
 	l := b.share(t, time.Hour, starts...)
 	var local []string
 	l.run(countLocal(&local), after(time.Second, func(environment) { b.refuse(-1) }), after(time.Hour, func(environment) {
-		answer, err := l.env.Load().QueryWorkflow(workflows.QueryStatus)
-		require.NoError(t, err)
-		var members []workflows.Status
-		require.NoError(t, answer.Get(&members))
+		members := l.statuses()
 		require.Len(t, members, len(starts))
 		for _, member := range members {
 			require.Contains(t, member.LastError, errAway.Message)

@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -20,6 +21,7 @@ import (
 type handed struct {
 	mu    sync.Mutex
 	first []activities.DeliveryState
+	kept  []activities.Keeping
 	calls int
 	fail  func(h activities.DeliveryState) error // called before each call, unless nil
 }
@@ -39,14 +41,54 @@ func (s *handed) HandOver(_ context.Context, h activities.DeliveryState) error {
 	return nil
 }
 
+// Keep notes the start of a workflow that keeps dead letters.
+func (s *handed) Keep(_ context.Context, id string, all []activities.DeliveryState) (left []int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls += len(all)
+	if s.fail != nil {
+		if err := s.fail(all[0]); err != nil {
+			return nil, err
+		}
+	}
+	isOf := func(k activities.Keeping) bool { return k.WorkflowID == id }
+	if i := slices.IndexFunc(s.kept, isOf); i >= 0 {
+		for n, dead := range all {
+			if !slices.ContainsFunc(s.kept[i].DeadLetters, func(k activities.DeliveryState) bool { return k.DeliveryID == dead.DeliveryID }) {
+				left = append(left, n)
+			}
+		}
+		return left, nil
+	}
+	s.kept = append(s.kept, activities.Keeping{WorkflowID: id, DeadLetters: all})
+	return nil, nil
+}
+
+// keptIn is the workflow that keeps a delivery; "" if none does.
+func (s *handed) keptIn(id webhook.DeliveryID) (workflow string, dead activities.DeliveryState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.kept {
+		for _, dead := range k.DeadLetters {
+			if dead.DeliveryID == id {
+				return k.WorkflowID, dead
+			}
+		}
+	}
+	return "", dead
+}
+
 func (s *handed) failing(fail func(activities.DeliveryState) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fail
 }
 
-// of is the hand-over of a delivery, if there was one.
+// of is the hand-over of a delivery, if there was one, also as a dead letter.
 func (s *handed) of(id webhook.DeliveryID) (activities.DeliveryState, bool) {
+	if workflow, dead := s.keptIn(id); workflow != "" {
+		return dead, true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.first {
@@ -60,7 +102,11 @@ func (s *handed) of(id webhook.DeliveryID) (activities.DeliveryState, bool) {
 func (s *handed) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.first)
+	n := len(s.first)
+	for _, k := range s.kept {
+		n += len(k.DeadLetters)
+	}
+	return n
 }
 
 // acceptFor stores an event for an endpoint and returns its delivery.
@@ -107,21 +153,23 @@ func (b *bundle) shareIn(t stopper, process string, fastWait time.Duration, star
 func (l *life) goesOn(h activities.DeliveryState) *life {
 	l.start = webhook.Start{Ref: h.Ref, Run: h.Run, GiveUpAt: h.GiveUpAt}
 	l.states = nil
-	l.next, l.input = "DeliveryWorkflow", workflows.HandOverInput(workflows.DeliveryState(h))
-	if h.State == webhook.StateDeadLettered {
-		l.next, l.input = "DeadLetterWorkflow", workflows.NewDeadLetter(workflows.DeliveryState(h))
+	l.id, l.next, l.input = "", "DeliveryWorkflow", workflows.HandOverInput(workflows.DeliveryState(h))
+	if id, _ := l.handed.keptIn(h.DeliveryID); id != "" {
+		l.id, l.next = id, "DeadLetterWorkflow"
+		l.input = workflows.DeadLetterInput{DeadLetters: []*workflows.DeadLetter{workflows.NewDeadLetter(workflows.DeliveryState(h))}}
 	}
 	return l
 }
 
-// handedOver requires that the delivery was handed over, and that the store names its own workflow, or that the workflow will write
-// that.
+// handedOver requires that the delivery was handed over, and that the store names its own workflow, or the one that keeps it as a dead letter, or that
+// the workflow will write that.
 func (l *life) handedOver(start webhook.Start) activities.DeliveryState {
 	h, there := l.handed.of(start.DeliveryID)
 	require.True(l.t, there, "it was not handed over")
 	require.Equal(l.t, start.Ref, h.Ref)
 	if !h.Unconfirmed {
-		require.Equal(l.t, start.WorkflowID(), l.b.delivery(l.t, start.DeliveryID).WorkflowID)
+		keeper, _ := l.handed.keptIn(start.DeliveryID)
+		require.Equal(l.t, cmp.Or(keeper, start.WorkflowID()), l.b.delivery(l.t, start.DeliveryID).WorkflowID)
 	}
 	return h
 }

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -31,7 +32,7 @@ func (f *fanout) receiveSignals(ctx workflow.Context) {
 func (f *fanout) refusal(command webhook.Command, signal CommandSignal) string {
 	_, hasTime := signal.when()
 	switch {
-	case signal.CommandID != 0 || signal.Run != 0:
+	case !signal.byHand():
 		return ""
 	case signal.unreadable: // it may be meant for one delivery, and must not reach all
 		return explain.UnreadableInput
@@ -41,6 +42,8 @@ func (f *fanout) refusal(command webhook.Command, signal CommandSignal) string {
 		return f.refusalToOpen(command, signal)
 	case !signal.DeliveryID.IsZero() && !f.has(signal.DeliveryID):
 		return explain.OtherDelivery
+	case len(f.members) > 0 && !slices.ContainsFunc(f.members, func(m *Member) bool { return !m.GivenUp && !signal.isOfOther(m.DeliveryID) }):
+		return explain.OnlyForOpen(webhook.StateDeadLettered)
 	}
 	return ""
 }
@@ -77,16 +80,18 @@ func (f *fanout) has(id webhook.DeliveryID) bool {
 
 // handle gives a command to the delivery that it names, or to all.
 func (f *fanout) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
-	if signal.unreadable {
+	if signal.unreadable || len(signal.Opened) > 0 { // a run that was opened is nothing to open deliveries
 		return
 	}
-	byHand := signal.CommandID == 0 && signal.Run == 0
 	forDeadLetters := command == webhook.CommandReplay || command == webhook.CommandDiscard
 	for _, m := range f.members {
 		switch {
-		case signal.isOfOther(m.DeliveryID), byHand && forDeadLetters && !m.mayBeDeadLetter():
+		case signal.isOfOther(m.DeliveryID), signal.byHand() && forDeadLetters && !m.mayBeDeadLetter():
 		case command == webhook.CommandCancel && signal.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
 			m.DueAt, m.CheckAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
+		case m.GivenUp && !forDeadLetters: // it has no next attempt
+		case forDeadLetters && m.mayBeDeadLetter(): // it takes the command along if it is one, or turns out to be
+			m.addCommand(command, signal)
 		default:
 			m.addCommand(command, signal)
 			m.markLeaving()

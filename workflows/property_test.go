@@ -179,12 +179,13 @@ func checkHandOver(t require.TestingT, l *life) {
 	case nil:
 		require.True(t, d.State.Final(), "it has ended as %s", d.State)
 	case workflows.DeadLetterInput:
-		require.Equal(t, webhook.StateDeadLettered, in.State)
-		if d.Run == in.Run+1 { // a replay came between the store's end of the run and the workflow's
+		dead := in.DeadLetters[0]
+		require.Equal(t, webhook.StateDeadLettered, dead.State)
+		if d.Run == dead.Run+1 { // a replay came between the store's end of the run and the workflow's
 			require.Equal(t, webhook.StatePending, d.State)
 			return
 		}
-		require.Equal(t, in.Run, d.Run)
+		require.Equal(t, dead.Run, d.Run)
 	case workflows.DeliveryInput:
 		require.True(t, in.State.Open())
 		require.Equal(t, in.Run, d.Run)

@@ -347,7 +347,7 @@ func (r *replay) store(ctx workflow.Context, what string, activity, input any) b
 		r.faults, r.after, r.lastError = 0, time.Time{}, ""
 		return true
 	}
-	if r.gone = isGone(err); r.gone {
+	if r.gone = activities.IsGone(err); r.gone {
 		return false
 	}
 	r.faults++

@@ -38,12 +38,13 @@ func SearchAttributes(ref webhook.Ref) temporal.SearchAttributes {
 	)
 }
 
-// DeliverySummary is one line for the Web UI.
-func DeliverySummary(ref webhook.Ref) string { return ref.EventType + " to " + ref.EndpointID.String() }
-
-// DeadLetterAttributes are the search attributes of a workflow that begins as a dead letter.
-func DeadLetterAttributes(ref webhook.Ref) temporal.SearchAttributes {
-	return temporal.NewSearchAttributes(SearchAttributes(ref).Copy(),
+// DeadLetterAttributes are the search attributes of a workflow that begins with dead letters: those of a shared workflow, unless it has only one.
+func DeadLetterAttributes(refs []webhook.Ref, maxEventIDs int) temporal.SearchAttributes {
+	attributes := SearchAttributes(refs[0])
+	if len(refs) > 1 {
+		attributes = SharedAttributes(refs, maxEventIDs)
+	}
+	return temporal.NewSearchAttributes(attributes.Copy(),
 		temporal.NewSearchAttributeKeyKeyword(AttributeDeliveryState).ValueSet(webhook.StateDeadLettered.String()))
 }
 
@@ -54,11 +55,11 @@ const MaxEventIDs = 60
 // EventIDBytes is what an id takes in a search attribute, with quotes and a comma.
 const EventIDBytes = 33
 
-// FanoutAttributes are a shared workflow's search attributes: the first maxEventIDs events, and what
+// SharedAttributes are the search attributes of a workflow of several deliveries: the first maxEventIDs events, and what
 // all deliveries have in common.
-func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.SearchAttributes {
+func SharedAttributes(deliveries []webhook.Ref, maxEventIDs int) temporal.SearchAttributes {
 	var (
-		first  = deliveries[0].Ref
+		first  = deliveries[0]
 		events []string
 		seen   = make(map[webhook.EventID]bool, len(deliveries))
 		tenant = temporal.NewSearchAttributeKeyKeyword(AttributeTenantID).ValueSet(first.TenantID)
@@ -86,7 +87,7 @@ func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.Sear
 }
 
 // common reports what deliveries have in common.
-func common(deliveries []webhook.Start) (tenant, endpoint, eventType bool) {
+func common(deliveries []webhook.Ref) (tenant, endpoint, eventType bool) {
 	tenant, endpoint, eventType = true, true, true
 	first := &deliveries[0]
 	for i := range deliveries {
@@ -97,15 +98,18 @@ func common(deliveries []webhook.Start) (tenant, endpoint, eventType bool) {
 	return tenant, endpoint, eventType
 }
 
-// FanoutSummary is one line for the Web UI: how many deliveries the workflow has, and what they have in common.
-func FanoutSummary(starts []webhook.Start) string {
-	text := deliveries(len(starts))
-	_, sameEndpoint, sameType := common(starts)
+// Summary is one line for the Web UI: the delivery, or how many the workflow has and what they have in common.
+func Summary(refs []webhook.Ref) string {
+	if len(refs) == 1 {
+		return refs[0].EventType + " to " + refs[0].EndpointID.String()
+	}
+	text := deliveries(len(refs))
+	_, sameEndpoint, sameType := common(refs)
 	if sameType {
-		text += " of " + starts[0].EventType
+		text += " of " + refs[0].EventType
 	}
 	if sameEndpoint {
-		text += " to " + starts[0].EndpointID.String()
+		text += " to " + refs[0].EndpointID.String()
 	}
 	return text
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,7 +74,8 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 	}
 	config := activities.Config{
 		Admission: admitAll{admission.New(admission.Config{})},
-		Store:     b.record, History: b.store.Deliveries, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
+		Store:     b.record, History: b.store.Deliveries, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender,
+		Starter: &l.handed, DeadLetters: &l.handed,
 		Audit: b.store.Audit, Logger: slog.New(slog.DiscardHandler), Claimant: process, FastWait: fastWait, KeepDeadLetters: keep,
 		Now: func() time.Time { return l.env.Load().Now().Add(-l.behind) },
 	}
@@ -158,9 +160,7 @@ func (l *life) prepare() *testsuite.TestWorkflowEnvironment {
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetStartTime(l.now)
 	env.SetTestTimeout(time.Minute)
-	if l.next == "FanoutWorkflow" {
-		env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: l.id, TaskQueue: "everpost"})
-	}
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: l.workflowID(), TaskQueue: "everpost"})
 	worker.Register(env, l.activities)
 	l.timers = nil
 	env.SetOnTimerScheduledListener(func(_ string, d time.Duration) { l.timers = append(l.timers, d) })
@@ -172,6 +172,19 @@ func (l *life) prepare() *testsuite.TestWorkflowEnvironment {
 	}).Return(nil).Maybe()
 	l.env.Store(env)
 	return env
+}
+
+// workflowID is the id of the next run.
+func (l *life) workflowID() string {
+	switch in := l.input.(type) {
+	case workflows.DeliveryInput:
+		return in.WorkflowID(in.Run)
+	case workflows.DeadLetterInput:
+		if !strings.HasPrefix(l.id, webhook.DeadLettersPrefix) {
+			return in.DeadLetters[0].WorkflowID(in.DeadLetters[0].Run)
+		}
+	}
+	return l.id
 }
 
 // run executes one run of the workflow; the script may prepare the environment. Afterwards l.next is the type as which it continues, and
@@ -222,16 +235,28 @@ func (l *life) ends(state webhook.State, reason string) webhook.Delivery {
 }
 
 // deadLettered requires that the delivery has become a dead letter.
-func (l *life) deadLettered(reason string) workflows.DeadLetterInput {
-	require.Equal(l.t, "DeadLetterWorkflow", l.next)
-	in, ok := l.input.(workflows.DeadLetterInput)
-	require.True(l.t, ok)
+func (l *life) deadLettered(reason string) *workflows.DeadLetter {
+	in := l.dead()
 	d := l.b.delivery(l.t, l.start.DeliveryID)
 	require.Equal(l.t, webhook.StateDeadLettered, d.State, "the store knows before the workflow continues")
 	require.Equal(l.t, reason, d.Reason)
 	require.Equal(l.t, l.start.Ref, in.Ref)
 	require.Equal(l.t, d.Progress, in.Progress)
 	return in
+}
+
+// dead is the only dead letter of the next workflow.
+func (l *life) dead() *workflows.DeadLetter {
+	require.Equal(l.t, "DeadLetterWorkflow", l.next)
+	in, ok := l.input.(workflows.DeadLetterInput)
+	require.True(l.t, ok)
+	require.Len(l.t, in.DeadLetters, 1)
+	return in.DeadLetters[0]
+}
+
+// openedRun is what Everpost signals to the workflow of the dead letter when it has opened a run.
+func (l *life) openedRun(run int) workflows.CommandSignal {
+	return workflows.CommandSignal{Opened: []workflows.OpenedRun{{DeliveryID: l.start.DeliveryID, Run: run, WorkflowID: l.start.Ref.WorkflowID(run)}}}
 }
 
 // after lets something happen a while after the start of the run.
@@ -251,12 +276,21 @@ func (l *life) attempted(n int) {
 }
 
 // status queries the run, which may have ended.
-func (l *life) status() workflows.Status {
+func (l *life) status() (status workflows.Status) {
+	l.query(&status)
+	return status
+}
+
+// statuses queries the run of a workflow of several deliveries.
+func (l *life) statuses() (all []workflows.Status) {
+	l.query(&all)
+	return all
+}
+
+func (l *life) query(status any) {
 	answer, err := l.env.Load().QueryWorkflow(workflows.QueryStatus)
 	require.NoError(l.t, err)
-	var status workflows.Status
-	require.NoError(l.t, answer.Get(&status))
-	return status
+	require.NoError(l.t, answer.Get(status))
 }
 
 // details are what the Web UI shows of the run.

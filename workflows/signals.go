@@ -12,8 +12,8 @@ import (
 )
 
 // Signals of the workflows. Their input is optional: sent by hand from the Web UI without
-// one, each acts with its defaults. FanoutWorkflow takes all of them, for the delivery that
-// the input names, or for each.
+// one, each acts with its defaults. FanoutWorkflow takes all of them. A workflow of several deliveries carries
+// a signal out for the delivery that the input names, or for each.
 const (
 	SignalCancel     = "cancel"     // DeliveryWorkflow, input CommandSignal; also ReplayWorkflow
 	SignalRetryNow   = "retry-now"  // DeliveryWorkflow, input CommandSignal
@@ -27,15 +27,23 @@ type CommandSignal struct {
 	// CommandID is the id of the stored command; 0 if the signal was sent by hand.
 	CommandID int64  `json:"command_id,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	// Run is the run of the delivery that the command is for; of a replay, the one that it has opened. 0 if
-	// the signal was sent by hand.
+	// Run is the run of the delivery that the command is for; 0 if the signal was sent by hand.
 	Run int `json:"run,omitempty"`
 	// At is the new time of a reschedule.
 	At time.Time `json:"at,omitzero"`
-	// DeliveryID names a delivery of a shared workflow; without it, all are meant.
+	// DeliveryID names one of the workflow's deliveries; without it, all are meant.
 	DeliveryID webhook.DeliveryID `json:"delivery_id,omitzero"`
+	// Opened are, for replay, runs that are open already: who has opened them tells the workflow that keeps the dead letters.
+	Opened []OpenedRun `json:"opened,omitempty"`
 
 	unreadable bool // the input was none of these
+}
+
+// OpenedRun is a run of a delivery that was opened after the one that has become a dead letter.
+type OpenedRun struct {
+	DeliveryID webhook.DeliveryID `json:"delivery_id"`
+	Run        int                `json:"run"`
+	WorkflowID string             `json:"workflow_id"`
 }
 
 // signalOf is a stored command as its signal.
@@ -48,6 +56,9 @@ func (s CommandSignal) pending(command webhook.Command) webhook.PendingCommand {
 	at, _ := s.when()
 	return webhook.PendingCommand{ID: s.CommandID, Command: command, Reason: s.Reason, At: at}
 }
+
+// byHand reports a signal that was not sent by Everpost.
+func (s CommandSignal) byHand() bool { return s.CommandID == 0 && s.Run == 0 && len(s.Opened) == 0 }
 
 // isOfEarlier reports a command to a run before the given one: a replay was faster than its signal.
 func (s CommandSignal) isOfEarlier(run int) bool { return 0 < s.Run && s.Run < run }

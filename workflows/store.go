@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/activities"
@@ -18,17 +17,12 @@ var (
 )
 
 // storeStep stores the end of a delivery, as often as it takes. While another process has a claim, the
-// store refuses it: that process may be delivering.
+// store refuses it: that process may be delivering. The error is errGone or errLongHistory.
 func storeStep(ctx workflow.Context, step webhook.Step, why string) (webhook.DeliveryStatus, error) {
-	return persist(ctx, why, func(ctx workflow.Context) (webhook.DeliveryStatus, error) { return storeOnce(ctx, step, why) })
-}
-
-// persist repeats try until it succeeds, or errGone, or errLongHistory.
-func persist(ctx workflow.Context, why string, try func(workflow.Context) (webhook.DeliveryStatus, error)) (webhook.DeliveryStatus, error) {
 	for pause := time.Second; ; {
-		status, err := try(ctx)
+		status, err := storeOnce(ctx, step, why)
 		switch {
-		case isGone(err):
+		case activities.IsGone(err):
 			return status, errGone
 		case err != nil:
 			sleep(ctx, pause, "the store is unavailable: "+why)
@@ -44,11 +38,6 @@ func persist(ctx workflow.Context, why string, try func(workflow.Context) (webho
 	}
 }
 
-func isGone(err error) bool {
-	app, ok := errors.AsType[*temporal.ApplicationError](err)
-	return ok && app.Type() == activities.ErrorGone
-}
-
 // storeOnce tries to store a step.
 func storeOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.DeliveryStatus, error) {
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
@@ -56,26 +45,6 @@ func storeOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.Del
 	var status webhook.DeliveryStatus
 	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), acts.Steps.RecordStep, step).Get(ctx, &status)
 	return status, err
-}
-
-// reopen opens the next run of a dead letter, as often as it takes.
-func reopen(ctx workflow.Context, in activities.Reopening) (webhook.DeliveryStatus, error) {
-	disconnected, stop := workflow.NewDisconnectedContext(ctx)
-	defer stop()
-	return persist(disconnected, "replay", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
-		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), acts.DeadLetters.Reopen, in).Get(ctx, &status)
-		return status, err
-	})
-}
-
-// readStatus reads what the store has of a delivery, as often as it takes.
-func readStatus(ctx workflow.Context, of webhook.Ref) (webhook.DeliveryStatus, error) {
-	disconnected, stop := workflow.NewDisconnectedContext(ctx)
-	defer stop()
-	return persist(disconnected, "look", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
-		err = workflow.ExecuteLocalActivity(localOptions(ctx, "look at the store"), acts.DeadLetters.Status, of).Get(ctx, &status)
-		return status, err
-	})
 }
 
 // keepFor is how long dead letters are kept, as the worker's settings say now.

@@ -18,7 +18,8 @@ func TerminatedByEverpost(reason string) bool {
 	return reason == ReasonStuck || reason == ReasonOutdated
 }
 
-// QueryStatus asks a workflow where its delivery stands; the answer is a Status.
+// QueryStatus asks a workflow where its deliveries stand. The answer of a DeliveryWorkflow is a Status, that of a FanoutWorkflow or a
+// DeadLetterWorkflow a list of them.
 const QueryStatus = "status"
 
 // Status is the answer to QueryStatus.

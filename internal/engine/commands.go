@@ -30,7 +30,9 @@ func (c *Commands) passNew(ctx context.Context, delivery webhook.Delivery, comma
 func (c *Commands) Pass(ctx context.Context, commanded webhook.CommandedDelivery) error {
 	delivery, command := commanded.Delivery, commanded.Command
 	if command.Command == webhook.CommandReplay { // the store has the new run, which is to be started
-		return c.starts.Own(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
+		return c.starts.Own(ctx, webhook.Start{
+			Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt, Earlier: command.Earlier,
+		})
 	}
 	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID(delivery.Run)
 	if id == "" { // no step is recorded yet, so no other workflow has taken it over

@@ -33,7 +33,8 @@ func TestSignalReachesTheWorkflow(t *testing.T) {
 	delivery.State = webhook.StateDeadLettered
 	require.NoError(t, d.Commands.passNew(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard}))
 	require.Len(t, f.Started(), 1)
-	require.Equal(t, &workflows.CommandSignal{CommandID: 1}, enginetest.InputOf[workflows.DeadLetterInput](t, f.Started()[0].GetInput()).Discard)
+	in := enginetest.InputOf[workflows.DeadLetterInput](t, f.Started()[0].GetInput())
+	require.Equal(t, &workflows.CommandSignal{CommandID: 1}, in.DeadLetters[0].Discard)
 }
 
 // R7: a table of the delivery's state, the workflow that the store names, and the workflows that exist. A command reaches the workflow that

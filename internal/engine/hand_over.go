@@ -40,13 +40,7 @@ func (o *HandOvers) HandOver(ctx context.Context, h activities.DeliveryState) er
 	defer o.permits.Release(h.TenantID, 1)
 	failpoint.Hit("hand-over-before")
 	options := o.workflows.ownOptions(h.Ref, h.Run, startAgain) // it may have had its own workflow before, which held it and has ended
-	var err error
-	if h.State == webhook.StateDeadLettered {
-		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)
-		_, err = o.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.NewDeadLetter(workflows.DeliveryState(h)))
-	} else {
-		_, err = o.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.HandOverInput(workflows.DeliveryState(h)))
-	}
+	_, err := o.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.HandOverInput(workflows.DeliveryState(h)))
 	if err != nil && ignoreAlreadyStarted(err) == nil && h.Command.Command != webhook.CommandNone {
 		// A workflow task that was lost because a signal came may have handed it over, without the
 		// command. A signal that was sent by hand is not in the store.

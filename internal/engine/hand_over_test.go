@@ -41,18 +41,6 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	}, enginetest.InputOf[workflows.DeliveryInput](t, request.GetInput()))
 	require.NotContains(t, request.GetSearchAttributes().GetIndexedFields(), "DeliveryState")
 
-	h.State, h.Reason = webhook.StateDeadLettered, "http_400"
-	require.NoError(t, d.HandOvers.HandOver(t.Context(), h))
-	request = f.Starts[1]
-	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
-	require.Equal(t, "DeadLetterWorkflow", request.GetWorkflowType().GetName())
-	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
-	require.Equal(t, workflows.DeadLetterInput{
-		DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, LastOutcome: last},
-		Discard:       &workflows.CommandSignal{CommandID: 3, Reason: "asked"},
-	}, enginetest.InputOf[workflows.DeadLetterInput](t, request.GetInput()))
-	require.JSONEq(t, `"dead_lettered"`, string(request.GetSearchAttributes().GetIndexedFields()["DeliveryState"].GetData()))
-
 	// R3: a task that was lost has handed it over before, without the later command.
 	f.Failing(serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run"))
 	for c, name := range map[webhook.Command]string{

@@ -41,7 +41,7 @@ type Workflow struct {
 
 	mu      sync.Mutex
 	queried bool
-	members []workflows.Status // of a shared workflow that was queried; nil: there was no answer
+	members []workflows.Status // of a workflow of several deliveries that was queried; nil: there was no answer
 }
 
 // Inspect finds out how a workflow stands. It ends one that is stuck.
@@ -103,12 +103,18 @@ func (w *Workflows) statusOfTerminated(ctx context.Context, found *Workflow) (St
 	return StatusTerminated, nil
 }
 
-// hasMember reports whether a shared workflow that runs has a delivery. It queries each workflow once.
-// If the query is not answered, because its worker is busy or none runs, it reports true: the
-// workflow will be inspected again.
+// hasMember reports whether a workflow of several deliveries that runs has one.
+// If the query is not answered it reports true: the workflow will be inspected again.
 func (w *Workflows) hasMember(ctx context.Context, found *Workflow, delivery webhook.DeliveryID) bool {
-	if found.taskPending { // it cannot answer
-		return true
+	members, answered := w.membersOf(ctx, found)
+	return !answered || slices.ContainsFunc(members, func(m workflows.Status) bool { return m.DeliveryID == delivery })
+}
+
+// membersOf returns the deliveries that a workflow of several has, which runs. It queries each workflow once. There is no answer
+// while its worker is busy, or none runs.
+func (w *Workflows) membersOf(ctx context.Context, found *Workflow) (members []workflows.Status, answered bool) {
+	if found.taskPending {
+		return nil, false
 	}
 	found.mu.Lock()
 	defer found.mu.Unlock()
@@ -121,7 +127,7 @@ func (w *Workflows) hasMember(ctx context.Context, found *Workflow, delivery web
 			found.members = []workflows.Status{}
 		}
 	}
-	return found.members == nil || slices.ContainsFunc(found.members, func(m workflows.Status) bool { return m.DeliveryID == delivery })
+	return found.members, found.members != nil
 }
 
 // InitialDeliveries returns the deliveries that a run of a shared workflow was started with. A stuck

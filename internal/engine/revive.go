@@ -54,23 +54,32 @@ type Revivals struct {
 // Revive starts a delivery's own workflow, unless that or the one that the store names has the
 // delivery. It passes a command on, if there is one.
 func (r *Revivals) Revive(ctx context.Context, delivery *webhook.Delivery, command webhook.PendingCommand) error {
-	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID(delivery.Run)
+	id := delivery.WorkflowID
 	if id == "" { // it is held, or was started just now
-		id = own
+		id = delivery.Ref.WorkflowID(delivery.Run)
 	}
 	named, err := r.workflows.Inspect(ctx, id)
 	if err != nil {
 		return err
 	}
+	return r.ReviveIn(ctx, named, delivery, command)
+}
+
+// ReviveIn is Revive where the workflow that the store names has been inspected.
+func (r *Revivals) ReviveIn(ctx context.Context, named *Workflow, delivery *webhook.Delivery, command webhook.PendingCommand) error {
+	id, own := named.ID, delivery.Ref.WorkflowID(delivery.Run)
 	status, err := r.workflows.StatusOf(ctx, named, delivery)
 	if err != nil {
 		return err
 	}
 	if status == StatusRunning {
+		if id != own && (named.Status != StatusRunning || !r.workflows.hasMember(ctx, named, delivery.DeliveryID)) {
+			id = own
+		}
 		if delivery.State == webhook.StateDeadLettered && r.expired(delivery) { // the retention was longer when it was started
 			command = webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention}
 		}
-		return r.workflows.signal(ctx, own, delivery.Ref, delivery.Run, command)
+		return r.workflows.signal(ctx, id, delivery.Ref, delivery.Run, command)
 	}
 	return r.Restart(ctx, delivery, status == StatusTerminated, command)
 }
@@ -89,11 +98,13 @@ func (r *Revivals) Restart(ctx context.Context, delivery *webhook.Delivery, term
 	defer func() { end(err) }()
 	state.Trace = traced[0].Trace
 	if delivery.State == webhook.StateDeadLettered {
-		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
-		in := workflows.NewDeadLetter(state)
-		in.GivenUpAt = delivery.CompletedAt
-		in.KeepUntil = delivery.CompletedAt.Add(r.keepDeadLetters)
-		_, err = r.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
+		options.TypedSearchAttributes = workflows.DeadLetterAttributes([]webhook.Ref{delivery.Ref}, r.workflows.maxEventIDs)
+		dead := workflows.NewDeadLetter(state)
+		dead.GivenUpAt = delivery.CompletedAt
+		dead.KeepUntil = delivery.CompletedAt.Add(r.keepDeadLetters)
+		_, err = r.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.DeadLetterInput{
+			DeadLetters: []*workflows.DeadLetter{dead},
+		})
 	} else {
 		_, err = r.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
 			DeliveryState: state, Terminated: terminated && !held,

@@ -159,7 +159,7 @@ func TestReviveDeadLetter(t *testing.T) {
 	f.There = map[string]enumspb.WorkflowExecutionStatus{}
 	require.NoError(t, d.Revivals.Revive(t.Context(), &delivery, webhook.PendingCommand{}))
 	in := enginetest.InputOf[workflows.DeadLetterInput](t, f.Started()[0].GetInput())
-	require.Equal(t, delivery.CompletedAt.Add(time.Hour), in.KeepUntil)
+	require.Equal(t, delivery.CompletedAt.Add(time.Hour), in.DeadLetters[0].KeepUntil)
 
 	f.There[delivery.WorkflowID] = enginetest.Running
 	require.NoError(t, d.Revivals.Revive(t.Context(), &delivery, webhook.PendingCommand{}))

@@ -161,7 +161,7 @@ func (s *Starts) startTogether(id string, group []webhook.Start) (left []webhook
 	s.calls.Try(func(ctx context.Context) error {
 		err := s.workflows.startShared(ctx, id, group)
 		if err == nil {
-			ForEach(ConcurrentStarts, group, func(start webhook.Start) { s.workflows.endEarlierRun(ctx, &start) })
+			s.workflows.endEarlierRuns(ctx, id, group)
 			return nil
 		}
 		if ignoreAlreadyStarted(err) != nil {
@@ -211,7 +211,7 @@ func (s *Starts) Own(ctx context.Context, start webhook.Start) (err error) {
 	_, err = s.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 	switch {
 	case err == nil:
-		s.workflows.endEarlierRun(ctx, &start)
+		s.workflows.endEarlierRuns(ctx, options.ID, []webhook.Start{start})
 	case ignoreAlreadyStarted(err) == nil && start.Resume == nil && start.Relayed > 1:
 		// It was started long ago and has no first write: its workflow may be gone.
 		return s.revivals.Revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},

@@ -157,6 +157,9 @@ func TestTheEarlierRunIsTold(t *testing.T) {
 	for i, run := range []int{2, 3, 1, 2, 2} {
 		all[i].Run, all[i].AssignedTo, all[i].Assigned, all[i].Relayed = run, "fanout/it", true, 1
 	}
+	for _, i := range []int{0, 1, 4} {
+		all[i].Earlier = all[i].Ref.WorkflowID(all[i].Run - 1)
+	}
 	all[3].Resume = &webhook.Progress{Run: 2, Seq: 4, State: webhook.StateHeld}
 	all[4].AssignedTo = all[4].WorkflowID()
 	d.Starts.Assigned(all)
@@ -164,7 +167,9 @@ func TestTheEarlierRunIsTold(t *testing.T) {
 	told := map[string]int{}
 	for _, request := range f.Signalled {
 		require.Equal(t, workflows.SignalReplay, request.GetSignalName())
-		told[request.GetWorkflowExecution().GetWorkflowId()] = enginetest.InputOf[workflows.CommandSignal](t, request.GetInput()).Run
+		opened := enginetest.InputOf[workflows.CommandSignal](t, request.GetInput()).Opened
+		require.Len(t, opened, 1)
+		told[request.GetWorkflowExecution().GetWorkflowId()] = opened[0].Run
 	}
 	require.Equal(t, map[string]int{all[0].Ref.WorkflowID(1): 2, all[1].Ref.WorkflowID(2): 3, all[4].Ref.WorkflowID(1): 2}, told)
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -56,7 +58,7 @@ func (w *Workflows) options(id string, reuse enumspb.WorkflowIdReusePolicy) clie
 func (w *Workflows) ownOptions(ref webhook.Ref, run int, reuse enumspb.WorkflowIdReusePolicy) client.StartWorkflowOptions {
 	options := w.options(ref.WorkflowID(run), reuse)
 	options.TypedSearchAttributes = workflows.SearchAttributes(ref)
-	options.StaticSummary = workflows.DeliverySummary(ref)
+	options.StaticSummary = workflows.Summary([]webhook.Ref{ref})
 	return options
 }
 
@@ -66,10 +68,19 @@ func (w *Workflows) startShared(ctx context.Context, id string, group []webhook.
 	group, end := traceStart(w.tracer, id, group)
 	defer func() { end(ignoreAlreadyStarted(err)) }()
 	options := w.options(id, startOnce)
-	options.TypedSearchAttributes = workflows.FanoutAttributes(group, w.maxEventIDs)
-	options.StaticSummary = workflows.FanoutSummary(group)
+	refs := refsOf(group)
+	options.TypedSearchAttributes = workflows.SharedAttributes(refs, w.maxEventIDs)
+	options.StaticSummary = workflows.Summary(refs)
 	_, err = w.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
 	return err //nolint:wrapcheck // classify handles it
+}
+
+func refsOf(starts []webhook.Start) []webhook.Ref {
+	refs := make([]webhook.Ref, len(starts))
+	for i := range starts {
+		refs[i] = starts[i].Ref
+	}
+	return refs
 }
 
 // ignoreAlreadyStarted returns the error of a start, but none if the workflow was started before.
@@ -93,16 +104,21 @@ func (w *Workflows) signal(ctx context.Context, id string, of webhook.Ref, run i
 	return w.client.SignalWorkflow(ctx, id, "", workflows.SignalName(c.Command), signal) //nolint:wrapcheck // classify handles it
 }
 
-// endEarlierRun signals to the workflow that keeps the dead letter of the run before that another one has been started. It
-// does so once: a workflow that does not get the signal finds out from the store.
-func (w *Workflows) endEarlierRun(ctx context.Context, start *webhook.Start) {
-	if start.Run == 1 || start.Resume != nil || start.Relayed > 1 {
-		return
+// endEarlierRuns signals to the workflows that keep the dead letters of the runs before that other ones have been started, in the workflow
+// of the id: one signal to each. It does so once: a workflow that does not get the signal finds out from the store.
+func (w *Workflows) endEarlierRuns(ctx context.Context, id string, started []webhook.Start) {
+	opened := map[string][]workflows.OpenedRun{}
+	for i := range started {
+		if start := &started[i]; start.Earlier != "" && start.Relayed <= 1 {
+			opened[start.Earlier] = append(opened[start.Earlier], workflows.OpenedRun{DeliveryID: start.DeliveryID, Run: start.Run, WorkflowID: id})
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
-	defer cancel()
-	err := w.client.SignalWorkflow(ctx, start.Ref.WorkflowID(start.Run-1), "", workflows.SignalReplay, workflows.CommandSignal{Run: start.Run})
-	if err != nil && !isGone(err) {
-		w.log.DebugContext(ctx, "the workflow of a replayed dead letter could not be told", "delivery", start.DeliveryID, "error", err)
-	}
+	ForEach(ConcurrentStarts, slices.Collect(maps.Keys(opened)), func(keeper string) {
+		ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+		defer cancel()
+		err := w.client.SignalWorkflow(ctx, keeper, "", workflows.SignalReplay, workflows.CommandSignal{Opened: opened[keeper]})
+		if err != nil && !isGone(err) {
+			w.log.DebugContext(ctx, "the workflow of replayed dead letters could not be told", "workflow", keeper, "error", err)
+		}
+	})
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // A search attribute holds as many ids as Temporal accepts by default.
-func TestFanoutAttributesFit(t *testing.T) {
+func TestSharedAttributesFit(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 50, 60, 61, 200} {
-		ids, ok := workflows.FanoutAttributes(enginetest.Accepted(n).Deliveries, workflows.MaxEventIDs).GetKeywordList(eventIDsKey())
+		ids, ok := workflows.SharedAttributes(refsOf(enginetest.Accepted(n).Deliveries), workflows.MaxEventIDs).GetKeywordList(eventIDsKey())
 		require.True(t, ok)
 		require.Len(t, ids, min(n, workflows.MaxEventIDs))
 		size := 0
@@ -28,7 +28,7 @@ func TestFanoutAttributesFit(t *testing.T) {
 }
 
 // The search attributes of a shared workflow are what all its deliveries have in common.
-func TestFanoutAttributes(t *testing.T) {
+func TestSharedAttributes(t *testing.T) {
 	t.Parallel()
 	f, c := enginetest.New(t)
 	d := setup(t, Config{Client: c})

@@ -59,10 +59,14 @@ func TestWorkflowOfADelivery(t *testing.T) {
 		"delivered at once":  {webhook.StateDelivered, shared, time.Second, "Its workflow is " + shared + ", a shared workflow."},
 		"delivered long ago": {webhook.StateDelivered, own, week, "Its workflow is " + own + gone},
 		"an old dead letter": {webhook.StateDeadLettered, own, 2 * week, "Its workflow is " + own + "."},
-		"discarded":          {webhook.StateDiscarded, own, 2 * week, "Its workflow is " + own + gone},
-		"held":               {webhook.StateHeld, "", 0, "It has no workflow while it is held; its release starts one."},
-		"accepted":           {webhook.StatePending, "", 0, "Its workflow is still to be started."},
-		"cancelled in hold":  {webhook.StateCancelled, "", time.Second, "It had no workflow when it ended."},
+		"one among others": {
+			webhook.StateDeadLettered, "dead/" + shared + "/0", 2 * week,
+			"Its workflow is dead/" + shared + "/0, which keeps dead letters of a shared workflow.",
+		},
+		"discarded":         {webhook.StateDiscarded, own, 2 * week, "Its workflow is " + own + gone},
+		"held":              {webhook.StateHeld, "", 0, "It has no workflow while it is held; its release starts one."},
+		"accepted":          {webhook.StatePending, "", 0, "Its workflow is still to be started."},
+		"cancelled in hold": {webhook.StateCancelled, "", time.Second, "It had no workflow when it ended."},
 	} {
 		d := webhook.Delivery{Ref: ref, WorkflowID: c.workflow}
 		if d.State = c.state; c.ended > 0 {

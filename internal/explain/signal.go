@@ -40,9 +40,13 @@ func OnlyForOpen(s webhook.State) string {
 	return "the delivery is " + s.String() + " and has no next attempt; a dead letter takes replay and discard"
 }
 
-// OtherRun says that another workflow has the delivery, because another run of it was opened.
+// OtherRun says that another workflow has the delivery, because another run of it was opened. The id is "" if it is not known, or the run has none: it is held.
 func OtherRun(run int, workflowID string) string {
-	return "Run " + strconv.Itoa(run) + " of the delivery is in the workflow " + workflowID + ".\n"
+	text := "Run " + strconv.Itoa(run) + " of the delivery "
+	if workflowID == "" {
+		return text + "was opened."
+	}
+	return text + "is in the workflow " + workflowID + "."
 }
 
 // list lists names: "cancel, retry-now and reschedule".

@@ -19,6 +19,8 @@ func workflow(s *Situation) string {
 		return "It had no workflow when it ended."
 	case strings.HasPrefix(d.WorkflowID, webhook.OwnWorkflowPrefix):
 		words = "its workflow is " + d.WorkflowID
+	case strings.HasPrefix(d.WorkflowID, webhook.DeadLettersPrefix):
+		words = "its workflow is " + d.WorkflowID + ", which keeps dead letters of a shared workflow"
 	default:
 		words = "its workflow is " + d.WorkflowID + ", a shared workflow"
 	}

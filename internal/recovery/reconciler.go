@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -146,7 +147,11 @@ func (r *Reconciler) compareAll(
 			})
 		})
 		for id, group := range shared {
-			r.reviveShared(ctx, &this, id, group)
+			if workflows.IsFanout(id) {
+				r.reviveShared(ctx, &this, id, group)
+			} else {
+				r.reviveDeadLetters(&this, id, group)
+			}
 		}
 		compared += len(late)
 		if r.engine.Health.Down(ctx) { // and may have been for some of these calls
@@ -160,11 +165,11 @@ func (r *Reconciler) compareAll(
 }
 
 // groupByWorkflow divides deliveries into those with workflows of their own, and the others by the
-// shared workflows that the store names.
+// workflows of several that the store names.
 func groupByWorkflow(all []webhook.Delivery) (single []webhook.Delivery, shared map[string][]webhook.Delivery) {
 	shared = map[string][]webhook.Delivery{}
 	for i := range all {
-		if workflows.IsFanout(all[i].WorkflowID) {
+		if id := all[i].WorkflowID; workflows.IsFanout(id) || strings.HasPrefix(id, webhook.DeadLettersPrefix) {
 			shared[all[i].WorkflowID] = append(shared[all[i].WorkflowID], all[i])
 		} else {
 			single = append(single, all[i])
@@ -173,7 +178,20 @@ func groupByWorkflow(all []webhook.Delivery) (single []webhook.Delivery, shared 
 	return single, shared
 }
 
-// inspectOnce inspects a shared workflow once in a round; nil if it could not.
+// reviveDeadLetters has expired dead letters discarded by the workflow that keeps them, or each by one of its own.
+func (r *Reconciler) reviveDeadLetters(this *round, id string, group []webhook.Delivery) {
+	keeper := r.inspectOnce(this, id)
+	if keeper == nil {
+		return
+	}
+	engine.ForEach(engine.ConcurrentLookups, group, func(delivery webhook.Delivery) {
+		r.engine.Calls.Try(func(ctx context.Context) error {
+			return r.engine.Revivals.ReviveIn(ctx, keeper, &delivery, webhook.PendingCommand{})
+		})
+	})
+}
+
+// inspectOnce inspects a workflow of several deliveries once in a round; nil if it could not.
 func (r *Reconciler) inspectOnce(this *round, id string) *engine.Workflow {
 	if known := this.inspected[id]; known != nil {
 		return known

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -73,6 +74,8 @@ type PendingCommand struct {
 	Command Command   `json:"command"`
 	Reason  string    `json:"reason,omitempty"`
 	At      time.Time `json:"at,omitzero"` // for reschedule: the new time
+	// Earlier is the workflow that keeps the dead letter, for replay when it has just been stored; "" if there is none.
+	Earlier string `json:"-"`
 }
 
 // Step is one change of a delivery in the store. It is applied in one transaction. If the
@@ -96,11 +99,11 @@ type Step struct {
 	Overrides bool `json:"-"`
 }
 
-// SetDeadLettered makes the delivery a dead letter, with a workflow of its own. Every delivery that
+// SetDeadLettered makes the delivery a dead letter, which the given workflow keeps: its own by default. Every delivery that
 // is given up comes here. The reason is one of retry's or of this package's.
-func (s *Step) SetDeadLettered(reason string) {
+func (s *Step) SetDeadLettered(reason, keptIn string) {
 	s.State, s.Reason, s.DueAt = StateDeadLettered, reason, time.Time{}
-	s.WorkflowID = s.Ref.WorkflowID(s.Run)
+	s.WorkflowID = cmp.Or(keptIn, s.Ref.WorkflowID(s.Run))
 }
 
 // Claim requests the exclusive right to send one attempt.

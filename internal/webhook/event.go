@@ -95,6 +95,9 @@ type Start struct {
 	// Assigned says that AssignedTo was in the row before the relay took it, so that the workflow may have been started.
 	Assigned bool
 
+	// Earlier is the workflow that keeps the dead letter of the run before; "" if there is none.
+	Earlier string
+
 	// Resume is the progress of a delivery that is released from a hold; nil for a new run.
 	Resume *Progress
 

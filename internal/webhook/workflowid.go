@@ -10,8 +10,10 @@ import (
 const (
 	// OwnWorkflowPrefix begins the id of every workflow of a single delivery.
 	OwnWorkflowPrefix = "delivery/"
-	// SharedWorkflowPrefix begins the id of every workflow of several deliveries.
+	// SharedWorkflowPrefix begins the id of every workflow of several open deliveries.
 	SharedWorkflowPrefix = "fanout/"
+	// DeadLettersPrefix begins the id of every workflow that keeps dead letters of a shared workflow.
+	DeadLettersPrefix = "dead/"
 	// MaxAssigned is how many deliveries the store lets share a workflow.
 	MaxAssigned = 100
 )
@@ -49,6 +51,11 @@ func SharedWorkflowID(all []Start) string {
 		}
 	}
 	return SharedWorkflowPrefix + all[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// DeadLettersWorkflowID is the id of the workflow that keeps one batch of the dead letters of a shared workflow.
+func DeadLettersWorkflowID(shared string, batch int) string {
+	return DeadLettersPrefix + shared + "/" + strconv.Itoa(batch)
 }
 
 // Assign sets the workflow of each start: MaxAssigned after one another share one, and one that is left over has its own. A start with

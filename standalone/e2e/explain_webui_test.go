@@ -75,7 +75,7 @@ func (b *bundle) requireDetails(id string, got explained) {
 		switch {
 		case err != nil: // it may not have been started yet
 			return err.Error()
-		case isShared(d.WorkflowID):
+		case listsSeveral.MatchString(said):
 			return b.missingOfMember(d, said, got.Explanation.Code, first)
 		case !strings.HasPrefix(said, "**"+d.State+"** · `"+d.EventType+"` to `"+d.EndpointID+"`\n\n"),
 			!strings.Contains(said, "- delivery: "+d.ID+"\n"), !strings.Contains(said, "- code: "+codeIn(got.Explanation.Code)),
@@ -86,7 +86,10 @@ func (b *bundle) requireDetails(id string, got explained) {
 	})
 }
 
-// missingOfMember is what the details of a shared workflow do not say of a delivery.
+// listsSeveral is how the details of a workflow of several deliveries begin.
+var listsSeveral = regexp.MustCompile(`^\*\*[0-9]+ deliver(y|ies)\*\*`)
+
+// missingOfMember is what the details of a workflow of several deliveries do not say of one.
 func (b *bundle) missingOfMember(d delivery, said, code, first string) string {
 	_, line, found := strings.Cut(said, "\n- `"+d.ID+"` · `"+d.EventType+"` to `"+d.EndpointID+"`: ")
 	line, _, _ = strings.Cut(line, "\n")

@@ -25,7 +25,7 @@ func TestSignalsOfTheWebUI(t *testing.T) {
 	t.Parallel()
 	u := setupWebUI(t)
 	rows := tableOf(t, "Signals by hand")
-	require.Len(t, rows, 17, "a new one needs a case below")
+	require.Len(t, rows, 18, "a new one needs a case below")
 	for _, row := range rows {
 		target, name, input := row[0], row[1], row[2]
 		at := time.Now().Add(20 * time.Minute).UTC().Truncate(time.Second)
@@ -41,6 +41,15 @@ func TestSignalsOfTheWebUI(t *testing.T) {
 			u.requireHandled(d, name, input, at)
 		case "a shared workflow":
 			u.requireSharedHandles(name, input, at)
+		case "dead letters that share a workflow":
+			workflow, members := u.sharedDeadLetters()
+			u.send(workflow, name, strings.ReplaceAll(input, "<delivery>", members[0].ID))
+			u.requireHandled(members[0], name, input, at)
+			require.Equal(t, "dead_lettered", u.delivery(members[1].ID).State)
+			u.send(workflow, name, "")
+			for _, d := range members[1:] {
+				u.requireHandled(d, name, "", at)
+			}
 		case "a replay":
 			u.requireReplayHandles(name, input)
 		default:

@@ -108,18 +108,30 @@ func (u *webUI) waitDetails(workflow, words string) {
 // shared are deliveries that wait for their retry in one shared workflow.
 func (u *webUI) shared() (workflow string, members []delivery) {
 	u.t.Helper()
+	return u.together(http.StatusServiceUnavailable, "retrying", "fanout/")
+}
+
+// sharedDeadLetters are dead letters that share a workflow.
+func (u *webUI) sharedDeadLetters() (workflow string, members []delivery) {
+	u.t.Helper()
+	return u.together(http.StatusBadRequest, "dead_lettered", "dead/")
+}
+
+// together are deliveries that got an answer, are in a state, and share a workflow of a kind.
+func (u *webUI) together(answer int, state, prefix string) (workflow string, members []delivery) {
+	u.t.Helper()
 	u.made++
 	kind := "shared.no" + strconv.Itoa(u.made)
 	for n := range 10 {
 		path := fmt.Sprintf("/%d/%d", u.made, n)
-		u.r.Script(path, receivertest.Step{Status: http.StatusServiceUnavailable}, receivertest.Step{Status: http.StatusServiceUnavailable})
+		u.r.Script(path, receivertest.Step{Status: http.StatusServiceUnavailable}, receivertest.Step{Status: answer})
 		u.endpoint(u.r, path, fieldsOf{"event_types": []string{kind}, "retry_policy": patiently()})
 	}
 	for _, d := range u.post(kind, `{}`).Deliveries {
 		u.waitState(d.ID, "retrying") // so that the next requests are not eager, and their deliveries share a workflow
 	}
 	for _, d := range u.post(kind, `{}`).Deliveries {
-		if d = u.waitState(d.ID, "retrying"); !isShared(d.WorkflowID) || workflow != "" && d.WorkflowID != workflow {
+		if d = u.waitState(d.ID, state); !strings.HasPrefix(d.WorkflowID, prefix) || workflow != "" && d.WorkflowID != workflow {
 			continue
 		}
 		workflow, members = d.WorkflowID, append(members, d)

@@ -100,7 +100,7 @@ func atReplay(ctx context.Context, s *scene) error {
 		ids = append(ids, event)
 		answered := l.asked(p, replay)
 		answered(false) // without an answer it may be ignored, as one to a delivery that was delivered is
-		signals.Go(func() { s.signalReplay(signalling, webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID(1)) })
+		signals.Go(func() { s.signalReplay(signalling, event, endpoint) })
 	}
 	if err := reach(continueAsNew, releaseTime)(ctx, s); err != nil {
 		return err
@@ -134,11 +134,16 @@ func (s *scene) awaitCount(ctx context.Context, patience time.Duration, want int
 	})
 }
 
-// signalReplay signals the first replay to a workflow as soon as it is a dead letter's: one of a delivery may refuse it. A signal that comes
-// twice is ignored.
-func (s *scene) signalReplay(ctx context.Context, workflow string) {
-	signal := workflows.CommandSignal{Run: 2}
+// signalReplay signals a replay by hand to the workflow of a delivery as soon as it keeps dead letters: another one may refuse it.
+func (s *scene) signalReplay(ctx context.Context, event webhook.EventID, endpoint webhook.EndpointID) {
+	signal := workflows.CommandSignal{DeliveryID: webhook.DeliveryIDOf(event, endpoint)}
 	for pause(ctx, signalEvery) == nil {
+		var workflow string
+		if s.inDatabase(ctx, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, "select workflow_id from deliveries where id = $1", signal.DeliveryID).Scan(&workflow)
+		}) != nil {
+			continue
+		}
 		found, err := s.in.engine.DescribeWorkflowExecution(ctx, workflow, "")
 		if err != nil || found.GetWorkflowExecutionInfo().GetType().GetName() != workflows.DeadLetterName {
 			continue

@@ -55,6 +55,14 @@ func cutPower(ctx context.Context, s *scene) error {
 	if err := signalAll(syscall.SIGSTOP, s.in.parts...); err != nil { // nothing is acknowledged from now on
 		return err
 	}
+	// What they had sent to PostgreSQL goes on there, and whoever reads may see its result: that has to be flushed, too.
+	for busy := true; busy; {
+		err := conn.QueryRow(ctx, `select exists (select from pg_stat_activity
+			where backend_type = 'client backend' and state = 'active' and pid <> pg_backend_pid())`).Scan(&busy)
+		if err = errors.Join(err, pause(ctx, leftTick)); err != nil {
+			return fmt.Errorf("wait for statements under way: %w", err)
+		}
+	}
 	var flushed, dir string
 	err = conn.QueryRow(ctx, "select pg_current_wal_flush_lsn()::text, current_setting('data_directory')").Scan(&flushed, &dir)
 	if err == nil {

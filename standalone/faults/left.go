@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,7 @@ import (
 	temporal "go.temporal.io/sdk/client"
 
 	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
 )
 
 const (
@@ -34,7 +36,7 @@ func (r run) leftBehind(ctx context.Context, conn *pgx.Conn) []string {
 	for {
 		left := leftNow(patient, conn, r.in.countWorkflows)
 		if len(left) == 0 {
-			return nil
+			return r.in.unkept(ctx, conn)
 		}
 		if conn.IsClosed() || pause(patient, leftTick) != nil {
 			break
@@ -60,7 +62,7 @@ func leftNow(ctx context.Context, conn *pgx.Conn, count func(ctx context.Context
 	working, busy := count(ctx, ofDeliveries)
 	waiting, busyToo := count(ctx, ofDeadLetters)
 	if working != 0 || waiting != dead {
-		left = append(left, fmt.Sprintf("%d workflows of deliveries that have ended; %d workflows of %d dead letters", working, waiting, dead))
+		left = append(left, fmt.Sprintf("%d workflows of deliveries that have ended; %d workflows of dead letters instead of %d", working, waiting, dead))
 	}
 	if err = errors.Join(err, busy, busyToo); err != nil {
 		left = append(left, err.Error())
@@ -91,15 +93,11 @@ func (in *installation) countWorkflows(ctx context.Context, of string) (int, err
 	return int(answer.GetCount()), nil
 }
 
-// countDeadLetters counts the workflows that run, of the dead letters in the database.
+// countDeadLetters counts the workflows that run, of those that the database names for dead letters.
 func (in *installation) countDeadLetters(ctx context.Context, conn *pgx.Conn) (running int, err error) {
-	rows, _ := conn.Query(ctx, "select event_id, endpoint_id, run from deliveries where state = 4")
-	var (
-		event, endpoint [16]byte
-		run             int
-	)
-	_, err = pgx.ForEachRow(rows, []any{&event, &endpoint, &run}, func() error {
-		workflow := webhook.Ref{EventID: event, EndpointID: endpoint}.WorkflowID(run)
+	rows, _ := conn.Query(ctx, "select distinct workflow_id from deliveries where state = 4")
+	var workflow string
+	_, err = pgx.ForEachRow(rows, []any{&workflow}, func() error {
 		found, err := in.engine.DescribeWorkflowExecution(ctx, workflow, "")
 		if err != nil {
 			return fmt.Errorf("describe workflow %s: %w", workflow, err)
@@ -110,6 +108,37 @@ func (in *installation) countDeadLetters(ctx context.Context, conn *pgx.Conn) (r
 		return nil
 	})
 	return running, err
+}
+
+// unkept are the dead letters that the workflow does not have which the database names.
+func (in *installation) unkept(ctx context.Context, conn *pgx.Conn) (left []string) {
+	rows, _ := conn.Query(ctx, "select id, workflow_id from deliveries where state = 4")
+	var (
+		id       [16]byte
+		workflow string
+		kept     = map[string][]workflows.Status{}
+	)
+	_, err := pgx.ForEachRow(rows, []any{&id, &workflow}, func() error {
+		if _, asked := kept[workflow]; !asked {
+			answer, err := in.engine.QueryWorkflow(ctx, workflow, "", workflows.QueryStatus)
+			if err != nil {
+				return fmt.Errorf("query workflow %s: %w", workflow, err)
+			}
+			var all []workflows.Status
+			if err := answer.Get(&all); err != nil {
+				return fmt.Errorf("read the status of workflow %s: %w", workflow, err)
+			}
+			kept[workflow] = all
+		}
+		if !slices.ContainsFunc(kept[workflow], func(s workflows.Status) bool { return s.DeliveryID == id }) {
+			left = append(left, fmt.Sprintf("the dead letter %s is not in its workflow %s", webhook.DeliveryID(id), workflow))
+		}
+		return nil
+	})
+	if err != nil {
+		left = append(left, err.Error())
+	}
+	return left
 }
 
 // countRunning counts the workflows in Temporal's list of running ones that do run.

@@ -124,5 +124,5 @@ const claims = `select count(*) from deliveries where owner is not null and owne
 // replays counts those of all tenants that go on.
 const replays = `select count(*) from replays where completed_at is null`
 
-// deadLetters counts those of all tenants: each has a running workflow.
-const deadLetters = `select count(*) from deliveries where state = 4`
+// deadLetters counts the workflows of those of all tenants: each runs.
+const deadLetters = `select count(distinct workflow_id) from deliveries where state = 4`

@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,9 +54,13 @@ func (i *installation) shareTo(t *testing.T, id string, scripts ...[]receivertes
 func (l lot) begin(t *testing.T) lot {
 	t.Helper()
 	l.id = webhook.SharedWorkflowID(l.starts)
+	refs := make([]webhook.Ref, len(l.starts))
+	for i, start := range l.starts {
+		refs[i] = start.Ref
+	}
 	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
-		ID: l.id, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.MaxEventIDs),
-		StaticSummary: workflows.FanoutSummary(l.starts),
+		ID: l.id, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.SharedAttributes(refs, workflows.MaxEventIDs),
+		StaticSummary: workflows.Summary(refs),
 	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts))
 	require.NoError(t, err)
 	return l
@@ -69,6 +74,11 @@ func (l lot) of(n int) delivery {
 
 // shared is the lot as what is written down: the shared workflow.
 func (l lot) shared() delivery { return delivery{installation: l.installation, workflowID: l.id} }
+
+// kept is the workflow of its dead letters as what is written down.
+func (l lot) kept() delivery {
+	return delivery{installation: l.installation, workflowID: webhook.DeadLettersWorkflowID(l.id, 0)}
+}
 
 func script(steps ...receivertest.Step) []receivertest.Step { return steps }
 
@@ -88,6 +98,18 @@ func sharing(name string, handed int, do func(t *testing.T, i *installation) lot
 	return both
 }
 
+// deadLetters has three of a lot given up.
+func deadLetters(t *testing.T, i *installation) lot {
+	t.Helper()
+	l := i.share(t, "1s", script(wrong), script(wrong), script(wrong), script(fine))
+	for n := range 3 {
+		l.of(n).awaits(t, "dead_lettered")
+	}
+	l.of(3).awaits(t, "delivered")
+	i.awaitTimer(t, l.kept().workflowID)
+	return l
+}
+
 func fanoutBranches() []branch {
 	var all []branch
 	add := func(name string, handed int, do func(t *testing.T, i *installation) lot) {
@@ -105,17 +127,25 @@ func fanoutBranches() []branch {
 		l.all(t, "delivered")
 		return l
 	})
-	add("dead-letter", 0, func(t *testing.T, i *installation) lot {
+	add("dead-letter", -1, deadLetters)
+	all = append(all, branch{"dead-letters-that-are-kept", func(t *testing.T, i *installation) delivery {
 		t.Helper()
-		l := i.share(t, "1s", script(wrong), script(fine))
-		l.of(0).awaits(t, "dead_lettered")
+		return deadLetters(t, i).kept()
+	}}, branch{"dead-letters-with-commands", func(t *testing.T, i *installation) delivery {
+		t.Helper()
+		l := deadLetters(t, i)
+		i.call(t, http.MethodPost, "/dead-letters/"+l.of(0).id+"/discard", map[string]any{})
+		l.of(0).awaits(t, "discarded")
+		l.of(1).do(t, "replay")
 		l.of(1).awaits(t, "delivered")
-		i.awaitTimer(t, l.of(0).workflowID)
-		return l
-	})
+		require.NoError(t, i.temporal.SignalWorkflow(t.Context(), l.kept().workflowID, "", workflows.SignalRetryNow, nil))
+		require.NoError(t, i.temporal.SignalWorkflow(t.Context(), l.kept().workflowID, "", workflows.SignalReplay, "repaired"))
+		l.of(2).awaits(t, "delivered")
+		return l.kept()
+	}})
 	// R3: a signal comes while the task is at work that would end the workflow. The task fails, and is
-	// repeated: it has handed the dead letter over, and hands it over again with the command.
-	add("signalled-at-its-end", 0, func(t *testing.T, i *installation) lot {
+	// repeated: it has started the workflow of the dead letter, and signals the command to that.
+	add("signalled-at-its-end", -1, func(t *testing.T, i *installation) lot {
 		t.Helper()
 		i.receiver.Hold()
 		l := i.share(t, "1h", script(wrong))

@@ -13,9 +13,15 @@ import (
 )
 
 // pause pauses the delivery's endpoint, resume makes it active again. The change of its
-// description lets every process know.
+// description lets every process know. What is held stays held.
 func (d delivery) pause(t *testing.T)  { t.Helper(); d.setEndpoint(t, webhook.EndpointPaused) }
 func (d delivery) resume(t *testing.T) { t.Helper(); d.setEndpoint(t, webhook.EndpointActive) }
+
+// release resumes the delivery's endpoint, which releases what it holds.
+func (d delivery) release(t *testing.T) {
+	t.Helper()
+	d.call(t, http.MethodPost, "/endpoints/"+d.endpoint+"/resume", map[string]any{})
+}
 
 func (d delivery) setEndpoint(t *testing.T, state webhook.EndpointState) {
 	t.Helper()
@@ -46,7 +52,7 @@ func heldBranches() []branch {
 	return []branch{
 		held("held-released", "72h", "delivered", func(t *testing.T, d delivery) {
 			t.Helper()
-			d.resume(t)
+			d.release(t)
 		}),
 		held("held-retried", "72h", "delivered", func(t *testing.T, d delivery) {
 			t.Helper()

@@ -228,8 +228,12 @@ func deadLetterBranches() []branch {
 		resting("dead-letter-that-is-kept", "dead_lettered", func(*testing.T, delivery) {}),
 		{"replay-after-delivered", func(t *testing.T, i *installation) delivery {
 			t.Helper()
-			d := i.post(t, "100ms", time.Time{}, fine, fine)
-			d.awaits(t, "delivered")
+			var d delivery
+			await(t, func() bool { // one that is posted just after another one shares a workflow with it
+				d = i.post(t, "100ms", time.Time{}, fine, fine)
+				d.awaits(t, "delivered")
+				return d.now(t)["workflow_id"] == d.workflowID
+			})
 			d.awaitEnd(t)
 			d.earlier = i.runs(t, d.workflowID)
 			d.do(t, "replay")

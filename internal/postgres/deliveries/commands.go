@@ -168,7 +168,10 @@ func (s *Deliveries) putCommand(
 	ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter, after time.Duration,
 ) error {
 	if c.Command == webhook.CommandReplay {
-		return openRun(ctx, tx, d, giveUpAfter, s.core.Now(), after)
+		if d.State == webhook.StateDeadLettered {
+			c.Earlier = d.WorkflowID
+		}
+		return openRun(ctx, tx, d, c.Earlier, giveUpAfter, s.core.Now(), after)
 	}
 	var err error
 	if c.ID, err = StoreCommand(ctx, tx, d.DeliveryID, *c); postgres.IsNoRows(err) {
@@ -190,8 +193,10 @@ func StoreCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webho
 }
 
 // openRun opens the next run of a delivery, with a new budget and a new give-up time, in a workflow of its own. Attempt numbers
-// continue. The relay starts it after a time.
-func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter time.Duration, now time.Time, after time.Duration) error {
+// continue. The relay starts it after a time, and ends the earlier workflow, if that keeps a dead letter.
+func openRun(
+	ctx context.Context, tx pgx.Tx, d *webhook.Delivery, earlier string, giveUpAfter time.Duration, now time.Time, after time.Duration,
+) error {
 	now = now.UTC().Truncate(time.Microsecond)
 	d.Progress = webhook.Progress{
 		Run: d.Run + 1, State: webhook.StatePending, Attempts: d.Attempts, GiveUpAt: now.Add(giveUpAfter),
@@ -204,7 +209,7 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	if err != nil {
 		return err
 	}
-	start := &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, AssignedTo: d.WorkflowID}
+	start := &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, AssignedTo: d.WorkflowID, Earlier: earlier}
 	batch := &pgx.Batch{}
 	OutboxBatch{{Start: start, After: after}}.Queue(batch)
 	return tx.SendBatch(ctx, batch).Close()

@@ -86,12 +86,13 @@ func TestReplayOpensARun(t *testing.T) {
 	b := storetest.Setup(t)
 	start := b.AcceptOne(t)
 	step := storetest.StepOf(start, 4, webhook.StateDeadLettered)
-	step.Attempts, step.RunAttempts, step.Reason = 3, 3, "max_attempts"
+	step.Attempts, step.RunAttempts, step.Reason, step.WorkflowID = 3, 3, "max_attempts", "dead/fanout/x/0"
 	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 
-	d, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
+	d, command, err := b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
+	require.Equal(t, "dead/fanout/x/0", command.Earlier, "whoever starts the run tells what kept the dead letter")
 	require.Equal(t, 2, d.Run)
 	require.Equal(t, webhook.StatePending, d.State)
 	require.Equal(t, 3, d.Attempts, "numbers go on")
@@ -107,6 +108,7 @@ func TestReplayOpensARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1, "carried to the engine as surely as a new event")
 	require.Equal(t, 2, left[0].Run)
+	require.Equal(t, "dead/fanout/x/0", left[0].Earlier)
 
 	late := storetest.StepOf(start, 9, webhook.StateDiscarded) // of the run that is over
 	status, err := b.RecordStep(t.Context(), late)

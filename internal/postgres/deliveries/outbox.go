@@ -33,6 +33,7 @@ var outboxRows = postgres.RowsOf[OutboxRow]{
 	postgres.EachOptional("not_before timestamptz", func(o OutboxRow) *time.Time { return postgres.Optional(o.NotBefore) }),
 	postgres.Each("give_up timestamptz", func(o OutboxRow) time.Time { return o.GiveUpAt }),
 	postgres.Each("workflow text", func(o OutboxRow) string { return o.AssignedTo }),
+	postgres.Each("earlier text", func(o OutboxRow) string { return o.Earlier }),
 	postgres.Each("after bigint", func(o OutboxRow) int64 { return o.After.Microseconds() }),
 }
 
@@ -45,8 +46,8 @@ var (
 // insertOutbox is a statement that inserts outboxRows. released says whether a turn of a release lets the deliveries go.
 func insertOutbox(released string) string {
 	return `
-	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, workflow_id, relay_at, released)
-	select id, event, endpoint, tenant, type, run, created, not_before, give_up, workflow, now() + after * interval '1 microsecond', ` + released + ` from (` +
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, workflow_id, earlier, relay_at, released)
+	select id, event, endpoint, tenant, type, run, created, not_before, give_up, workflow, earlier, now() + after * interval '1 microsecond', ` + released + ` from (` +
 		outboxRows.Query(1) + `) r`
 }
 
@@ -59,7 +60,7 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
 			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0,
-				workflow_id = excluded.workflow_id, stored_at = excluded.stored_at, released = excluded.released`, outboxRows.Args(rows)...)
+				workflow_id = excluded.workflow_id, earlier = excluded.earlier, stored_at = excluded.stored_at, released = excluded.released`, outboxRows.Args(rows)...)
 	}
 }
 
@@ -142,7 +143,7 @@ func (s *Outbox) TakeStarts(ctx context.Context, call string, limit int) ([]webh
 			workflow_id = (select workflow from taken t where t.delivery_id = outbox.delivery_id)
 		where delivery_id = any(array(select delivery_id from taken))
 		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed,
-			(select t.relay_at from taken t where t.delivery_id = outbox.delivery_id), workflow_id,
+			(select t.relay_at from taken t where t.delivery_id = outbox.delivery_id), workflow_id, earlier,
 			(select t.assigned from taken t where t.delivery_id = outbox.delivery_id)`,
 		limit, RelayAfter.Milliseconds(), webhook.SharedWorkflowPrefix+call, webhook.MaxAssigned)
 	if err != nil || len(starts) == 0 {
@@ -278,7 +279,7 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 		notBefore                 *time.Time
 	)
 	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt,
-		&start.Relayed, &start.RelayAt, &start.AssignedTo, &start.Assigned)
+		&start.Relayed, &start.RelayAt, &start.AssignedTo, &start.Earlier, &start.Assigned)
 	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
 	start.NotBefore, start.CreatedAt, start.GiveUpAt = postgres.OrZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
 	return start, err

@@ -33,7 +33,12 @@ func TestDeadLettersAreReleasedInBatches(t *testing.T) {
 	_, _, err := b.CommandOne(t, ids[4], webhook.CommandReplay)
 	require.NoError(t, err)
 
+	_, err = b.Pool().Exec(t.Context(), `update deliveries set workflow_id = 'dead/fanout/x/0' where state = 4`)
+	require.NoError(t, err)
+
 	st := b.ReleaseBatch(t, r, 1, 2)
+	require.Equal(t, []string{"dead/fanout/x/0", "dead/fanout/x/0"}, storetest.Query[string](t, b.Stores,
+		`select earlier from outbox where run = 2 and delivery_id = any($1)`, [][16]byte{ids[0], ids[1]}), "whoever starts the runs tells it")
 	require.Equal(t, []int64{1, 2, 2}, []int64{st.Seq, st.Released, st.Waiting()})
 	require.False(t, st.Exhausted)
 	require.Equal(t, map[webhook.DeliveryID]int{ids[0]: 2, ids[1]: 2}, b.Left(t), "for the relay at once")

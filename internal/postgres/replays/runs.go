@@ -30,9 +30,13 @@ func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.De
 			out.skipped++
 			continue
 		}
+		start := &webhook.Start{Ref: d.Ref, Run: d.Run + 1, CreatedAt: now, GiveUpAt: now.Add(policy.GiveUpAfter)}
+		if d.State == webhook.StateDeadLettered {
+			start.Earlier = d.WorkflowID
+		}
+		starts = append(starts, start)
 		d.Run++
 		out.add(d)
-		starts = append(starts, &webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: now.Add(policy.GiveUpAfter)})
 	}
 	webhook.Assign(starts)
 	var (

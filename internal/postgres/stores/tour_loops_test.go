@@ -74,6 +74,18 @@ func loopVisits() []visit {
 			require.NoError(t, err)
 			require.Greater(t, len(starts), 100)
 		}},
+		{name: "dead letters of one workflow", most: 100 * perTaken, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			l.Exec(t, `update deliveries set workflow_id = 'dead/fanout/x/0' where id = any(array(select id from deliveries where state = 4 limit 100))`)
+			ids := storetest.Query[[16]byte](t, l.Stores, `select id from deliveries where workflow_id = 'dead/fanout/x/0'`)
+			refs, runs := make([]webhook.Ref, len(ids)), make([]int, len(ids))
+			for i := range ids {
+				refs[i].DeliveryID, runs[i] = ids[i], 1
+			}
+			require.NoError(t, l.KeepIn(t.Context(), "dead/fanout/x/1", refs, runs))
+			_, err := l.DeliveryStatuses(t.Context(), refs)
+			require.NoError(t, err)
+		}},
 		{name: "counts of the metrics", call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()
 			countAll(t, l.Bundle)
