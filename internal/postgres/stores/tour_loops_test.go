@@ -39,7 +39,7 @@ func addWork(t *testing.T, l *storetest.Large) {
 func loopVisits() []visit {
 	const (
 		perTaken = 80     // blocks: the row is written anew, and so are its entries in the indexes
-		perTurn  = 4 * 36 // of a tenant: in each partition
+		perTurn  = 4 * 36 // of a tenant, or of an id: in each partition
 	)
 	return []visit{
 		{name: "commands of the relay", most: 200*perTaken + 32*perTurn, call: func(t *testing.T, l *storetest.Large) {
@@ -74,7 +74,7 @@ func loopVisits() []visit {
 			require.NoError(t, err)
 			require.Greater(t, len(starts), 100)
 		}},
-		{name: "dead letters of one workflow", most: 100 * perTaken, call: func(t *testing.T, l *storetest.Large) {
+		{name: "dead letters of one workflow", most: 100 * perTurn, call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()
 			l.Exec(t, `update deliveries set workflow_id = 'dead/fanout/x/0' where id = any(array(select id from deliveries where state = 4 limit 100))`)
 			ids := storetest.Query[[16]byte](t, l.Stores, `select id from deliveries where workflow_id = 'dead/fanout/x/0'`)
