@@ -1,6 +1,7 @@
 package deliveries_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,7 +63,8 @@ func TestKeepIn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, next, d.WorkflowID)
 	refs[4].TenantID = "other"
-	statuses, err := b.DeliveryStatuses(t.Context(), append(refs, webhook.Ref{DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())}))
+	unknown := webhook.Ref{DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())}
+	statuses, err := b.DeliveryStatuses(t.Context(), slices.Concat(refs, []webhook.Ref{unknown}))
 	require.NoError(t, err)
 	named := make([]string, len(statuses))
 	for i := range statuses {

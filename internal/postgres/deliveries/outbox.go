@@ -46,8 +46,10 @@ var (
 // insertOutbox is a statement that inserts outboxRows. released says whether a turn of a release lets the deliveries go.
 func insertOutbox(released string) string {
 	return `
-	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, workflow_id, earlier, relay_at, released)
-	select id, event, endpoint, tenant, type, run, created, not_before, give_up, workflow, earlier, now() + after * interval '1 microsecond', ` + released + ` from (` +
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, workflow_id, earlier,
+		relay_at, released)
+	select id, event, endpoint, tenant, type, run, created, not_before, give_up, workflow, earlier,
+		now() + after * interval '1 microsecond', ` + released + ` from (` +
 		outboxRows.Query(1) + `) r`
 }
 
@@ -60,7 +62,8 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
 			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0,
-				workflow_id = excluded.workflow_id, earlier = excluded.earlier, stored_at = excluded.stored_at, released = excluded.released`, outboxRows.Args(rows)...)
+				workflow_id = excluded.workflow_id, earlier = excluded.earlier, stored_at = excluded.stored_at, released = excluded.released`,
+			outboxRows.Args(rows)...)
 	}
 }
 
