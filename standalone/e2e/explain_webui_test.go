@@ -87,7 +87,7 @@ func (b *bundle) requireDetails(id string, got explained) {
 }
 
 // listsSeveral is how the details of a workflow of several deliveries begin.
-var listsSeveral = regexp.MustCompile(`^\*\*[0-9]+ deliver(y|ies)\*\*`)
+var listsSeveral = regexp.MustCompile(`^\*\*\d+ deliver(y|ies)\*\*`)
 
 // missingOfMember is what the details of a workflow of several deliveries do not say of one.
 func (b *bundle) missingOfMember(d delivery, said, code, first string) string {
