@@ -16,6 +16,8 @@ import (
 
 // Deliveries reads and writes deliveries: claims, steps with their attempts, and commands.
 type Deliveries struct {
+	*DeadLetters
+
 	core *postgres.Core
 
 	endpoints   unsealedEndpoints
@@ -37,7 +39,7 @@ const (
 
 // New returns a Deliveries. Call Close when it is not used any more.
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
-	deliveries := &Deliveries{core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
+	deliveries := &Deliveries{DeadLetters: &DeadLetters{s}, core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
 	deliveries.records = postgres.NewRowWriter("record delivery", recordWeight, deliveries.flushRecords,
 		apartOf(s, (*recording).needs), s.ObserverOf("steps"))
 	deliveries.claims = postgres.NewRowWriter("claim attempt", claimWeight, deliveries.flushClaims,

@@ -236,7 +236,7 @@ func readStatuses(rows pgx.Rows, into map[storedRef]webhook.DeliveryStatus) erro
 // DeliveryStatus is the stored status of a delivery; CodeNotFound before its first step, and if the delivery is not
 // the one that ref says.
 func (s *Deliveries) DeliveryStatus(ctx context.Context, ref webhook.Ref) (webhook.DeliveryStatus, error) {
-	found, err := s.statuses(ctx, `d.id = $1`, ref.DeliveryID)
+	found, err := statuses(ctx, s.core, `d.id = $1`, ref.DeliveryID)
 	if err != nil {
 		return webhook.DeliveryStatus{}, err
 	}
@@ -245,51 +245,6 @@ func (s *Deliveries) DeliveryStatus(ctx context.Context, ref webhook.Ref) (webho
 		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
 	}
 	return status, nil
-}
-
-// DeliveryStatuses are the stored statuses of deliveries. One is zero, with the run 0, where DeliveryStatus returns CodeNotFound.
-func (s *Deliveries) DeliveryStatuses(ctx context.Context, refs []webhook.Ref) ([]webhook.DeliveryStatus, error) {
-	found, err := s.statuses(ctx, `d.id = any($1)`, idsOf(refs))
-	all := make([]webhook.DeliveryStatus, len(refs))
-	for i := range refs {
-		all[i] = found[storedRefOf(&refs[i])]
-	}
-	return all, err
-}
-
-// statuses are those of the table d that meet the condition, whose parameter is of.
-func (s *Deliveries) statuses(ctx context.Context, condition string, of any) (map[storedRef]webhook.DeliveryStatus, error) {
-	found := map[storedRef]webhook.DeliveryStatus{}
-	err := s.core.AsWorker().WithConn(ctx, "read statuses", func(ctx context.Context, conn postgres.Querier) error {
-		rows, err := conn.Query(ctx, `select `+statusColumns+` from deliveries d where `+condition, of)
-		if err != nil {
-			return err
-		}
-		return readStatuses(rows, found)
-	})
-	return found, err
-}
-
-func idsOf(refs []webhook.Ref) [][16]byte {
-	ids := make([][16]byte, len(refs))
-	for i := range refs {
-		ids[i] = refs[i].DeliveryID
-	}
-	return ids
-}
-
-// KeepIn names the workflow that keeps dead letters, where that is another one than it was to be when they were given up. It takes none from
-// a delivery's own.
-func (s *Deliveries) KeepIn(ctx context.Context, workflowID string, refs []webhook.Ref, runs []int) error {
-	return s.core.AsWorker().WithConn(ctx, "name the workflow of dead letters", func(ctx context.Context, conn postgres.Querier) error {
-		_, err := conn.Exec(ctx, `
-			with others as materialized (
-				select d.id from deliveries d where d.id = any($2) and d.state = `+postgres.DeadLettered+` and d.workflow_id <> $1
-					and not starts_with(d.workflow_id, '`+webhook.OwnWorkflowPrefix+`') order by d.id for update)
-			update deliveries d set workflow_id = $1 from unnest($2::uuid[], $3::int[]) u (id, run)
-			where d.id = any(array(select id from others)) and d.id = u.id and d.run = u.run`, workflowID, idsOf(refs), runs)
-		return err
-	})
 }
 
 // isStored selects of the rows r those of deliveries that are stored, or wait in the outbox. The queries are scalar: one of a row
