@@ -26,7 +26,6 @@ type Config struct {
 	Fresh       Fresh
 	Sender      Sender
 	Admission   Admission // defaults to a controller with default limits
-	Starter     Starter
 	DeadLetters DeadLetterStarter
 	Faults      Faults // nil: none is remembered
 	Replays     ReplayStore
@@ -58,7 +57,6 @@ type Config struct {
 type Activities struct {
 	Attempts        *Attempts
 	Steps           *Steps
-	HandOvers       *HandOvers
 	DeadLetters     *DeadLetters
 	Replays         *Replays
 	RefusedSignals  *RefusedSignals
@@ -96,12 +94,10 @@ func New(c Config) *Activities {
 	}
 	report := &reporter{log: c.Logger, now: c.Now}
 	p := newProcess(c, report)
-	steps := &Steps{p}
 	return &Activities{
 		Attempts:        &Attempts{p},
-		Steps:           steps,
-		HandOvers:       &HandOvers{reporter: report, starter: c.Starter},
-		DeadLetters:     &DeadLetters{reporter: report, store: c.Store, starter: c.DeadLetters, steps: steps, keepFor: c.KeepDeadLetters},
+		Steps:           &Steps{p},
+		DeadLetters:     &DeadLetters{reporter: report, store: c.Store, starter: c.DeadLetters, keepFor: c.KeepDeadLetters},
 		Replays:         &Replays{report, c.Replays},
 		RefusedSignals:  &RefusedSignals{report, c.Audit},
 		TenantDeletions: &TenantDeletions{c.Tenants},

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/retry"
@@ -70,7 +69,7 @@ func TestOnlyStoredDeliveriesAreAttempted(t *testing.T) {
 				require.NoError(t, err, "%s, %s", name, kind)
 				require.Equal(t, webhook.StateCancelled, got.State, "%s, %s", name, kind)
 				require.Equal(t, webhook.ReasonUnknown, got.Reason, "%s, %s", name, kind)
-				joined, err := p.join(in)
+				joined, err := p.await(in)
 				require.NoError(t, err, "%s, %s", name, kind)
 				require.Equal(t, webhook.ReasonUnknown, joined.Reason, "%s, %s", name, kind)
 			}
@@ -91,13 +90,15 @@ func TestOnlyStoredDeliveriesAreAttempted(t *testing.T) {
 // recordStep records what ends a delivery, as a workflow does. The error ends that workflow.
 func recordStep(t *testing.T, p *process, in activities.AttemptInput) error {
 	t.Helper()
-	_, err := p.Steps.RecordStep(t.Context(), webhook.Step{Ref: in.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered}})
-	var ended *temporal.ApplicationError
-	require.ErrorAs(t, err, &ended)
-	require.Equal(t, activities.ErrorGone, ended.Type())
+	ended := webhook.Step{Ref: in.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered}}
+	_, err := p.Steps.RecordStep(t.Context(), ended)
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
+	stored, failed := p.Steps.RecordSteps(t.Context(), []webhook.Step{ended})
+	require.NoError(t, failed)
+	require.Equal(t, []activities.StepResult{{Gone: true}}, stored)
 	reopened, failed := p.DeadLetters.Reopen(t.Context(), []activities.Reopening{{Ref: in.Ref, Run: 1}})
 	require.NoError(t, failed)
-	require.Equal(t, []activities.DeadLetterStatus{{Gone: true}}, reopened)
+	require.Equal(t, []activities.StepResult{{Gone: true}}, reopened)
 	return err
 }
 
@@ -108,7 +109,6 @@ func TestAWorkflowRecordsNoAttempt(t *testing.T) {
 	p, in := b.process(t, nil), b.stored(t)
 	step := webhook.Step{Ref: in.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDelivered}, Attempt: &webhook.Attempt{Number: 1, Run: 1}}
 	_, err := p.Steps.RecordStep(t.Context(), step)
-	var ended *temporal.ApplicationError
-	require.ErrorAs(t, err, &ended)
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
 	require.Empty(t, b.attempts(t, in))
 }

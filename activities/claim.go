@@ -36,8 +36,8 @@ func (p *process) writeClaim(ctx context.Context, exec *execution, in AttemptInp
 	return err
 }
 
-// keepClaiming repeats the claim while the attempt runs: when the store is in reach again, a Join
-// in another process must find the claim before it sends.
+// keepClaiming repeats the claim while the attempt runs: when the store is in reach again, a look
+// from another process must find the claim before it sends.
 func (p *process) keepClaiming(exec *execution, in AttemptInput) {
 	for p.writeClaim(p.base, exec, in, exec.isEager()) != nil {
 		pause := time.NewTimer(p.fastWait / 2)

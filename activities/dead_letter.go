@@ -3,14 +3,10 @@ package activities
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// deadLettersAtOnce is how many dead letters of one workflow are written at a time.
-const deadLettersAtOnce = 4
 
 // DeadLetterStore has the dead letters.
 type DeadLetterStore interface {
@@ -26,6 +22,29 @@ type DeadLetterStore interface {
 type DeadLetterStarter interface {
 	// Keep starts the workflow. Where there is or was one of the id already, which does not have all of them, it returns the indexes of the others.
 	Keep(ctx context.Context, workflowID string, all []DeliveryState) (left []int, err error)
+}
+
+// DeliveryState is what a workflow knows of one of its deliveries.
+type DeliveryState struct {
+	webhook.Ref
+	webhook.Progress
+
+	// Command is a cancel that is to be carried out, or what a dead letter takes along; commands up to the id CommandDone have been handled.
+	Command     webhook.PendingCommand `json:"command,omitzero"`
+	CommandDone int64                  `json:"command_done,omitempty"`
+	// Running: the request of the next attempt may be under way.
+	Running bool `json:"running,omitempty"`
+	// Unconfirmed: the store names another workflow than the one that is to continue the delivery, or keeps a command that
+	// has been handled.
+	Unconfirmed bool                 `json:"unconfirmed,omitempty"`
+	LastOutcome *webhook.LastOutcome `json:"last_outcome,omitempty"` // of the last attempt that this or an earlier workflow made
+	Faults      int                  `json:"faults,omitempty"`       // internal faults in a row
+	LastError   string               `json:"last_error,omitempty"`   // the last of them
+	// Unowned is how often in a row the attempt was deferred because its worker did not reach the owner of the endpoint's lane.
+	Unowned int `json:"unowned,omitempty"`
+
+	// Trace says where the spans of the delivery's workflows belong.
+	Trace webhook.Trace `json:"trace,omitempty"`
 }
 
 // Keeping is dead letters, and the workflow that keeps them.
@@ -47,21 +66,12 @@ type Reopening struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// DeadLetterStatus is what the store has of a dead letter, which is authoritative; or that it has nothing; or a fault.
-type DeadLetterStatus struct {
-	webhook.DeliveryStatus
-
-	Gone  bool   `json:"gone,omitempty"`  // the store does not have the delivery
-	Fault string `json:"fault,omitempty"` // why the store could not be asked, in words; the rest is not known then
-}
-
 // DeadLetters serve the workflows of dead letters.
 type DeadLetters struct {
 	*reporter
 
 	store   DeadLetterStore
 	starter DeadLetterStarter
-	steps   *Steps
 	keepFor time.Duration
 }
 
@@ -97,35 +107,30 @@ func (d *DeadLetters) Keep(ctx context.Context, in Keeping) (Kept, error) {
 }
 
 // Reopen opens the next runs of dead letters, unless they were opened already. It never fails: each status says its own fault.
-func (d *DeadLetters) Reopen(ctx context.Context, all []Reopening) ([]DeadLetterStatus, error) {
-	return eachDeadLetter(ctx, d.reporter, all, func(ctx context.Context, in Reopening) (webhook.DeliveryStatus, error) {
+func (d *DeadLetters) Reopen(ctx context.Context, all []Reopening) ([]StepResult, error) {
+	return each(ctx, d.reporter, all, func(ctx context.Context, in Reopening) (webhook.DeliveryStatus, error) {
 		if !in.Fits() {
-			return webhook.DeliveryStatus{}, gone(webhook.NotFound("delivery"))
+			return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
 		}
 		status, err := d.store.Reopen(ctx, in.Ref, in.Run, in.Reason)
 		if err != nil {
-			err = gone(d.internalFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err))
+			err = d.internalFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err)
 		}
 		return status, err
 	}), nil
 }
 
-// Discard ends dead letters, with a step for each. It never fails: each status says its own fault.
-func (d *DeadLetters) Discard(ctx context.Context, all []webhook.Step) ([]DeadLetterStatus, error) {
-	return eachDeadLetter(ctx, d.reporter, all, d.steps.RecordStep), nil
-}
-
 // Look returns what the store has of dead letters. It has the store name the workflow that keeps them, if another one was to do so.
-func (d *DeadLetters) Look(ctx context.Context, in Keeping) ([]DeadLetterStatus, error) {
+func (d *DeadLetters) Look(ctx context.Context, in Keeping) ([]StepResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	found, err := d.look(ctx, &in)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]DeadLetterStatus, len(found))
+	all := make([]StepResult, len(found))
 	for i := range found {
-		all[i] = DeadLetterStatus{DeliveryStatus: found[i], Gone: found[i].Run == 0}
+		all[i] = StepResult{DeliveryStatus: found[i], Gone: found[i].Run == 0}
 	}
 	return all, nil
 }
@@ -168,43 +173,3 @@ func (s *DeliveryState) isDead(status *webhook.DeliveryStatus) bool {
 
 // KeepFor is how long dead letters are kept.
 func (d *DeadLetters) KeepFor(context.Context) (time.Duration, error) { return d.keepFor, nil }
-
-// eachDeadLetter asks the store for each, a few at a time. A fault or a panic with one is not that of the others.
-func eachDeadLetter[T any](
-	ctx context.Context, r *reporter, all []T, ask func(context.Context, T) (webhook.DeliveryStatus, error),
-) []DeadLetterStatus {
-	ctx, cancel := context.WithTimeout(ctx, batchTime)
-	defer cancel()
-	var (
-		asked    sync.WaitGroup
-		slots    = make(chan struct{}, deadLettersAtOnce)
-		statuses = make([]DeadLetterStatus, len(all))
-	)
-	for i := range all {
-		slots <- struct{}{}
-		asked.Go(func() {
-			defer func() { <-slots }()
-			status, err := guarded(r, func() (webhook.DeliveryStatus, error) { return ask(ctx, all[i]) })
-			switch {
-			case IsGone(err):
-				statuses[i].Gone = true
-			case err != nil:
-				_, statuses[i].Fault = describeFault(err)
-			default:
-				statuses[i].DeliveryStatus = status
-			}
-		})
-	}
-	asked.Wait()
-	return statuses
-}
-
-// guarded turns a panic into an error. Otherwise it would end the process.
-func guarded(r *reporter, ask func() (webhook.DeliveryStatus, error)) (status webhook.DeliveryStatus, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = r.panicked("a dead letter", p)
-		}
-	}()
-	return ask()
-}

@@ -122,10 +122,10 @@ func TestDiscardOfSeveral(t *testing.T) {
 	}
 	steps[0].Reason = "a\x00b"
 	b.execute(t, `delete from deliveries where id = $1`, dead[1].DeliveryID)
-	got, err := p.DeadLetters.Discard(t.Context(), steps)
+	got, err := p.Steps.RecordSteps(t.Context(), steps)
 	require.NoError(t, err)
 	require.NotEmpty(t, got[0].Fault)
-	require.Equal(t, activities.DeadLetterStatus{Gone: true}, got[1])
+	require.Equal(t, activities.StepResult{Gone: true}, got[1])
 	require.Equal(t, webhook.StateDiscarded, got[2].State)
 	require.Equal(t, keeper0, got[2].WorkflowID)
 

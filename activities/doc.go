@@ -19,10 +19,9 @@
 //	load, admit, right, send  the stages
 //	record                    what follows from them, in the store
 //	execute                   the way through the stages
-//	attempts, shared, join    the activities that make attempts
+//	attempts                  the activity that makes attempts
 //	steps, dead_letter,       the other activities
-//	hand_over, replay,
-//	refused_signals,
+//	replay, refused_signals,
 //	tenant_deletion
 //	eager                     the first requests of new deliveries, for the intake
 //	endpoint_check            checks of endpoints with internal faults, for the recovery
@@ -34,36 +33,36 @@
 // An attempt goes through the stages below (pass, in execute.go). Each stage adds to what is known
 // of the attempt. Where it may end, decide, a pure function, either lets the attempt go on or says how
 // it ends: with a step to record, or with an answer without a step. An internal fault ends it, too. All
-// ends lead to finish, the only exit, which records a step once. Beside it a shared workflow's internal
+// ends lead to finish, the only exit, which records a step once. Beside it internal
 // faults are recorded (recordFault), which are no attempts.
 //
-//	Attempt, Attempts, Join            SendEagerly
-//	         │                              │
-//	         ▼                              │ the same checks, in memory
-//	   ┌───────────┐ is it made elsewhere?  │
-//	   │   load    │ a known fault,         │
-//	   └─────┬─────┘ the endpoint           │
-//	         ▼                              ▼
-//	   ┌───────────┐ permit,          ┌───────────┐
-//	   │   admit   │ or a time        │TryAcquire │
-//	   └─────┬─────┘ to come back     └─────┬─────┘
-//	         ▼                              ▼
-//	   ┌───────────┐ fresh token,     ┌───────────┐
-//	   │ takeRight │ or claim         │ takeFresh │
-//	   └─────┬─────┘                  └─────┬─────┘
-//	         ├◀─────────────────────────────┘
-//	         ▼
-//	   ┌───────────┐
-//	   │   begin   │ the endpoint's rate
-//	   └─────┬─────┘
-//	         ▼
-//	   ┌───────────┐
-//	   │   send    │ the request, and the retry policy
-//	   └─────┬─────┘
-//	         ▼
-//	   ┌───────────┐
-//	   │  finish   │ step or answer
-//	   └───────────┘
+//	  Attempts                      SendEagerly
+//	      │                              │
+//	      ▼                              │ the same checks, in memory
+//	┌───────────┐ is it made elsewhere?  │
+//	│   load    │ a known fault,         │
+//	└─────┬─────┘ the endpoint           │
+//	      ▼                              ▼
+//	┌───────────┐ permit,          ┌───────────┐
+//	│   admit   │ or a time        │TryAcquire │
+//	└─────┬─────┘ to come back     └─────┬─────┘
+//	      ▼                              ▼
+//	┌───────────┐ fresh token,     ┌───────────┐
+//	│ takeRight │ or claim         │ takeFresh │
+//	└─────┬─────┘                  └─────┬─────┘
+//	      ├◀─────────────────────────────┘
+//	      ▼
+//	┌───────────┐
+//	│   begin   │ the endpoint's rate
+//	└─────┬─────┘
+//	      ▼
+//	┌───────────┐
+//	│   send    │ the request, and the retry policy
+//	└─────┬─────┘
+//	      ▼
+//	┌───────────┐
+//	│  finish   │ step or answer
+//	└───────────┘
 //
 // An attempt that is likely to be admitted soon goes through takeRight before admit, so that it does not
 // occupy a slot of its endpoint for as long as a claim takes (isNear, in admit.go). If it is deferred
@@ -82,8 +81,7 @@
 //	before takeRight          nothing            with the repeated task          no, for the first time
 //	after a fresh token       nothing            with the repeated task          if it was sent
 //	after a claim             the claim          when the claim has ended        if it was sent
-//	while Join waits          the claim          12 s without a heartbeat, and   if it was sent
-//	                                             when the claim has ended
+//	while it is looked for    the claim          when the claim has ended        if it was sent
 //	answered, not recorded    the claim, if any  as before the answer            yes
 //	recorded                  the step           the repeated task finds it      no
 //

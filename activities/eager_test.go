@@ -157,9 +157,9 @@ func TestEagerAndSlow(t *testing.T) {
 			own, err := p.attempt(in)
 			require.NoError(t, err)
 			require.True(t, own.Running)
-			joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
+			joined := later(func() (activities.AttemptResult, error) { return p.await(in) })
 			other := b.process(t, nil)
-			elsewhere := later(func() (activities.AttemptResult, error) { return other.join(in) })
+			elsewhere := later(func() (activities.AttemptResult, error) { return other.await(in) })
 			b.Release()
 			for _, end := range []outcome{<-joined, <-elsewhere} {
 				require.NoError(t, end.err)

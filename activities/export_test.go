@@ -1,5 +1,12 @@
 package activities
 
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
 // MaxEager is for tests.
 const MaxEager = maxEager
 
@@ -15,3 +22,24 @@ func (a *Attempts) HoldPayloads(tenant string, bytes int) (release func()) {
 
 // PayloadBytes is how much room attempts hold.
 func (a *Attempts) PayloadBytes() int { return a.payloads.InUse() * payloadStep }
+
+// Attempt makes one attempt as Attempts does, and returns its fault as it is, which is not recorded.
+func (a *Attempts) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
+	exec, err := a.startOrJoin(in)
+	if err != nil {
+		return AttemptResult{}, err
+	}
+	limit := time.NewTimer(a.waitFor(in))
+	defer limit.Stop()
+	select {
+	case <-exec.done:
+		return exec.result, exec.err
+	case <-limit.C:
+		return a.leaveRunning(ctx, exec, in)
+	}
+}
+
+// RecordStep writes one step as RecordSteps does, and returns its fault as it is.
+func (s *Steps) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
+	return s.recordStep(ctx, step)
+}

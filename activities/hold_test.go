@@ -72,7 +72,7 @@ func TestNoHoldBesideAnotherProcess(t *testing.T) {
 				require.False(t, shared[0].ClaimedUntil.IsZero())
 
 				b.Release()
-				end, err := p.join(in)
+				end, err := p.await(in)
 				require.NoError(t, err)
 				require.Equal(t, want, end.State)
 				require.Equal(t, 1, end.Seq, "no step came before it")
@@ -102,7 +102,7 @@ func TestJoinElsewhereOfAPausedEndpoint(t *testing.T) {
 	require.True(t, got.Running)
 	b.awaitClaim(t, in)
 	b.stateOf(t, webhook.EndpointPaused)
-	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
+	joined := later(func() (activities.AttemptResult, error) { return other.await(in) })
 	require.Eventually(t, func() bool { return other.record.looked() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
 	b.Release()
 	end := <-joined

@@ -45,12 +45,8 @@ type AttemptInput struct {
 	// KeptIn is the workflow that keeps the delivery if this attempt makes it a dead letter; "" means the delivery's own.
 	KeptIn string `json:"kept_in,omitempty"`
 
-	// Faults counts the consecutive internal faults that a shared workflow has met with this
-	// delivery.
+	// Faults counts the consecutive internal faults that the workflow has met with this delivery.
 	Faults int `json:"faults,omitempty"`
-
-	// Faulted says that the delivery's own workflow has met an internal fault with the attempt.
-	Faulted bool `json:"faulted,omitempty"`
 
 	reused bool // the attempt before it met the end of a kept connection, see reused.go
 
@@ -105,8 +101,7 @@ func (in *AttemptInput) unhandled(status *webhook.DeliveryStatus) webhook.Pendin
 type AttemptResult struct {
 	webhook.Progress
 
-	// Running: the receiver is slow, and the request is still running. A shared workflow
-	// asks for it again at CheckAt; a delivery's own workflow waits for it with Join.
+	// Running: the receiver is slow, and the request is still running. The workflow asks for it again at CheckAt.
 	Running bool      `json:"running,omitempty"`
 	CheckAt time.Time `json:"check_at,omitzero"`
 	// ClaimedUntil: another process has a claim until then; nothing was sent.

@@ -14,7 +14,7 @@ const lateFrom = time.Second
 // leads to has none.
 func (in *AttemptInput) waitedFor() string {
 	switch {
-	case in.Faults > 0, in.Faulted:
+	case in.Faults > 0:
 		return webhook.ReasonInternal
 	case in.State == webhook.StateHeld, in.Deferred():
 		return in.Reason

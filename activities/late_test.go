@@ -35,7 +35,6 @@ func TestWhyAnAttemptIsLate(t *testing.T) {
 		"asked for, not due":      {retry, func(in *AttemptInput) { in.DueAt = time.Time{} }, "", 0},
 		"deferred":                {retry, func(in *AttemptInput) { in.Reason = webhook.ReasonNoOwner }, webhook.ReasonNoOwner, 10 * time.Second},
 		"faults":                  {retry, func(in *AttemptInput) { in.Faults = 2 }, webhook.ReasonInternal, 0},
-		"faults, by itself":       {retry, func(in *AttemptInput) { in.Faulted = true }, webhook.ReasonInternal, 0},
 		"released":                {held, unchanged, webhook.ReasonPaused, 0},
 		"released after a fault":  {held, func(in *AttemptInput) { in.Reason = webhook.ReasonInternal }, webhook.ReasonInternal, 0},
 	} {

@@ -152,7 +152,7 @@ func TestStepBesideARequestUnderWay(t *testing.T) {
 	status, err := p.Steps.RecordStep(t.Context(), note(in))
 	require.NoError(t, err)
 	in.Progress = status.Progress
-	joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
+	joined := later(func() (activities.AttemptResult, error) { return p.await(in) })
 	b.Release()
 	end := <-joined
 	require.NoError(t, end.err)
@@ -177,7 +177,7 @@ func TestEndBesideARequestUnderWayRules(t *testing.T) {
 	_, err = b.store.Deliveries.RecordStep(t.Context(), end)
 	require.NoError(t, err)
 	b.Release()
-	got, err := p.join(in)
+	got, err := p.await(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateCancelled, got.State)
 	require.Len(t, b.attempts(t, in), 1)
@@ -303,7 +303,7 @@ func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, busy.ClaimedUntil.IsZero())
 	b.Release()
-	got, err = p.join(in)
+	got, err = p.await(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.Equal(t, 1, b.Count())

@@ -172,7 +172,7 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	p.fresh = intake.NewFresh()
 	p.intake = intake.New(intake.Config{Engine: starts, Fresh: p.fresh})
 	config := activities.Config{
-		Store: p.record, History: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.fresh, Starter: starts.HandOvers, Sender: realSender(t),
+		Store: p.record, History: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.fresh, Sender: realSender(t),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Claimant: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {
@@ -269,7 +269,6 @@ func (p *process) environment() *testsuite.TestActivityEnvironment {
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(p.Attempts.Attempt)
-	env.RegisterActivity(p.Attempts.Join)
 	return env
 }
 
@@ -287,9 +286,16 @@ func (p *process) reopen(in activities.Reopening) (webhook.DeliveryStatus, error
 	return all[0].DeliveryStatus, err
 }
 
-// join runs Join as the workflow does.
-func (p *process) join(in activities.AttemptInput) (activities.AttemptResult, error) {
-	return result(p.environment().ExecuteActivity(p.Attempts.Join, in))
+// await looks for the outcome of a request until it is there, as the workflow does, but more often.
+func (p *process) await(in activities.AttemptInput) (activities.AttemptResult, error) {
+	in.Running = true
+	for {
+		got, err := p.attempt(in)
+		if err != nil || !got.Running && got.ClaimedUntil.IsZero() {
+			return got, err
+		}
+		<-time.After(10 * time.Millisecond)
+	}
 }
 
 func result(value interface{ Get(any) error }, err error) (r activities.AttemptResult, _ error) {

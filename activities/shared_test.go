@@ -2,13 +2,9 @@ package activities_test
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,7 +115,7 @@ func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	require.Contains(t, results[0].Fault, "panic: a value of type string")
 	require.True(t, results[1].Running)
 	b.Release()
-	joined, err := p.join(all[0])
+	joined, err := p.await(all[0])
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, joined.State, "its request went on")
 	require.Equal(t, 2, b.Count())
@@ -318,7 +314,7 @@ func TestEarlyAttempt(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	if got.Running {
-		got, err = p.join(in)
+		got, err = p.await(in)
 		require.NoError(t, err)
 	}
 	require.Equal(t, webhook.StateDelivered, got.State)
@@ -355,144 +351,4 @@ func TestEarlyAttemptWhileTheProcessStops(t *testing.T) {
 	require.ErrorContains(t, (<-done).err, "this process is stopping")
 	require.Zero(t, b.Count())
 	require.Empty(t, b.attempts(t, in))
-}
-
-// handOvers notes what is handed over.
-type handOvers struct {
-	mu      sync.Mutex
-	started map[webhook.DeliveryID]int
-	now     int
-	most    int
-	do      func(ctx context.Context, h activities.DeliveryState) error
-}
-
-func (s *handOvers) HandOver(ctx context.Context, h activities.DeliveryState) error {
-	s.mu.Lock()
-	s.now++
-	s.most = max(s.most, s.now)
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.now--
-	}()
-	if err := s.do(ctx, h); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.started[h.DeliveryID]++
-	return nil
-}
-
-func handovers(n int) []activities.DeliveryState {
-	all := make([]activities.DeliveryState, n)
-	for i := range all {
-		event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
-		all[i].Ref = webhook.Ref{DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint}
-	}
-	return all
-}
-
-func TestHandOver(t *testing.T) {
-	t.Parallel()
-	begin := func(do func(context.Context, activities.DeliveryState) error) (*activities.Activities, *handOvers, *buffer) {
-		s := &handOvers{started: map[webhook.DeliveryID]int{}, do: do}
-		log := &buffer{}
-		return activities.New(activities.Config{Starter: s, Logger: slog.New(slog.NewTextHandler(log, nil))}), s, log
-	}
-	t.Run("all, a few at a time", func(t *testing.T) {
-		t.Parallel()
-		a, s, _ := begin(func(context.Context, activities.DeliveryState) error { return nil })
-		all := handovers(50)
-		handed, err := a.HandOvers.HandOver(t.Context(), all)
-		require.NoError(t, err)
-		require.Zero(t, handed)
-		require.Len(t, s.started, 50)
-		require.LessOrEqual(t, s.most, 4)
-	})
-	t.Run("one fails", func(t *testing.T) {
-		t.Parallel()
-		all := handovers(20)
-		a, s, log := begin(func(_ context.Context, h activities.DeliveryState) error {
-			if h.DeliveryID == all[3].DeliveryID {
-				return errors.New("canary-address is not there")
-			}
-			return nil
-		})
-		handed, err := a.HandOvers.HandOver(t.Context(), all)
-		require.NoError(t, err)
-		require.Equal(t, []int{3}, handed.Remaining)
-		require.Contains(t, handed.Fault, "hand over to workflows of their own")
-		require.NotContains(t, handed.Fault, "canary", "the cause is for the log")
-		require.Contains(t, log.String(), "canary-address")
-		require.Len(t, s.started, 19, "none of the others'")
-	})
-	t.Run("there is no room for a tenant", func(t *testing.T) {
-		t.Parallel()
-		var (
-			asked atomic.Int32
-			begun = make(chan struct{})
-			full  = make(chan struct{})
-			once  sync.Once
-		)
-		all := handovers(43)
-		for i := range all {
-			all[i].TenantID = "loud"
-		}
-		for i := range 3 {
-			all[40+i].TenantID = "quiet"
-		}
-		a, s, _ := begin(func(ctx context.Context, h activities.DeliveryState) error {
-			switch h.DeliveryID {
-			case all[0].DeliveryID: // has its turn, and takes its time
-				close(begun)
-				<-full
-				return ctx.Err()
-			default:
-				if h.TenantID == "quiet" {
-					return nil
-				}
-				<-begun
-				asked.Add(1)
-				once.Do(func() { close(full) })
-				return activities.ErrTooManyHandOvers
-			}
-		})
-		handed, err := a.HandOvers.HandOver(t.Context(), all)
-		require.NoError(t, err)
-		require.Len(t, handed.Remaining, 39)
-		require.Contains(t, handed.Fault, "at once")
-		require.LessOrEqual(t, asked.Load(), int32(4), "the others do not ask")
-		require.Equal(t, 1, s.started[all[0].DeliveryID], "it is not cut off")
-		for i := range 3 {
-			require.Equal(t, 1, s.started[all[40+i].DeliveryID], "the room is another's")
-		}
-	})
-	t.Run("one panics", func(t *testing.T) {
-		t.Parallel()
-		all := handovers(20)
-		a, s, _ := begin(func(_ context.Context, h activities.DeliveryState) error {
-			if h.DeliveryID == all[3].DeliveryID {
-				panic("canary")
-			}
-			return nil
-		})
-		handed, err := a.HandOvers.HandOver(t.Context(), all)
-		require.NoError(t, err)
-		require.Equal(t, []int{3}, handed.Remaining)
-		require.Len(t, s.started, 19)
-	})
-	t.Run("Temporal does not answer", func(t *testing.T) {
-		t.Parallel()
-		a, _, _ := begin(func(ctx context.Context, _ activities.DeliveryState) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		begun := time.Now()
-		handed, err := a.HandOvers.HandOver(t.Context(), handovers(50))
-		require.NoError(t, err)
-		require.Len(t, handed.Remaining, 50, "those after the first are not started")
-		require.Less(t, time.Since(begun), 10*time.Second, "within the time of a local activity")
-	})
 }

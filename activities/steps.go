@@ -3,24 +3,45 @@ package activities
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/failpoint"
 	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// batchTime bounds an activity for many deliveries: less than the activity has, so that what was done counts. The next one does what is left.
+	batchTime = 8 * time.Second
+	// stepsAtOnce is how many steps of one workflow are written at a time.
+	stepsAtOnce = 4
 )
 
 // Steps write steps that no attempt led to.
 type Steps struct{ *process }
 
-// RecordStep writes a step that no attempt led to: the end of a delivery, or a new due time. The
-// status that it returns is authoritative. If ClaimedUntil is set, another process is making an
-// attempt, and the delivery must not end before that time.
-//
-// An error of the type ErrorGone says that the delivery does not exist any more, or is not the one that the step names.
-func (s *Steps) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
+// StepResult is what the store has of a delivery after a step, which is authoritative; or that it has nothing; or a fault.
+type StepResult struct {
+	webhook.DeliveryStatus
+
+	Gone  bool   `json:"gone,omitempty"`  // the store does not have the delivery, or it is not the one that was named
+	Fault string `json:"fault,omitempty"` // why the store could not be asked, in words; the rest is not known then
+}
+
+// RecordSteps writes steps that no attempt led to: ends of deliveries, or new due times. If a result's ClaimedUntil is set, another process is
+// making an attempt, and the delivery must not end before that time. It never fails: each result says its own fault.
+func (s *Steps) RecordSteps(ctx context.Context, all []webhook.Step) ([]StepResult, error) {
+	failpoint.Hit("steps-before")
+	defer failpoint.Hit("steps-after")
+	return each(ctx, s.reporter, all, s.recordStep), nil
+}
+
+// recordStep writes one of them. An error of the code CodeNotFound: there is no such delivery.
+func (s *Steps) recordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	if !step.Fits() || step.Attempt != nil { // only an attempt records an attempt
-		return webhook.DeliveryStatus{}, gone(webhook.NotFound("delivery"))
+		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
 	}
 	step.Claimant = s.claimant
 	if status, recorded, err := s.recordAttemptFirst(ctx, step); recorded {
@@ -28,7 +49,7 @@ func (s *Steps) RecordStep(ctx context.Context, step webhook.Step) (webhook.Deli
 	}
 	status, err := s.store.RecordStep(ctx, step)
 	if err != nil {
-		return webhook.DeliveryStatus{}, gone(s.internalFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
+		return webhook.DeliveryStatus{}, s.internalFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err)
 	}
 	s.forget(&step)
 	s.count(&step, status, false)
@@ -65,4 +86,44 @@ func (s *Steps) recordAttemptFirst(ctx context.Context, step webhook.Step) (stat
 	case <-ctx.Done():
 		return webhook.DeliveryStatus{}, true, fmt.Errorf("record %s: %w", step.DeliveryID, context.Cause(ctx))
 	}
+}
+
+// each asks the store for each delivery, a few at a time. A fault or a panic with one is not that of the others.
+func each[T any](
+	ctx context.Context, r *reporter, all []T, ask func(context.Context, T) (webhook.DeliveryStatus, error),
+) []StepResult {
+	ctx, cancel := context.WithTimeout(ctx, batchTime)
+	defer cancel()
+	var (
+		asked    sync.WaitGroup
+		slots    = make(chan struct{}, stepsAtOnce)
+		statuses = make([]StepResult, len(all))
+	)
+	for i := range all {
+		slots <- struct{}{}
+		asked.Go(func() {
+			defer func() { <-slots }()
+			status, err := guarded(r, func() (webhook.DeliveryStatus, error) { return ask(ctx, all[i]) })
+			switch {
+			case webhook.CodeOf(err) == webhook.CodeNotFound:
+				statuses[i].Gone = true
+			case err != nil:
+				_, statuses[i].Fault = describeFault(err)
+			default:
+				statuses[i].DeliveryStatus = status
+			}
+		})
+	}
+	asked.Wait()
+	return statuses
+}
+
+// guarded turns a panic into an error. Otherwise it would end the process.
+func guarded(r *reporter, ask func() (webhook.DeliveryStatus, error)) (status webhook.DeliveryStatus, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = r.panicked("a step", p)
+		}
+	}()
+	return ask()
 }

@@ -56,7 +56,7 @@ func TestAutoTimeout(t *testing.T) {
 		return time.Duration(left * float64(time.Second))
 	}
 	require.InDelta(t, 10, claimed().Seconds(), 2, "its timeout and 5 s to record it")
-	got, err := p.join(in)
+	got, err := p.await(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateRetrying, got.State)
 	cut := b.attempts(t, in)[0]
@@ -71,7 +71,7 @@ func TestAutoTimeout(t *testing.T) {
 	require.True(t, running.Running)
 	b.awaitClaim(t, in)
 	require.InDelta(t, 15, claimed().Seconds(), 2)
-	got, err = p.join(in)
+	got, err = p.await(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.InDelta(t, answers.Seconds(), b.attempts(t, in)[0].Latency.Seconds(), 2)

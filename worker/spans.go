@@ -9,7 +9,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// Spans returns an interceptor that makes a span of each run of a DeliveryWorkflow or FanoutWorkflow
+// Spans returns an interceptor that makes a span of each run of a DeliveryWorkflow
 // when the run ends, for each of its deliveries that has a trace. A run that is terminated has none.
 func Spans(t *tracing.Tracer) interceptor.WorkerInterceptor { return &spans{tracer: t} }
 
@@ -54,20 +54,13 @@ func (s *runSpans) ExecuteWorkflow(ctx workflow.Context, in *interceptor.Execute
 
 // eachTraced visits the deliveries of a workflow's input that have a trace.
 func eachTraced(input any, visit func(webhook.Ref, webhook.Trace)) {
-	visitTraced := func(ref webhook.Ref, trace webhook.Trace) {
-		if trace != "" {
-			visit(ref, trace)
-		}
+	in, ok := input.(workflows.DeliveryInput)
+	if !ok {
+		return
 	}
-	switch in := input.(type) {
-	case workflows.DeliveryInput:
-		visitTraced(in.Ref, in.Trace)
-	case workflows.FanoutInput:
-		for i := range in.Deliveries {
-			visitTraced(in.Deliveries[i].Ref, in.Deliveries[i].Trace)
-		}
-		for _, m := range in.Members {
-			visitTraced(m.Ref, m.Trace)
+	for _, m := range in.Members {
+		if m != nil && m.Trace != "" {
+			visit(m.Ref, m.Trace)
 		}
 	}
 }

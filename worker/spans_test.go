@@ -15,16 +15,17 @@ func TestTracedDeliveriesOfInputs(t *testing.T) {
 	state := func(tenant string, trace webhook.Trace) workflows.DeliveryState {
 		return workflows.DeliveryState{Ref: webhook.Ref{TenantID: tenant}, Trace: trace}
 	}
+	member := func(tenant string, trace webhook.Trace) *workflows.Member {
+		return &workflows.Member{DeliveryState: state(tenant, trace)}
+	}
 	for _, c := range []struct {
 		input any
 		want  map[string]webhook.Trace
 	}{
-		{workflows.DeliveryInput{DeliveryState: state("one", "a")}, map[string]webhook.Trace{"one": "a"}},
-		{workflows.DeliveryInput{DeliveryState: state("one", "")}, map[string]webhook.Trace{}},
-		{workflows.FanoutInput{
-			Deliveries: []workflows.FanoutDelivery{{Ref: webhook.Ref{TenantID: "two"}, Trace: "b"}, {Ref: webhook.Ref{TenantID: "three"}}},
-			Members:    []*workflows.Member{{DeliveryState: state("four", "c")}, {DeliveryState: state("five", "")}},
-		}, map[string]webhook.Trace{"two": "b", "four": "c"}},
+		{workflows.DeliveryInput{Members: []*workflows.Member{member("one", "a")}}, map[string]webhook.Trace{"one": "a"}},
+		{workflows.DeliveryInput{Members: []*workflows.Member{member("one", "")}}, map[string]webhook.Trace{}},
+		{workflows.DeliveryInput{Members: []*workflows.Member{member("two", "b"), member("three", ""), nil, member("four", "c")}},
+			map[string]webhook.Trace{"two": "b", "four": "c"}},
 		// It waits for a month.
 		{workflows.DeadLetterInput{DeadLetters: []*workflows.DeadLetter{{DeliveryState: state("one", "a")}}}, map[string]webhook.Trace{}},
 		{nil, map[string]webhook.Trace{}},

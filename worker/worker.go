@@ -97,19 +97,14 @@ type Registry interface {
 // Register registers all workflows and activities.
 func Register(r Registry, a *activities.Activities) {
 	r.RegisterWorkflow(workflows.DeliveryWorkflow)
-	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
 	r.RegisterWorkflow(workflows.TenantDeletionWorkflow)
 	r.RegisterWorkflow(workflows.ProbeWorkflow)
-	r.RegisterActivity(a.Attempts.Attempt)
 	r.RegisterActivity(a.Attempts.Attempts)
-	r.RegisterActivity(a.HandOvers.HandOver)
-	r.RegisterActivity(a.Attempts.Join)
-	r.RegisterActivity(a.Steps.RecordStep)
+	r.RegisterActivity(a.Steps.RecordSteps)
 	r.RegisterActivity(a.DeadLetters.Keep)
 	r.RegisterActivity(a.DeadLetters.Reopen)
-	r.RegisterActivity(a.DeadLetters.Discard)
 	r.RegisterActivity(a.DeadLetters.Look)
 	r.RegisterActivity(a.DeadLetters.KeepFor)
 	r.RegisterActivity(a.Replays.ReleaseReplay)
@@ -125,9 +120,8 @@ func Register(r Registry, a *activities.Activities) {
 // store knows which tenants are being deleted.
 func Inputs() []any {
 	return []any{
-		workflows.DeliveryInput{}, workflows.FanoutInput{}, workflows.DeadLetterInput{}, workflows.ReplayInput{}, workflows.TenantDeletionInput{},
-		activities.AttemptInput{}, []activities.AttemptInput{}, []activities.DeliveryState{}, activities.Keeping{}, []activities.Reopening{},
-		[]webhook.Step{}, webhook.Step{},
+		workflows.DeliveryInput{}, workflows.DeadLetterInput{}, workflows.ReplayInput{}, workflows.TenantDeletionInput{},
+		[]activities.AttemptInput{}, []webhook.Step{}, activities.Keeping{}, []activities.Reopening{},
 		activities.Batch{}, webhook.ReplayID{}, webhook.ReplayStep{}, webhook.RefusedSignals{},
 	}
 }

@@ -37,7 +37,7 @@ func TestEverythingIsRegistered(t *testing.T) {
 	worker.Register(&r, a)
 
 	require.ElementsMatch(t, []string{
-		"DeliveryWorkflow", "FanoutWorkflow", "DeadLetterWorkflow", "ReplayWorkflow", "TenantDeletionWorkflow", "ProbeWorkflow",
+		"DeliveryWorkflow", "DeadLetterWorkflow", "ReplayWorkflow", "TenantDeletionWorkflow", "ProbeWorkflow",
 	}, r.workflows)
 
 	var expected []string
@@ -53,7 +53,6 @@ func TestEverythingIsRegistered(t *testing.T) {
 func TestNamesAreTheContract(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "DeliveryWorkflow", name(workflows.DeliveryWorkflow))
-	require.Equal(t, "FanoutWorkflow", name(workflows.FanoutWorkflow))
 	require.Equal(t, "DeadLetterWorkflow", name(workflows.DeadLetterWorkflow))
 	require.Equal(t, "ReplayWorkflow", name(workflows.ReplayWorkflow))
 	require.Equal(t, "TenantDeletionWorkflow", name(workflows.TenantDeletionWorkflow))

@@ -111,8 +111,8 @@ func TestCancelledDuringAnAttempt(t *testing.T) {
 			ask      func(l *life, env environment)
 		}{
 			{"signal", time.Hour, func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalCancel, "enough") }},
-			{"signal, joined", 10 * time.Millisecond, func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalCancel, "enough") }},
-			{"workflow, joined", 10 * time.Millisecond, func(_ *life, env environment) { env.CancelWorkflow() }},
+			{"signal, while it is slow", 10 * time.Millisecond, func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalCancel, "enough") }},
+			{"workflow, while it is slow", 10 * time.Millisecond, func(_ *life, env environment) { env.CancelWorkflow() }},
 			// The signal does not arrive: the store has the command.
 			{"stored only", time.Hour, func(l *life, _ environment) { l.b.command(l.t, l.start.DeliveryID, webhook.CommandCancel, "enough") }},
 		} {
@@ -120,12 +120,12 @@ func TestCancelledDuringAnAttempt(t *testing.T) {
 				t.Parallel()
 				l := held(t, test.step, way.fastWait, way.ask)
 				reason := test.reason
-				if reason == "enough" && way.name == "workflow, joined" {
+				if reason == "enough" && way.name == "workflow, while it is slow" {
 					reason = "the workflow was cancelled"
 				}
 				if test.state == webhook.StateDeadLettered {
 					// A continued run does not inherit the request, so it is handed on: it ends the dead letter.
-					require.Equal(t, way.name == "workflow, joined", l.deadLettered(reason).Discard != nil)
+					require.Equal(t, way.name == "workflow, while it is slow", l.deadLettered(reason).Discard != nil)
 				} else {
 					l.ends(test.state, reason)
 				}
@@ -286,29 +286,33 @@ func TestContinueAsNewCarriesEverythingOver(t *testing.T) {
 		b.receiver.Default(receivertest.Step{Status: 500})
 		l := b.deliver(t)
 		l.run(after(time.Second, suggest))
-		in, ok := l.input.(workflows.DeliveryInput)
-		require.True(t, ok)
+		in := l.member()
 		require.Equal(t, b.delivery(t, l.start.DeliveryID).Progress, in.Progress)
 		require.Equal(t, "500", in.LastOutcome.String())
 		require.Equal(t, l.start.Ref, in.Ref)
 		b.receiver.Default(receivertest.Step{})
 		l.run()
-		require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
+		require.Equal(t, in.Attempts+1, l.ends(webhook.StateDelivered, "").Attempts)
 	})
-	t.Run("retry-now", func(t *testing.T) {
+	t.Run("retry-now during a slow request", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, "default")
 		b.receiver.Script("/hook", receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "36000"}})
-		l := b.deliver(t)
-		l.run(after(time.Minute, func(env environment) {
+		b.receiver.Hold()
+		l := b.begin(t, b.accept(t, time.Time{}), 10*time.Millisecond)
+		l.run(after(time.Second, func(env environment) {
 			suggest(env)
-			l.asked(webhook.CommandRetry, workflows.SignalRetryNow, "")(env)
+			env.SignalWorkflow(workflows.SignalRetryNow, nil)
 		}))
 		require.Equal(t, "DeliveryWorkflow", l.next)
-		require.Equal(t, 1, b.receiver.Count())
-		l.run()
+		require.Equal(t, []webhook.PendingCommand{{Command: webhook.CommandRetry}}, l.member().Pending)
+		l.run(after(0, func(environment) {
+			b.receiver.Release()
+			l.attempted(1)
+		}))
 		l.ends(webhook.StateDelivered, "")
 		attempts := b.attempts(t, l.start.DeliveryID)
+		require.Len(t, attempts, 2)
 		require.Less(t, attempts[1].StartedAt.Sub(attempts[0].StartedAt), 10*time.Minute)
 	})
 	t.Run("a cancel is carried out first", func(t *testing.T) {
@@ -352,13 +356,13 @@ func TestRetryAfterAnAttemptThatIsFound(t *testing.T) {
 			ended := b.beginIn(t, "a process that has ended", start, time.Hour)
 			ended.prepare()
 			progress := webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}
-			_, err := ended.activities.Attempts.Attempt(t.Context(), activities.AttemptInput{Ref: start.Ref, Progress: progress})
+			_, err := ended.activities.Attempts.Attempts(t.Context(), []activities.AttemptInput{{Ref: start.Ref, Progress: progress}})
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateRetrying, b.delivery(t, start.DeliveryID).State)
 			b.command(t, start.DeliveryID, webhook.CommandRetry, "")
 
 			l := b.begin(t, start, time.Hour)
-			l.input = workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: progress, Running: running}}
+			l.member().Running = running
 			l.run()
 			require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
 			attempts := b.attempts(t, start.DeliveryID)

@@ -160,6 +160,19 @@ func (l *deadLetters) setRetention(ctx workflow.Context) {
 	l.describe(ctx)
 }
 
+// keepFor is how long dead letters are kept, as the worker's settings say now.
+func keepFor(ctx workflow.Context) time.Duration {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	for {
+		var kept time.Duration
+		if err := workflow.ExecuteLocalActivity(localOptions(disconnected, "retention"), acts.DeadLetters.KeepFor).Get(disconnected, &kept); err == nil {
+			return kept
+		}
+		_ = workflow.NewTimerWithOptions(disconnected, time.Second, workflow.TimerOptions{Summary: "retention"}).Get(disconnected, nil) // it is not cancelled
+	}
+}
+
 // subject is what the audit log calls the workflow: the delivery, if there is only one.
 func (l *deadLetters) subject() string {
 	if l.isOne() {
@@ -277,14 +290,15 @@ func (l *deadLetters) discard(ctx workflow.Context, discarded []*DeadLetter) {
 		if m.Discard != nil {
 			reason = m.Discard.Reason
 		}
-		step := m.step()
-		step.State, step.Reason, step.WorkflowID = webhook.StateDiscarded, reason, l.id
+		step := webhook.Step{Ref: m.Ref, Progress: m.Progress, WorkflowID: l.id, CommandDone: m.CommandDone}
+		step.Seq++
+		step.State, step.Reason = webhook.StateDiscarded, reason
 		if reason == "" {
 			step.Reason = webhook.ReasonDiscarded
 		}
 		all[i] = step
 	}
-	for _, m := range l.ask(ctx, discarded, "discard", acts.DeadLetters.Discard, all) {
+	for _, m := range l.ask(ctx, discarded, "discard", acts.Steps.RecordSteps, all) {
 		if m.State != webhook.StateDeadLettered { // otherwise the store was one step ahead; the loop tries again
 			m.Discard = nil
 		}
@@ -296,7 +310,7 @@ func (l *deadLetters) discard(ctx workflow.Context, discarded []*DeadLetter) {
 func (l *deadLetters) ask(ctx workflow.Context, of []*DeadLetter, why string, activity, input any) (answered []*DeadLetter) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	statuses := []activities.DeadLetterStatus{}
+	statuses := []activities.StepResult{}
 	err := workflow.ExecuteLocalActivity(localOptions(disconnected, why), activity, input).Get(disconnected, &statuses)
 	for i, m := range of {
 		switch {
@@ -321,7 +335,7 @@ func (m *DeadLetter) fault(ctx workflow.Context, what string) {
 }
 
 // sync takes over what the store has, unless that is another run.
-func (m *DeadLetter) sync(status *activities.DeadLetterStatus) {
+func (m *DeadLetter) sync(status *activities.StepResult) {
 	m.tryAt, m.Faults, m.LastError = time.Time{}, 0, ""
 	switch {
 	case status.Gone:

@@ -12,7 +12,7 @@ import (
 // receiveSignals handles all signals that are there. Cancelling the workflow, as the Web UI can, means
 // to discard.
 func (l *deadLetters) receiveSignals(ctx workflow.Context) {
-	l.signals.receiveAll(true, func(command webhook.Command, signal CommandSignal) {
+	l.signals.receiveAll(func(command webhook.Command, signal CommandSignal) {
 		if why := l.refusal(command, signal); why != "" {
 			l.refused.add(ctx, SignalName(command), why)
 			return

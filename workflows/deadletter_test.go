@@ -23,12 +23,11 @@ func deadLetter(t *testing.T) *life {
 }
 
 // opened requires that the workflow has ended because another run was opened, and goes on with the workflow of that.
-func (l *life) opened(run int) workflows.DeliveryInput {
+func (l *life) opened(run int) *workflows.Member {
 	require.Empty(l.t, l.next)
 	l.relay()
 	require.Equal(l.t, "DeliveryWorkflow", l.next)
-	in, ok := l.input.(workflows.DeliveryInput)
-	require.True(l.t, ok)
+	in := l.member()
 	d := l.b.delivery(l.t, l.start.DeliveryID)
 	require.Equal(l.t, []any{run, webhook.StatePending, d.GiveUpAt}, []any{d.Run, d.State, in.GiveUpAt})
 	require.Equal(l.t, webhook.StatePending, in.State)

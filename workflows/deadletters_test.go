@@ -23,14 +23,14 @@ func several(t *testing.T, n int) (*life, []webhook.Start) {
 	l := b.share(t, time.Hour, starts...)
 	l.run()
 	require.Empty(t, l.next)
-	require.Len(t, l.handed.kept, 1, "one workflow for all")
+	require.Len(t, l.keepers.kept, 1, "one workflow for all")
 	l.keeps(0)
 	return l, starts
 }
 
 // keeps makes the life that of the workflow of one batch of dead letters.
 func (l *life) keeps(batch int) {
-	kept := l.handed.kept[batch]
+	kept := l.keepers.kept[batch]
 	in := workflows.DeadLetterInput{}
 	for _, dead := range kept.DeadLetters {
 		in.DeadLetters = append(in.DeadLetters, workflows.NewDeadLetter(workflows.DeliveryState(dead)))
@@ -59,15 +59,15 @@ func TestDeadLettersAreGathered(t *testing.T) {
 	b.receiver.Script(starts[3].EventID.String(), waitFor(time.Hour))
 	l := b.share(t, time.Hour, starts...)
 	l.run(after(9*time.Second, func(environment) {
-		require.Empty(t, l.handed.kept, "they are gathered")
+		require.Empty(t, l.keepers.kept, "they are gathered")
 		require.Equal(t, webhook.DeadLettersWorkflowID(l.id, 0), b.delivery(t, starts[0].DeliveryID).WorkflowID)
 	}), after(15*time.Second, func(environment) {
-		require.Len(t, l.handed.kept, 1)
+		require.Len(t, l.keepers.kept, 1)
 		require.Len(t, l.statuses(), 2, "the others are open")
 	}))
-	require.Len(t, l.handed.kept, 2)
+	require.Len(t, l.keepers.kept, 2)
 	for i, batch := range map[int]int{0: 0, 1: 0, 2: 1} {
-		keeper, dead := l.handed.keptIn(starts[i].DeliveryID)
+		keeper, dead := l.keepers.of(starts[i].DeliveryID)
 		require.Equal(t, webhook.DeadLettersWorkflowID(l.id, batch), keeper)
 		d := b.delivery(t, starts[i].DeliveryID)
 		require.Equal(t, keeper, d.WorkflowID)
@@ -86,13 +86,13 @@ func TestDeadLettersOfALostTask(t *testing.T) {
 	starts := b.acceptSome(t, 2)
 	b.receiver.Default(receivertest.Step{Status: 400})
 	l := b.share(t, time.Hour, starts...)
-	l.handed.kept = []activities.Keeping{{
+	l.keepers.kept = []activities.Keeping{{
 		WorkflowID: webhook.DeadLettersWorkflowID(l.id, 0), DeadLetters: []activities.DeliveryState{{Ref: starts[0].Ref}},
 	}}
 	l.run()
-	require.Len(t, l.handed.kept, 2)
+	require.Len(t, l.keepers.kept, 2)
 	for batch, start := range starts {
-		keeper, _ := l.handed.keptIn(start.DeliveryID)
+		keeper, _ := l.keepers.of(start.DeliveryID)
 		require.Equal(t, webhook.DeadLettersWorkflowID(l.id, batch), keeper)
 		require.Equal(t, keeper, b.delivery(t, start.DeliveryID).WorkflowID)
 	}
@@ -112,16 +112,16 @@ func TestBatchesGoOnInTheNextRun(t *testing.T) {
 		env.SetCurrentHistoryLength(501)
 		env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())})
 	}))
-	require.Equal(t, "FanoutWorkflow", l.next)
-	in, ok := l.input.(workflows.FanoutInput)
+	require.Equal(t, "DeliveryWorkflow", l.next)
+	in, ok := l.input.(workflows.DeliveryInput)
 	require.True(t, ok)
 	require.Equal(t, 1, in.Batch)
-	require.True(t, in.Members[0].GivenUp)
+	require.Equal(t, webhook.StateDeadLettered, in.Members[0].State)
 	shared := l.id
 	l.run()
-	require.Len(t, l.handed.kept, 2)
+	require.Len(t, l.keepers.kept, 2)
 	for batch, start := range starts[:2] {
-		keeper, _ := l.handed.keptIn(start.DeliveryID)
+		keeper, _ := l.keepers.of(start.DeliveryID)
 		require.Equal(t, webhook.DeadLettersWorkflowID(shared, batch), keeper)
 		require.Equal(t, keeper, b.delivery(t, start.DeliveryID).WorkflowID)
 	}
@@ -144,9 +144,9 @@ func TestCommandsToADeadLetterThatIsGathered(t *testing.T) {
 		env.SignalWorkflow(workflows.SignalRetryNow, nil)
 		env.SignalWorkflow(workflows.SignalRetryNow, workflows.CommandSignal{DeliveryID: starts[0].DeliveryID})
 	}))
-	_, dead := l.handed.keptIn(starts[0].DeliveryID)
+	_, dead := l.keepers.of(starts[0].DeliveryID)
 	require.Equal(t, webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: "of no use"}, dead.Command)
-	require.Equal(t, webhook.CommandRetry, l.handedOver(starts[1]).Command.Command)
+	l.stayed(starts[1], webhook.StateDelivered, 2)
 	require.Len(t, b.refusals(t, l.id), 1)
 }
 
@@ -158,13 +158,13 @@ func TestDeadLettersStayUntilTheirWorkflowStarts(t *testing.T) {
 	b.receiver.Script(starts[0].EventID.String(), receivertest.Step{Status: 400})
 	b.receiver.Script(starts[1].EventID.String(), waitFor(time.Minute))
 	l := b.share(t, time.Hour, starts...)
-	l.handed.failing(func(activities.DeliveryState) error { return errAway })
+	l.keepers.failing(func(activities.DeliveryState) error { return errAway })
 	l.run(after(5*time.Minute, func(environment) {
 		require.Equal(t, webhook.StateDelivered, b.delivery(t, starts[1].DeliveryID).State)
 		require.Len(t, l.statuses(), 1)
-		l.handed.failing(nil)
+		l.keepers.failing(nil)
 	}))
-	require.Len(t, l.handed.kept, 1)
+	require.Len(t, l.keepers.kept, 1)
 	require.Contains(t, l.timers, time.Minute, "the longest pause")
 }
 

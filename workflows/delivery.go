@@ -1,324 +1,467 @@
 package workflows
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/explain"
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// DeliveryInput is a delivery to be made, or to be continued.
+const (
+	// longHistory is how many events a history may have before the workflow continues as new. The history is read
+	// again for every workflow task that finds the workflow no longer in memory.
+	longHistory = 500
+	// gatherDead is how long dead letters are gathered for one workflow while other deliveries are open.
+	gatherDead = 10 * time.Second
+	// shortestTimer is the least time between two workflow tasks.
+	shortestTimer = 10 * time.Millisecond
+	// longestPause is the longest pause between tries to store a step, or to start the workflow of dead letters.
+	longestPause = time.Minute
+)
+
+// DeliveryInput is the deliveries that a workflow makes, or continues: 1 to webhook.MaxAssigned.
 type DeliveryInput struct {
-	DeliveryState
-
-	NotBefore time.Time `json:"not_before,omitzero"` // the event's deliver_at
-
-	// HandedOver: another workflow may have made attempts.
-	HandedOver bool `json:"handed_over,omitempty"`
-
-	// Terminated: a person terminated the workflow that carried the delivery. The delivery is given
-	// up, so that the store and the dead letters show it, unless there is a command for it.
-	Terminated bool `json:"terminated,omitempty"`
-
-	// Forced: a person requested the next attempt. It is made although the endpoint's circuit is open,
-	// and its outcome decides whether the circuit closes.
-	Forced bool `json:"probe,omitempty"`
-
-	// Refused are signals of earlier runs that were ignored.
-	Refused []Refusal `json:"refused,omitempty"`
+	Members []*Member `json:"members"`
+	// Before is how many deliveries have ended or left in earlier runs of the workflow.
+	Before int `json:"before,omitempty"`
+	// Batch is how many batches of dead letters have left.
+	Batch   int       `json:"batch,omitempty"`
+	Refused []Refusal `json:"refused,omitempty"` // signals of earlier runs that were ignored
 }
 
-// HandOverInput returns the input of the own workflow of a delivery that leaves a shared one.
-func HandOverInput(s DeliveryState) DeliveryInput {
-	return DeliveryInput{DeliveryState: s, HandedOver: true}
-}
-
-// DeliveryWorkflow carries one run of a delivery: attempt, durable timer, attempt, by the endpoint's policy. It
-// ends when the delivery is delivered, cancelled or held, or the store names another run, and continues as
-// DeadLetterWorkflow when it is given up.
+// DeliveryWorkflow carries the open deliveries of one workflow: attempt, durable timer, attempt, each by its endpoint's policy. One
+// workflow for several costs a fraction of a workflow for each. The store names the workflow of each delivery.
 //
-// A held delivery is attempted at once, unless a command says otherwise.
+// A delivery leaves when it is delivered, cancelled or held, when the store names another run or, unless the workflow is its own, another
+// workflow. The own workflow of a delivery that is given up continues as DeadLetterWorkflow; those of a shared one go to a
+// DeadLetterWorkflow that keeps them together. A held delivery with which a workflow begins was released: it is attempted at once.
+//
+// Cancelling the own workflow of a delivery cancels the delivery. Cancelling a shared one, which may have deliveries of many, ends nothing:
+// it continues as new.
 func DeliveryWorkflow(ctx workflow.Context, in DeliveryInput) error {
-	d := newDelivery(ctx, in)
+	d := newOpenDeliveries(ctx, in)
 	if err := workflow.SetQueryHandler(ctx, QueryStatus, d.status); err != nil {
 		return fmt.Errorf("set the status query: %w", err)
 	}
 	return d.run(ctx)
 }
 
-// delivery is the state of a DeliveryWorkflow. A cancel that is not carried out yet stays in its Command.
-type delivery struct {
-	DeliveryInput
-
-	began   int // the run of the delivery that this workflow carries
+// openDeliveries is the state of a DeliveryWorkflow.
+type openDeliveries struct {
+	id      string
+	own     bool          // the workflow is its delivery's own
+	first   *Member       // of those with which the run has begun; nil: there was none
+	tenant  string        // of all of them; "" if there are several
+	members []*Member     // that are still here
+	left    []leftMember  // that have ended, or left for another workflow
+	before  int           // how many did so in earlier runs
+	batch   int           // of the dead letters that are gathered
+	pause   time.Duration // after the last steps that could not be stored, or workflow that could not be started
+	rested  bool          // the workflow task has begun with a timer or a signal, and no attempt was made since
+	waited  bool          // the only delivery has waited for an attempt
 	signals signals
-	replay  *CommandSignal // for the dead letter that this becomes
-	discard *CommandSignal // likewise
-	refused refusals       // signals that were ignored
-	shown   shownState     // in the Web UI
-	waited  bool           // it was shown while it waited
-	runsIn  string         // the workflow of a later run, as the store says; "" if it is not known
-	isHeld  bool           // the store holds the delivery: its release starts another workflow
-	stuck   error          // why the end could not be stored: errGone or errLongHistory
-	synced  bool           // the store's status of the delivery is known
+	refused refusals   // signals that were ignored
+	shown   shownState // in the Web UI
 }
 
-// clockSlack is the least wait after an attempt that sent nothing and names no time: the clocks of the
-// store, the worker and Temporal differ, and a delivery that is due by only one of them must not spin.
-const clockSlack = time.Second
-
-func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
-	return &delivery{
-		DeliveryInput: in, began: in.Run, signals: newSignals(ctx), refused: in.Refused,
-		synced: in.HandedOver || in.Unconfirmed || in.Run > 1 || in.Seq > 0,
+func newOpenDeliveries(ctx workflow.Context, in DeliveryInput) *openDeliveries {
+	d := &openDeliveries{
+		id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), before: in.Before, batch: in.Batch, refused: in.Refused,
+		members: slices.DeleteFunc(slices.Clone(in.Members), func(m *Member) bool { return m == nil }),
 	}
+	d.tenant = tenantOf(d.members)
+	for _, m := range d.members {
+		m.begin()
+	}
+	if len(d.members) > 0 {
+		d.first = d.members[0]
+		d.own = d.first.ownID() == d.id
+	}
+	return d
 }
 
-func (d *delivery) status() (Status, error) {
-	return Status{Ref: d.Ref, Progress: d.Progress, LastError: d.LastError}, nil
+// status is the state of the deliveries that are still here, or of the only one.
+func (d *openDeliveries) status() ([]Status, error) {
+	here := d.members
+	if d.own {
+		here = []*Member{d.first} // also when it has ended
+	}
+	all := make([]Status, len(here))
+	for i, m := range here {
+		all[i] = Status{Ref: m.Ref, Progress: m.Progress, LastError: m.LastError}
+	}
+	return all, nil
 }
 
-func (d *delivery) run(ctx workflow.Context) error {
-	if d.synced { // else it has the summary that it was started with
+func (d *openDeliveries) run(ctx workflow.Context) error {
+	if d.own && d.first.Synced { // else it has the summary that it was started with
 		d.describe(ctx)
 	}
-	d.finishHandOver(ctx)
 	for {
 		d.receiveSignals(ctx)
+		d.letGo()
+		steps, due, dead := d.work(workflow.Now(ctx))
 		switch {
-		case d.refused.audit(ctx, d.TenantID, d.DeliveryID.String(), d.DeliveryID):
+		case d.refused.audit(ctx, d.tenant, d.subject(), d.one()):
 			d.describe(ctx)
-		case errors.Is(d.stuck, errGone):
-			workflow.GetLogger(ctx).Warn("a delivery ends that is no longer in the store", "delivery", d.DeliveryID.String())
-			return nil
-		case d.Run != d.began:
-			workflow.SetCurrentDetails(ctx, explain.OtherRun(d.Run, d.runsIn)+"\n"+d.refused.details())
-			d.shown.clear(ctx)
-			return nil
-		case d.stuck != nil:
-			return d.continueAsNew(ctx)
-		case d.isCancelled() && d.State.Open():
-			d.cancel(ctx)
-		case d.State == webhook.StateDeadLettered:
-			return d.continueAsDeadLetter(ctx)
-		case !d.State.Open(), d.isHeld:
+		case len(d.members) == 0:
 			d.show(ctx)
 			return nil // nothing has blocked since the signals were received: none is lost
-		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
+		case d.own && d.first.isDead():
+			return d.continueAsDeadLetter(ctx)
+		case ctx.Err() != nil && !d.own:
 			return d.continueAsNew(ctx)
-		case d.waits(ctx):
-			d.wait(ctx)
-		case d.Terminated && d.Unconfirmed:
-			d.confirmTerminated(ctx)
-		case d.Terminated:
-			d.giveUp(ctx, webhook.ReasonTerminated)
-		case d.Faults > 0 && workflow.Now(ctx).After(d.GiveUpAt):
-			d.giveUp(ctx, string(retry.ReasonInternal))
+		case len(steps) > 0:
+			d.store(ctx, steps)
+		case len(due) > 0:
+			d.attempt(ctx, samePlace(due))
+		case len(dead) > 0:
+			d.keep(ctx, dead)
+		case d.isLong(ctx):
+			return d.continueAsNew(ctx)
 		default:
-			d.attempt(ctx)
+			d.wait(ctx)
 		}
 	}
 }
 
-// finishHandOver continues what a shared workflow left unfinished. A request that is under way comes
-// first: its outcome decides, whatever command came meanwhile (R5).
-func (d *delivery) finishHandOver(ctx workflow.Context) {
-	command := d.takeCommand()
-	if d.Running {
-		d.attempt(ctx)
+// subject is what the audit log calls the workflow: its delivery, if it is its own.
+func (d *openDeliveries) subject() string {
+	if d.own {
+		return d.first.DeliveryID.String()
 	}
-	d.receive(ctx, command.Command, signalOf(command))
+	return d.id
 }
 
-// waits reports whether the next attempt is still to come.
-func (d *delivery) waits(ctx workflow.Context) bool {
-	return d.nextStep().After(workflow.Now(ctx))
+// one is one of the deliveries.
+func (d *openDeliveries) one() (id webhook.DeliveryID) {
+	if d.first != nil {
+		id = d.first.DeliveryID
+	}
+	return id
 }
 
-// wait sleeps until the next attempt is due or a signal comes.
-func (d *delivery) wait(ctx workflow.Context) {
-	if d.Unconfirmed && d.confirm(ctx) {
-		return // the store's answer may have changed the state
-	}
-	d.show(ctx)
-	timerCtx, stop := workflow.WithCancel(ctx)
-	defer stop()
-	span := d.nextStep().Sub(workflow.Now(ctx))
-	if d.Unconfirmed { // the store was unavailable
-		span = min(span, longestPause)
-	}
-	timer := workflow.NewTimerWithOptions(timerCtx, span, workflow.TimerOptions{Summary: d.waitSummary()})
-	await(ctx, timer)
+// isLong reports that it is time to continue as new.
+func (d *openDeliveries) isLong(ctx workflow.Context) bool {
+	info := workflow.GetInfo(ctx)
+	return info.GetCurrentHistoryLength() > longHistory || info.GetContinueAsNewSuggested()
 }
 
-func (d *delivery) waitSummary() string {
-	switch {
-	case d.Faults > 0:
-		return fmt.Sprintf("internal fault, next try (%d)", d.Faults)
-	case d.Deferred():
-		return fmt.Sprintf("attempt %d at %s: %s", d.Attempts+1, d.DueAt.UTC().Format(time.TimeOnly), explain.Wait(d.Reason))
-	case d.Attempts == 0:
-		return "until " + d.DueAt.UTC().Format(time.RFC3339)
-	default:
-		return fmt.Sprintf("retry %d at %s, after %s", d.RunAttempts, d.DueAt.UTC().Format(time.TimeOnly), d.LastOutcome)
-	}
-}
-
-// attempt makes the next attempt and handles the command that its result brings.
-func (d *delivery) attempt(ctx workflow.Context) {
-	before := d.Attempts
-	result, err := makeAttempt(ctx, d.DeliveryInput, func() { d.describeRunning(ctx) })
-	d.Running, d.isHeld = d.Running && err != nil, false
-	first := !d.synced
-	d.synced = true
-	if err != nil {
-		if first {
-			d.replay, d.discard = nil, nil // the relay signals them again
-		}
-		d.fault(ctx, err)
-		return
-	}
-	d.apply(&result)
-	d.runsIn = result.WorkflowID
-	d.isHeld = d.State == webhook.StateHeld
-	if first && d.State != webhook.StateDeadLettered {
-		d.replay, d.discard = nil, nil // they do not apply: this is not a dead letter
-	}
-	d.Forced = d.Forced && !result.ClaimedUntil.IsZero()
-	if d.State.Open() && !d.isHeld && d.Attempts == before && !d.waits(ctx) {
-		d.DueAt = workflow.Now(ctx).Add(clockSlack)
-	}
-	command := d.takeCommand()
-	d.handle(ctx, command.Command, signalOf(command))
-}
-
-// confirm stores which commands have been handled, when the next attempt is due after them, and that
-// this workflow continues the delivery. Without it the relay would signal a command again, every few
-// seconds, until the next attempt is stored. It reports whether the store was available; if not, the
-// next signal repeats it.
-func (d *delivery) confirm(ctx workflow.Context) bool {
-	d.Unconfirmed = false
-	step := d.step()
-	step.LastError = d.LastError
-	status, err := storeOnce(ctx, step, "workflow and handled commands")
-	if err != nil {
-		d.Unconfirmed = true
-		return false
-	}
-	d.sync(ctx, status)
-	return true
-}
-
-// fault waits after an internal fault.
-func (d *delivery) fault(ctx workflow.Context, err error) {
-	d.waitUntil(workflow.Now(ctx).Add(d.addFault(message(err))))
-	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.DeliveryID.String(), "tries", d.Faults, "error", d.LastError)
-	if d.Faults == 1 || d.Faults%10 == 0 { // shown with the delivery, if the store is available
-		step := d.step()
-		step.LastError = d.LastError
-		if status, err := storeOnce(ctx, step, "internal fault"); err == nil {
-			d.sync(ctx, status)
-		}
-	}
-}
-
-// cancel ends the delivery, unless the store has its end already: delivered wins. If the store was only
-// at a later step, the cancel is still to be carried out.
-func (d *delivery) cancel(ctx workflow.Context) {
-	cancel, step := d.Command, d.step()
-	step.State, step.Reason, step.DueAt = webhook.StateCancelled, cancel.Reason, time.Time{}
-	if step.Reason == "" {
-		step.Reason = webhook.ReasonCancelled
-	}
-	if d.end(ctx, step, "cancel") && !d.State.Open() {
-		d.takeCommand()
-	}
-}
-
-// confirmTerminated stores that this workflow continues a delivery whose workflow was terminated, and so
-// finds the commands that came before and after that.
-func (d *delivery) confirmTerminated(ctx workflow.Context) {
-	d.Unconfirmed = false
-	step := d.step()
-	step.LastError = d.LastError
-	d.end(ctx, step, "workflow, and pending commands")
-}
-
-// giveUp ends a delivery whose attempts something internal prevents.
-func (d *delivery) giveUp(ctx workflow.Context, reason string) {
-	step := d.step()
-	step.SetDeadLettered(reason, "")
-	step.LastError = d.LastError
-	if d.end(ctx, step, "give up") {
-		d.Faults, d.Terminated = 0, d.Terminated && d.State.Open()
-	}
-}
-
-// end stores an end and syncs with the store's status; false when it could not.
-func (d *delivery) end(ctx workflow.Context, step webhook.Step, why string) bool {
-	status, err := storeStep(ctx, step, why)
-	if err != nil {
-		d.stuck = err
-		return false
-	}
-	d.sync(ctx, status)
-	return true
-}
-
-// sync updates the state with the store's status, which is authoritative.
-func (d *delivery) sync(ctx workflow.Context, status webhook.DeliveryStatus) {
-	d.Progress, d.isHeld, d.runsIn = status.Progress, status.State == webhook.StateHeld, status.WorkflowID
-	if !status.State.Final() && d.isElsewhere(status.WorkflowID) {
-		d.Unconfirmed = true // the step came too late: a shared workflow's attempt was before it
-	}
-	d.handle(ctx, status.Command.Command, signalOf(status.Command))
-}
-
-// continueAsNew continues with an empty history.
-func (d *delivery) continueAsNew(ctx workflow.Context) error {
+// continueAsNew continues with an empty history, and the members as they are.
+func (d *openDeliveries) continueAsNew(ctx workflow.Context) error {
+	d.describe(ctx)
 	d.shown.clear(ctx)
-	d.Refused = d.refused
-	return continueAs(ctx, DeliveryWorkflow, d.DeliveryInput)
+	return continueAs(ctx, DeliveryWorkflow, DeliveryInput{
+		Members: d.members, Before: d.before + len(d.left), Batch: d.batch, Refused: d.refused,
+	})
 }
 
 // continueAsDeadLetter continues as the dead letter. The store says dead_lettered already.
 //
 // Cancelling the workflow in the Web UI at this moment means the dead letter that the person sees
 // already: a continued run does not inherit the request, so it is handed on.
-func (d *delivery) continueAsDeadLetter(ctx workflow.Context) error {
+func (d *openDeliveries) continueAsDeadLetter(ctx workflow.Context) error {
 	d.describe(ctx)
 	d.shown.clear(ctx)
-	if ctx.Err() != nil && d.discard == nil {
-		d.discard = &CommandSignal{Reason: reasonWorkflowCancelled}
+	dead := NewDeadLetter(d.first.DeliveryState)
+	if ctx.Err() != nil && dead.Discard == nil {
+		dead.Discard = &CommandSignal{Reason: reasonWorkflowCancelled}
 	}
-	dead := NewDeadLetter(d.DeliveryState)
-	dead.Replay, dead.Discard = d.replay, d.discard
 	return continueAs(ctx, DeadLetterWorkflow, DeadLetterInput{DeadLetters: []*DeadLetter{dead}, Refused: d.refused})
 }
 
-// show shows the state in the Web UI: in lists only off the happy path.
-func (d *delivery) show(ctx workflow.Context) {
-	d.describe(ctx)
-	if d.Attempts == 1 && d.State == webhook.StateDelivered && !d.waited {
-		return // a completed workflow without a state says enough
+// work returns what is to be done now: steps to be stored, attempts to be made, and dead letters that have been gathered. Attempts that
+// share a timer are requested together, a little early, and wait by themselves. There is only one round
+// of attempts per workflow task, so that no task takes long (R4).
+func (d *openDeliveries) work(now time.Time) (steps, due, dead []*Member) {
+	early, isDue, leave := now.Add(activities.MaxEarly), false, false
+	for _, m := range d.members {
+		switch {
+		case m.isDead():
+			dead = append(dead, m)
+			leave = leave || !m.KeepAt.After(now)
+		case m.wantsStep(now):
+			steps = append(steps, m)
+		case !m.ends(now) && !m.dueAt().After(early):
+			due = append(due, m)
+			isDue = isDue || !m.dueAt().After(now) || d.rested && !m.next(now).After(now)
+		}
 	}
-	d.waited = true
-	d.shown.show(ctx, d.State)
+	if !isDue {
+		due = nil
+	}
+	if !leave && (len(dead) < len(d.members) || d.pause > 0) {
+		dead = nil
+	}
+	return steps, due, dead
 }
 
-// describe sets the details.
-func (d *delivery) describe(ctx workflow.Context) {
-	workflow.SetCurrentDetails(ctx, details(situation(ctx, &d.DeliveryState))+d.refused.details())
+// samePlace returns those of the due members whose attempts are made where the first one's is: in this worker, or in any. The others come
+// next.
+func samePlace(due []*Member) []*Member {
+	return slices.DeleteFunc(slices.Clone(due), func(m *Member) bool { return m.passes() != due[0].passes() })
 }
 
-// describeRunning sets the details while a request is under way.
-func (d *delivery) describeRunning(ctx workflow.Context) {
-	running := situation(ctx, &d.DeliveryState)
-	running.Delivery.ClaimedUntil = workflow.Now(ctx).Add(joinTimeout)
-	workflow.SetCurrentDetails(ctx, details(running)+d.refused.details())
+// attempt makes the next attempts of those that are due. A cancel never aborts a request that is under way (R5).
+func (d *openDeliveries) attempt(ctx workflow.Context, due []*Member) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	d.rested = false
+	firstTask := workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength
+	inputs := make([]activities.AttemptInput, len(due))
+	for i, m := range due {
+		in := m.input()
+		in.FirstTask = firstTask && !m.Synced && !in.Running && in.Faults == 0
+		in.Trace = m.Trace.InRun(workflow.GetInfo(ctx).WorkflowExecution.RunID, m.DeliveryID)
+		if !d.own {
+			in.Shared, in.KeptIn = d.id, d.keeper()
+		}
+		inputs[i] = in
+	}
+	var result activities.AttemptsResult
+	if err := executeAttempts(disconnected, due, inputs).Get(disconnected, &result); err != nil {
+		d.fault(ctx, message(err), due...)
+		return
+	}
+	for _, m := range due {
+		m.leaves = deliveredWords(m.Attempts + 1) // unless something else is said of it
+	}
+	for _, fault := range result.Faults {
+		met := make([]*Member, len(fault.Of))
+		for i, index := range fault.Of {
+			met[i] = due[index]
+			met[i].leaves = ""
+		}
+		d.fault(ctx, fault.What, met...)
+	}
+	for _, end := range result.Ended {
+		for _, index := range end.Of {
+			due[index].leaves = d.end(workflow.Now(ctx), due[index], &end)
+		}
+	}
+	for i := range result.Members {
+		m := due[result.Members[i].Index]
+		m.leaves = d.sync(ctx, m, &result.Members[i])
+	}
+}
+
+// end updates a member for which nothing is left to be done, unless a command has come for one that is held.
+func (d *openDeliveries) end(now time.Time, m *Member, end *activities.End) (left string) {
+	m.State, m.Reason = end.State, end.Reason
+	if end.State == webhook.StateHeld {
+		m.Seq, m.DueAt, m.Delay = m.Seq+1, time.Time{}, 0
+	}
+	return d.place(now, m, "")
+}
+
+// sync updates a member with the result of its attempt. It returns what became of it; "" if it stays.
+func (d *openDeliveries) sync(ctx workflow.Context, m *Member, r *activities.MemberResult) (left string) {
+	now := workflow.Now(ctx)
+	switch {
+	case r.Fault != "":
+		if r.Run == m.Run { // the store has the fault
+			m.Progress = r.Progress
+			m.receive(r.Command)
+		}
+		d.fault(ctx, r.Fault, m)
+		return ""
+	case r.Running:
+		m.CheckAt = r.CheckAt
+		return ""
+	case r.Run != m.Run:
+		return m.becomes(explain.OtherRun(r.Run, r.WorkflowID))
+	case !r.ClaimedUntil.IsZero() && (d.own || !d.isElsewhere(r.WorkflowID)):
+		m.Faults, m.LastError = 0, ""
+		m.receive(r.Command)
+		m.awaitOther(now, r.ClaimedUntil)
+		return ""
+	}
+	m.apply(now, &r.AttemptResult)
+	return d.place(now, m, r.WorkflowID)
+}
+
+// isElsewhere reports that the store names another workflow. It names none for a held delivery.
+func (d *openDeliveries) isElsewhere(workflowID string) bool {
+	return workflowID != "" && workflowID != d.id
+}
+
+// place finds out where a member goes on, after the store has said how it is, and in which workflow (R8). It returns what became of it;
+// "" if it stays. The own workflow of a delivery takes it over from any other.
+func (d *openDeliveries) place(now time.Time, m *Member, workflowID string) (left string) {
+	m.sync(now)
+	elsewhere := d.isElsewhere(workflowID)
+	switch {
+	case m.isDead() && d.own:
+		m.Unconfirmed = elsewhere
+	case m.isDead() && workflowID == m.ownID():
+		return keptIn + workflowID
+	case m.isDead():
+		m.Unconfirmed, m.KeepAt = false, now.Add(gatherDead)
+	case !m.State.Open():
+		return endWords(m.State, m.Reason)
+	case m.State == webhook.StateHeld && !m.Forced && !m.isCancelled():
+		m.held = true
+	case elsewhere && d.own:
+		m.Unconfirmed = true
+	case elsewhere:
+		return "continues in the workflow " + workflowID
+	}
+	return ""
+}
+
+// store stores the steps of members to which no attempt leads.
+func (d *openDeliveries) store(ctx workflow.Context, of []*Member) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	steps := make([]webhook.Step, len(of))
+	for i, m := range of {
+		steps[i] = m.step(workflow.Now(ctx), d.id, d.keeper())
+	}
+	stored := []activities.StepResult{}
+	why := stepWords(steps[0].State) + ofSeveral(len(of))
+	err := workflow.ExecuteLocalActivity(localOptions(disconnected, why), acts.Steps.RecordSteps, steps).Get(disconnected, &stored)
+	if err != nil {
+		for range of {
+			stored = append(stored, activities.StepResult{Fault: message(err)})
+		}
+	}
+	fault, faults := "", 0
+	for i, m := range of {
+		if stored[i].Fault != "" {
+			fault, faults = stored[i].Fault, faults+1
+			continue
+		}
+		m.leaves = d.stored(ctx, m, &steps[i], &stored[i])
+	}
+	if faults == 0 {
+		d.pause = 0
+	} else {
+		d.putOff(ctx, "steps could not be stored", fault, faults)
+	}
+	for i, m := range of {
+		if stored[i].Fault != "" {
+			m.StoreAt = workflow.Now(ctx).Add(d.pause)
+		}
+	}
+}
+
+// stored updates a member with the store's status after a step, which is authoritative. While another process has a claim, the store
+// refuses an end: that process may be delivering.
+func (d *openDeliveries) stored(ctx workflow.Context, m *Member, step *webhook.Step, status *activities.StepResult) (left string) {
+	now := workflow.Now(ctx)
+	switch {
+	case status.Gone:
+		workflow.GetLogger(ctx).Warn("a delivery leaves that is no longer in the store", "delivery", m.DeliveryID.String())
+		return m.becomes("no longer in the store")
+	case status.Run != m.Run:
+		return m.becomes(explain.OtherRun(status.Run, status.WorkflowID))
+	case !step.State.Open() && status.State.Open() && !status.ClaimedUntil.IsZero():
+		m.StoreAt = now.Add(max(status.ClaimedUntil.Sub(now), clockSlack))
+		return ""
+	}
+	m.Progress, m.Unconfirmed = status.Progress, false
+	m.receive(status.Command)
+	return d.place(now, m, status.WorkflowID)
+}
+
+// putOff lengthens the pause after a fault of the store, or of Temporal.
+func (d *openDeliveries) putOff(ctx workflow.Context, what, fault string, count int) {
+	d.pause = min(max(2*d.pause, time.Second), longestPause)
+	workflow.GetLogger(ctx).Warn(what, "count", count, "error", fault)
+}
+
+// fault lets deliveries that have met an internal fault wait.
+func (d *openDeliveries) fault(ctx workflow.Context, what string, met ...*Member) {
+	now := workflow.Now(ctx)
+	for _, m := range met {
+		m.faulted(d.nextTry(m, now, m.addFault(what)))
+	}
+	workflow.GetLogger(ctx).Warn("attempts could not be made", "deliveries", len(met), "first", met[0].DeliveryID.String(),
+		"tries", met[0].Faults, "error", what)
+}
+
+// nextTry is when a member tries again after a pause. It reuses another faulty member's retry time if
+// that falls in the second half of the pause, so that they share a timer.
+func (d *openDeliveries) nextTry(m *Member, now time.Time, pause time.Duration) time.Time {
+	latest := now.Add(pause)
+	for _, other := range d.members {
+		if other != m && other.Faults > 0 && !other.DueAt.Before(now.Add(pause/2)) && !other.DueAt.After(latest) {
+			return other.DueAt
+		}
+	}
+	return latest
+}
+
+// keeper is the workflow that keeps the dead letters which are gathered; "" if it is the deliveries' own.
+func (d *openDeliveries) keeper() string {
+	if d.own {
+		return ""
+	}
+	return webhook.DeadLettersWorkflowID(d.id, d.batch)
+}
+
+// keep starts the workflow of gathered dead letters. Those that it does not have, because a lost workflow task has started it before they
+// were there, are of the next batch.
+func (d *openDeliveries) keep(ctx workflow.Context, dead []*Member) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	in := activities.Keeping{WorkflowID: d.keeper(), DeadLetters: make([]activities.DeliveryState, len(dead))}
+	for i, m := range dead {
+		in.DeadLetters[i] = activities.DeliveryState(m.DeliveryState)
+	}
+	var kept activities.Kept
+	why := "to a workflow of dead letters" + ofSeveral(len(dead))
+	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, why), acts.DeadLetters.Keep, in).Get(disconnected, &kept); err != nil {
+		d.putOff(ctx, "dead letters could not leave yet", message(err), len(dead))
+		for _, m := range dead {
+			m.KeepAt = workflow.Now(ctx).Add(d.pause)
+		}
+		return
+	}
+	d.pause = 0
+	d.batch++
+	for i, m := range dead {
+		if !slices.Contains(kept.Left, i) {
+			m.leaves = keptIn + in.WorkflowID
+		}
+	}
+}
+
+// wait sleeps until something is to be done for a member, or a signal comes.
+func (d *openDeliveries) wait(ctx workflow.Context) {
+	timerCtx, stop := workflow.WithCancel(ctx)
+	if ctx.Err() != nil { // the delivery ends already
+		timerCtx, stop = workflow.NewDisconnectedContext(ctx)
+	}
+	defer stop()
+	d.show(ctx)
+	d.rested = true
+	now := workflow.Now(ctx)
+	first := slices.MinFunc(d.members, func(a, b *Member) int { return a.next(now).Compare(b.next(now)) })
+	summary := "next step of " + deliveries(len(d.members))
+	if len(d.members) == 1 {
+		summary = first.waitSummary()
+	}
+	// A timer that is due already would fire without the task coming to its end.
+	timer := workflow.NewTimerWithOptions(timerCtx, max(first.next(now).Sub(now), shortestTimer), workflow.TimerOptions{Summary: summary})
+	await(ctx, timer)
+}
+
+// letGo removes the members that leave, after the signals that have come meanwhile were received: one may be for a delivery that is held by
+// now.
+func (d *openDeliveries) letGo() {
+	d.members = slices.DeleteFunc(d.members, func(m *Member) bool {
+		if m.held {
+			m.leaves = endWords(m.State, m.Reason)
+		}
+		if m.leaves != "" {
+			d.left = append(d.left, leftMember{m.Ref, m.leaves})
+		}
+		return m.leaves != ""
+	})
 }

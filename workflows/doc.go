@@ -1,14 +1,18 @@
-// Package workflows has the Temporal workflows: DeliveryWorkflow carries one delivery, FanoutWorkflow, the shared workflow,
-// several, DeadLetterWorkflow keeps those that were given up, and ReplayWorkflow sends a set of them again. TenantDeletionWorkflow deletes what a
+// Package workflows has the Temporal workflows: DeliveryWorkflow carries one open delivery, or several, DeadLetterWorkflow keeps those
+// that were given up, and ReplayWorkflow sends a set of them again. TenantDeletionWorkflow deletes what a
 // tenant has, and ProbeWorkflow shows that Temporal can be written to.
 //
 // The own workflow of a delivery has one id for each run, delivery/<event id>/<endpoint id>, and from the second on with its
-// number. DeliveryWorkflow continues as DeadLetterWorkflow under the same id, so that there is no
-// moment without a workflow. The dead letters of a shared workflow share one, dead/<its id>/<number>, which begins up to 10 s after the store
+// number. It continues as DeadLetterWorkflow under the same id, so that there is no
+// moment without a workflow. The dead letters of a shared workflow, fanout/<...>, share one, dead/<its id>/<number>, which begins up to 10 s after the store
 // names it. A replay opens another run in the store, and its start is that of any delivery. A workflow that finds another
 // run in the store lets the delivery go. A held delivery has no workflow: it is only a row.
 //
 // Inputs carry ids and progress, never payloads, URLs or secrets.
+//
+// The files: delivery is the loop over the deliveries of a workflow, attempt its activity, member what a result or a command changes of one of them,
+// without Temporal; delivery_signals, delivery_display and delivery_input are what comes in, what people see, and ids and inputs. deadletter and
+// replay have loops of their own. signals, refusal, members and display serve all of them.
 //
 // # Rules
 //
@@ -17,7 +21,7 @@
 //	R1   the outbox row goes with the first step or claim, or, after an eager request, once the start has been confirmed
 //	R2   an attempt needs a fresh token or a claim, and every outcome is remembered
 //	R3   an activity that runs again finds the attempt under way, or its result
-//	R4   no workflow task waits longer than about 1 s for a receiver; Join waits for slow ones
+//	R4   no workflow task waits longer than about 1 s for a receiver; the answers of slow ones are looked for
 //	R5   a cancel never aborts a request, and delivered wins
 //	R6   a step applies only if its (run, sequence) is greater
 //	R7   a command is stored, then signalled; steps and claims return what is pending

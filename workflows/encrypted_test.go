@@ -57,7 +57,6 @@ func replayerWith(t *testing.T, c converter.PayloadCodec) sdk.WorkflowReplayer {
 	require.NoError(t, err)
 	r.RegisterWorkflow(workflows.DeliveryWorkflow)
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
-	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
 	r.RegisterWorkflow(workflows.TenantDeletionWorkflow)
 	return r

@@ -222,5 +222,5 @@ func TestAReleaseFindsTheRightToSendTaken(t *testing.T) {
 	l.b.foreignClaim(t, l.start, *start.Resume)
 	l.tryNow().run(after(20*time.Second, func(environment) { l.b.expire(t, l.start) }))
 	require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
-	require.Len(t, l.timers, 1)
+	require.Len(t, l.timers, 4, "the claim is looked at after 4, 8, 16 and 32 s")
 }

@@ -24,7 +24,7 @@ import (
 //
 //	cd standalone && go test ./record -run TestRecord -update
 //
-// or, one alone, with -run 'TestRecord/^fanout-retry$'.
+// or, one alone, with -run 'TestRecord/^shared-retry$'.
 //
 // A change of the workflows that breaks one of them breaks deliveries that are
 // under way: keep the old way behind workflow.GetVersion, and record a new history
@@ -46,7 +46,6 @@ func replayer() sdk.WorkflowReplayer {
 	r := sdk.NewWorkflowReplayer()
 	r.RegisterWorkflow(workflows.DeliveryWorkflow)
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
-	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
 	r.RegisterWorkflow(workflows.TenantDeletionWorkflow)
 	return r
@@ -83,74 +82,70 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 	)
 	all := histories(t)
 	for name, events := range map[string][]enumspb.EventType{
-		"success":                        {marker, completed},
-		"retry":                          {timer, timer, completed},
-		"retry-after":                    {timer, completed},
-		"exhausted-1":                    {timer, timer, continued},
-		"joined":                         {activity, completed},
-		"joined-retry":                   {activity, timer, marker, completed},
-		"cancel":                         {signalled, stopped, marker, completed},
-		"cancel-while-joined":            {signalled, activity, completed},
-		"retry-while-joined":             {activity, marker, timer, marker, completed},
-		"cancel-from-the-record":         {timer, marker, marker, completed},
-		"cancelled-workflow":             {cancelled, stopped, marker, completed},
-		"retry-now":                      {signalled, stopped, marker, completed},
-		"retry-now-without-input":        {signalled, stopped, marker, completed},
-		"ignored-signal":                 {signalled, stopped, marker, signalled, stopped, marker, completed},
-		"endpoint-deleted":               {marker, completed},
-		"replay-1":                       {marker, continued},
-		"replay-2":                       {signalled, stopped, completed},
-		"replay-3":                       {marker, completed},
-		"replay-by-hand-2":               {signalled, stopped, marker, completed},
-		"discard-2":                      {signalled, stopped, marker, completed},
-		"discard-by-cancellation-2":      {cancelled, stopped, marker, completed},
-		"own-fault":                      {marker, timer, timer, completed},
-		"deliver-at":                     {timer, marker, completed},
-		"busy":                           {timer, marker, timer, marker, completed},
-		"replay-after-delivered-1":       {marker, completed},
-		"replay-after-delivered-2":       {marker, completed},
-		"dead-letter-that-is-kept-2":     {},
-		"held-released-1":                {timer, marker, completed},
-		"held-released-2":                {marker, completed},
-		"held-retried-2":                 {marker, completed},
-		"held-rescheduled-2":             {marker, timer, marker, completed},
-		"held-cancelled-2":               {marker, completed},
-		"held-expired-2":                 {marker, continued},
-		"reschedule":                     {signalled, stopped, marker, timer, marker, completed},
-		"reschedule-by-hand":             {signalled, stopped, marker, timer, marker, completed},
-		"reschedule-deliver-at":          {signalled, stopped, marker, timer, marker, completed},
-		"fanout-success":                 {marker, completed},
-		"fanout-retry":                   {marker, timer, marker, timer, marker, completed},
-		"fanout-dead-letter":             {marker, marker, completed},
-		"fanout-signalled-at-its-end":    {failed, signalled, marker, completed}, // R3
-		"fanout-busy":                    {marker, timer, marker, marker, completed},
-		"fanout-own-fault":               {marker, timer, marker, timer, marker, completed},
-		"fanout-asked-about-one":         {signalled, stopped, marker, timer, marker, completed},
-		"fanout-cancelled-workflow":      {cancelled, stopped, marker, completed},
-		"fanout-taken-over":              {marker, timer, marker, completed},
-		"fanout-stays":                   {marker, timer, marker, timer, marker, timer, marker, completed},
-		"fanout-stays-cancelled":         {marker, signalled, stopped, marker, timer, marker, timer, marker, completed},
-		"fanout-stays-deleted":           {marker, signalled, stopped, marker, timer, marker, timer, marker, marker, completed},
-		"dead-letters-that-are-kept":     {marker},
-		"dead-letters-with-commands":     {marker, signalled, marker, signalled, signalled, signalled, marker, completed},
-		"handed-over-busy":               {marker, timer, marker, completed},
-		"handed-over-asked-about-one":    {marker, completed},
-		"handed-over-cancelled-workflow": {marker, timer, marker, completed},
-		"handed-over-stays-cancelled":    {marker, activity, marker, completed},
-		"handed-over-stays-deleted":      {marker, completed},
-		"deferred":                       {marker, timer, marker, completed},
-		"deferred-expired-1":             {marker, marker, continued}, // so soon that the attempt waits for it
-		"fanout-deferred":                {marker, timer, marker, timer, marker, completed},
-		"fanout-held":                    {marker, completed},
-		"fanout-released":                {marker, completed},
-		"paced":                          {marker, marker, timer, marker, marker, completed},
-		"paced-by-api":                   {marker, signalled, marker, marker, signalled, marker, marker, signalled, marker, marker, completed},
-		"paced-by-hand":                  {signalled, marker, signalled, marker, signalled, marker, completed},
-		"paced-cancelled-workflow":       {cancelled, stopped, marker, completed},
-		"paced-pauses-itself":            {marker, timer, marker, signalled, marker, marker, completed},
-		"paced-own-fault":                {marker, timer, timer, marker, completed},
-		"paced-lost":                     {marker, marker, signalled, marker, marker, completed},
-		"tenant-deletion":                {activity, activity, timer, activity, activity, activity, completed},
+		"success":                     {marker, completed},
+		"retry":                       {timer, timer, completed},
+		"retry-after":                 {timer, completed},
+		"exhausted-1":                 {timer, timer, continued},
+		"slow":                        {marker, timer, marker, completed},
+		"slow-retry":                  {marker, timer, marker, marker, completed},
+		"cancel":                      {signalled, stopped, marker, completed},
+		"cancel-while-slow":           {marker, signalled, stopped, timer, marker, marker, completed},
+		"retry-while-slow":            {marker, timer, marker, timer, marker, marker, timer, marker, completed},
+		"cancel-from-the-record":      {timer, marker, marker, completed},
+		"cancelled-workflow":          {cancelled, stopped, marker, completed},
+		"retry-now":                   {signalled, stopped, marker, completed},
+		"retry-now-without-input":     {signalled, stopped, marker, completed},
+		"ignored-signal":              {signalled, stopped, marker, signalled, stopped, marker, completed},
+		"endpoint-deleted":            {marker, completed},
+		"replay-1":                    {marker, continued},
+		"replay-2":                    {signalled, stopped, completed},
+		"replay-3":                    {marker, completed},
+		"replay-by-hand-2":            {signalled, stopped, marker, completed},
+		"discard-2":                   {signalled, stopped, marker, completed},
+		"discard-by-cancellation-2":   {cancelled, stopped, marker, completed},
+		"own-fault":                   {marker, timer, timer, completed},
+		"deliver-at":                  {timer, marker, completed},
+		"busy":                        {timer, marker, timer, marker, completed},
+		"replay-after-delivered-1":    {marker, completed},
+		"replay-after-delivered-2":    {marker, completed},
+		"dead-letter-that-is-kept-2":  {},
+		"held-released-1":             {timer, marker, completed},
+		"held-released-2":             {marker, completed},
+		"held-retried-2":              {marker, completed},
+		"held-rescheduled-2":          {marker, timer, marker, completed},
+		"held-cancelled-2":            {marker, completed},
+		"held-expired-2":              {marker, continued},
+		"reschedule":                  {signalled, stopped, marker, timer, marker, completed},
+		"reschedule-by-hand":          {signalled, stopped, marker, timer, marker, completed},
+		"reschedule-deliver-at":       {signalled, stopped, marker, timer, marker, completed},
+		"shared-success":              {marker, completed},
+		"shared-retry":                {marker, timer, marker, timer, marker, completed},
+		"shared-dead-letter":          {marker, marker, completed},
+		"shared-signalled-at-its-end": {failed, signalled, marker, completed}, // R3
+		"shared-busy":                 {marker, timer, marker, marker, completed},
+		"shared-own-fault":            {marker, timer, marker, timer, marker, completed},
+		"shared-asked-about-one":      {signalled, stopped, marker, timer, marker, completed},
+		"shared-cancelled-workflow-1": {cancelled, stopped, continued},
+		"shared-cancelled-workflow-2": {timer, marker, completed},
+		"shared-taken-over":           {marker, timer, marker, completed},
+		"shared-stays":                {marker, timer, marker, timer, marker, timer, marker, completed},
+		"shared-stays-cancelled":      {marker, signalled, stopped, timer, marker, timer, marker, marker, completed},
+		"shared-stays-deleted":        {marker, signalled, stopped, timer, marker, timer, marker, marker, completed},
+		"dead-letters-that-are-kept":  {marker},
+		"dead-letters-with-commands":  {marker, signalled, marker, signalled, signalled, signalled, marker, completed},
+		"deferred":                    {marker, timer, marker, completed},
+		"deferred-expired-1":          {marker, marker, continued}, // so soon that the attempt waits for it
+		"shared-deferred":             {marker, timer, marker, timer, marker, completed},
+		"shared-held":                 {marker, completed},
+		"shared-released":             {marker, completed},
+		"paced":                       {marker, marker, timer, marker, marker, completed},
+		"paced-by-api":                {marker, signalled, marker, marker, signalled, marker, marker, signalled, marker, marker, completed},
+		"paced-by-hand":               {signalled, marker, signalled, marker, signalled, marker, completed},
+		"paced-cancelled-workflow":    {cancelled, stopped, marker, completed},
+		"paced-pauses-itself":         {marker, timer, marker, signalled, marker, marker, completed},
+		"paced-own-fault":             {marker, timer, timer, marker, completed},
+		"paced-lost":                  {marker, marker, signalled, marker, marker, completed},
+		"tenant-deletion":             {activity, activity, timer, activity, activity, activity, completed},
 	} {
 		history, recorded := all[name]
 		require.True(t, recorded, name)
@@ -167,7 +162,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 func TestARunningRequestIsRecorded(t *testing.T) {
 	t.Parallel()
 	all := histories(t)
-	for name, looks := range map[string]int{"fanout-stays": 2, "fanout-stays-cancelled": 2, "fanout-stays-deleted": 3} {
+	for name, looks := range map[string]int{"shared-stays": 2, "shared-stays-cancelled": 2, "shared-stays-deleted": 2, "slow": 1} {
 		for _, event := range all[name].GetEvents() {
 			for _, p := range event.GetMarkerRecordedEventAttributes().GetDetails()["result"].GetPayloads() {
 				if strings.Contains(string(p.GetData()), `"check_at":`) {

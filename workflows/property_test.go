@@ -134,7 +134,7 @@ func TestEveryDeliveryEnds(t *testing.T) {
 			}
 			l.run(scripts...)
 			l.relay()
-			checkHandOver(t, l)
+			checkNext(t, l)
 		}
 
 		d := b.delivery(t, l.start.DeliveryID)
@@ -154,26 +154,17 @@ func (l *life) relay() {
 		return
 	}
 	if d.State == webhook.StateHeld { // its release starts a workflow
-		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
-			DeliveryState: workflows.DeliveryState{
-				Ref: d.Ref, Progress: d.Progress,
-			},
-			HandedOver: true,
-		}
+		l.id, l.next, l.input = "", "DeliveryWorkflow", workflows.InputOf(webhook.Start{Ref: d.Ref, Run: d.Run, Resume: &d.Progress})
 		return
 	}
 	var run int
 	require.NoError(l.t, l.b.store.Pool().QueryRow(context.Background(), `select run from outbox where delivery_id = $1`, d.DeliveryID).Scan(&run))
 	require.Equal(l.t, d.Run, run)
-	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{
-			Ref: d.Ref, Progress: webhook.Progress{Run: run, GiveUpAt: d.GiveUpAt},
-		},
-	}
+	l.id, l.next, l.input = "", "DeliveryWorkflow", workflows.InputOf(webhook.Start{Ref: d.Ref, Run: run, GiveUpAt: d.GiveUpAt})
 }
 
-// checkHandOver checks that the store and the next run agree.
-func checkHandOver(t require.TestingT, l *life) {
+// checkNext checks that the store and the next run agree.
+func checkNext(t require.TestingT, l *life) {
 	d := l.b.delivery(t, l.start.DeliveryID)
 	switch in := l.input.(type) {
 	case nil:
@@ -187,8 +178,8 @@ func checkHandOver(t require.TestingT, l *life) {
 		}
 		require.Equal(t, dead.Run, d.Run)
 	case workflows.DeliveryInput:
-		require.True(t, in.State.Open())
-		require.Equal(t, in.Run, d.Run)
+		require.True(t, in.Members[0].State.Open())
+		require.Equal(t, in.Members[0].Run, d.Run)
 	}
 }
 

@@ -53,22 +53,16 @@ func (l *life) released() webhook.Start {
 
 // tryNow begins the held delivery's own workflow, as a release does.
 func (l *life) tryNow() *life {
-	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{
-			Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress,
-		},
-		HandedOver: true,
-	}
+	d := l.b.delivery(l.t, l.start.DeliveryID)
+	l.next, l.input = "DeliveryWorkflow", workflows.InputOf(webhook.Start{Ref: d.Ref, Run: d.Run, Resume: &d.Progress})
 	return l
 }
 
 // commanded begins the held delivery's own workflow with a command, as a command does that finds none.
 func (l *life) commanded(c webhook.PendingCommand) *life {
-	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{
-			Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress, Unconfirmed: true, Command: c,
-		},
-	}
+	l.tryNow()
+	m := l.member()
+	m.Unconfirmed, m.Pending = true, []webhook.PendingCommand{c}
 	return l
 }
 

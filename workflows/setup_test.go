@@ -42,8 +42,8 @@ type life struct {
 
 	next       string // the type of the run to come; "" when the last one has ended
 	input      any
-	id         string // of a shared workflow; a delivery's own does not ask for its own
-	handed     handed // what a shared workflow has handed over
+	id         string  // of a shared workflow; a delivery's own does not ask for its own
+	keepers    keepers // of the dead letters of a shared workflow
 	controller *admission.Controller
 	now        time.Time
 	env        atomic.Pointer[testsuite.TestWorkflowEnvironment] // of the run under way, or the last one
@@ -66,17 +66,12 @@ func (b *bundle) begin(t stopper, start webhook.Start, fastWait time.Duration) *
 // beginIn is begin in a process of that name.
 func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWait time.Duration) *life {
 	l := &life{t: t, b: b, start: start, next: "DeliveryWorkflow", now: time.Now().UTC()}
-	l.input = workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{
-			Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt},
-		},
-		NotBefore: start.NotBefore,
-	}
+	l.input = workflows.InputOf(start)
 	config := activities.Config{
 		Admission: admitAll{admission.New(admission.Config{})},
 		Store:     b.record, History: b.store.Deliveries, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender,
-		Starter: &l.handed, DeadLetters: &l.handed,
-		Audit: b.store.Audit, Logger: slog.New(slog.DiscardHandler), Claimant: process, FastWait: fastWait, KeepDeadLetters: keep,
+		DeadLetters: &l.keepers,
+		Audit:       b.store.Audit, Logger: slog.New(slog.DiscardHandler), Claimant: process, FastWait: fastWait, KeepDeadLetters: keep,
 		Now: func() time.Time { return l.env.Load().Now().Add(-l.behind) },
 	}
 	if b.guarded != nil {
@@ -178,7 +173,9 @@ func (l *life) prepare() *testsuite.TestWorkflowEnvironment {
 func (l *life) workflowID() string {
 	switch in := l.input.(type) {
 	case workflows.DeliveryInput:
-		return in.WorkflowID(in.Run)
+		if l.id == "" {
+			return in.Members[0].WorkflowID(in.Members[0].Run)
+		}
 	case workflows.DeadLetterInput:
 		if !strings.HasPrefix(l.id, webhook.DeadLettersPrefix) {
 			return in.DeadLetters[0].WorkflowID(in.DeadLetters[0].Run)
@@ -211,8 +208,6 @@ func (l *life) run(script ...func(*testsuite.TestWorkflowEnvironment)) {
 		l.input = decode[workflows.DeliveryInput](l.t, again)
 	case "DeadLetterWorkflow":
 		l.input = decode[workflows.DeadLetterInput](l.t, again)
-	case "FanoutWorkflow":
-		l.input = decode[workflows.FanoutInput](l.t, again)
 	default:
 		require.Fail(l.t, "an unknown workflow", l.next)
 	}
@@ -275,10 +270,19 @@ func (l *life) attempted(n int) {
 	require.Eventually(l.t, func() bool { return l.b.delivery(l.t, l.start.DeliveryID).Attempts == n }, 20*time.Second, time.Millisecond)
 }
 
-// status queries the run, which may have ended.
-func (l *life) status() (status workflows.Status) {
-	l.query(&status)
-	return status
+// status queries the run of a workflow of one delivery, which is under way.
+func (l *life) status() workflows.Status {
+	all := l.statuses()
+	require.Len(l.t, all, 1)
+	return all[0]
+}
+
+// member is the only delivery with which the next run begins.
+func (l *life) member() *workflows.Member {
+	in, ok := l.input.(workflows.DeliveryInput)
+	require.True(l.t, ok)
+	require.Len(l.t, in.Members, 1)
+	return in.Members[0]
 }
 
 // statuses queries the run of a workflow of several deliveries.

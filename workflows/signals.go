@@ -12,7 +12,7 @@ import (
 )
 
 // Signals of the workflows. Their input is optional: sent by hand from the Web UI without
-// one, each acts with its defaults. FanoutWorkflow takes all of them. A workflow of several deliveries carries
+// one, each acts with its defaults. A workflow of several deliveries carries
 // a signal out for the delivery that the input names, or for each.
 const (
 	SignalCancel     = "cancel"     // DeliveryWorkflow, input CommandSignal; also ReplayWorkflow
@@ -119,18 +119,14 @@ func newSignals(ctx workflow.Context) signals {
 	}
 }
 
-// receiveAll passes all signals that are there to handle, those of the first channels first. Commands
-// that move the next attempt stay in their channels until the workflow is synced with the store: the
-// first attempt may have been made eagerly, and would be taken for the one that was requested.
-func (s signals) receiveAll(synced bool, handle func(webhook.Command, CommandSignal)) {
-	for i := 0; i < len(s); {
+// receiveAll passes all signals that are there to handle, those of the first channels first.
+func (s signals) receiveAll(handle func(webhook.Command, CommandSignal)) {
+	for i := range s {
 		var input converter.RawValue
-		moves := s[i].command == webhook.CommandRetry || s[i].command == webhook.CommandReschedule
-		if moves && !synced || !s[i].channel.ReceiveAsync(&input) {
-			i++
-			continue
+		for s[i].channel.ReceiveAsync(&input) {
+			handle(s[i].command, decode(input))
+			input = converter.RawValue{}
 		}
-		handle(s[i].command, decode(input))
 	}
 }
 

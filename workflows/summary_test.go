@@ -16,13 +16,13 @@ func TestTheDocumentedWaitSummary(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/retries.md")
 	require.NoError(t, err)
-	d := &delivery{DeliveryInput: DeliveryInput{DeliveryState: DeliveryState{
+	m := &Member{DeliveryState: DeliveryState{
 		Progress: webhook.Progress{
 			State: webhook.StateRetrying, Attempts: 4, RunAttempts: 4, DueAt: time.Date(2026, time.November, 23, 9, 53, 37, 0, time.UTC),
 		},
 		LastOutcome: &webhook.LastOutcome{Reason: "http_503", Status: 503, RetryAfter: 30 * time.Second},
-	}}}
-	require.Contains(t, strings.Join(strings.Fields(string(text)), " "), "`"+d.waitSummary()+"`")
+	}}
+	require.Contains(t, strings.Join(strings.Fields(string(text)), " "), "`"+m.waitSummary()+"`")
 }
 
 // The summary of a workflow of several says what its deliveries have in common.

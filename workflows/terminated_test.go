@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 // A delivery whose workflow was terminated by hand is given up, unless a command was accepted for it.
@@ -39,7 +38,8 @@ func TestTerminatedWithACommand(t *testing.T) {
 				b.command(t, l.start.DeliveryID, c.asked, "enough")
 			}
 			began := l.now
-			l.input = workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: l.start.Ref, Progress: progress, Unconfirmed: true}, Terminated: true}
+			m := l.member()
+			m.Progress, m.Unconfirmed, m.Terminated = progress, true, true
 			l.run()
 			if c.state == webhook.StateDeadLettered {
 				l.deadLettered(c.reason)

@@ -18,11 +18,11 @@ func TerminatedByEverpost(reason string) bool {
 	return reason == ReasonStuck || reason == ReasonOutdated
 }
 
-// QueryStatus asks a workflow where its deliveries stand. The answer of a DeliveryWorkflow is a Status, that of a FanoutWorkflow or a
-// DeadLetterWorkflow a list of them.
+// QueryStatus asks a DeliveryWorkflow or a DeadLetterWorkflow where its deliveries stand. The answer is a list of Status, without those that have
+// left a shared workflow.
 const QueryStatus = "status"
 
-// Status is the answer to QueryStatus.
+// Status is where a delivery stands.
 type Status struct {
 	webhook.Ref
 	webhook.Progress

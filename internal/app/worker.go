@@ -26,7 +26,7 @@ const (
 func (a *App) makeActivities() {
 	a.activities = activities.New(activities.Config{
 		Store: a.store.Deliveries, History: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.fresh, Sender: a.sender,
-		Admission: a.admits(), Starter: a.engine.HandOvers, DeadLetters: a.engine.DeadLetters, Faults: a.faults, Replays: a.store.Replays,
+		Admission: a.admits(), DeadLetters: a.engine.DeadLetters, Faults: a.faults, Replays: a.store.Replays,
 		Tenants: tenantDeletions{a.store.Tenants, a.engine.TenantDeletions},
 		Audit:   a.store.Audit, Observer: observer{a.metrics, a.notes, a.statistics, a.store.Now}, Tracer: a.tracer,
 		Logger: a.log, Claimant: a.options.Process, MaxPayload: int(a.options.Config.MaxPayload), LeastRetryDelay: a.options.Config.TenantLeastRetryDelay,

@@ -45,7 +45,7 @@ func (c *Commands) Pass(ctx context.Context, commanded webhook.CommandedDelivery
 		}
 	}
 	err := c.workflows.signal(ctx, id, delivery.Ref, delivery.Run, command)
-	if isGone(err) && id != own { // handed over, which the store does not know yet
+	if isGone(err) && id != own { // it has another one, which the store does not know yet
 		err = c.workflows.signal(ctx, own, delivery.Ref, delivery.Run, command)
 	}
 	if isGone(err) && !commanded.Waiting && needsWorkflow(&delivery, commanded.Signalled) {
@@ -55,7 +55,7 @@ func (c *Commands) Pass(ctx context.Context, commanded webhook.CommandedDelivery
 }
 
 // needsWorkflow reports that a delivery without a workflow gets one at once, and not only from the
-// reconciler: it is a dead letter or held. Any other may be about to be started or handed over, unless its
+// reconciler: it is a dead letter or held. Any other may be about to be started, unless its
 // command was signalled before.
 func needsWorkflow(delivery *webhook.Delivery, signalled int) bool {
 	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || signalled > 0 && delivery.State.Open()

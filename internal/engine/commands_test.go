@@ -28,7 +28,7 @@ func TestSignalReachesTheWorkflow(t *testing.T) {
 
 	f.There = map[string]enumspb.WorkflowExecutionStatus{}
 	require.True(t, isGone(d.Commands.passNew(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel})))
-	require.Empty(t, f.Started(), "it may be about to be handed over; the reconciler looks after what is overdue")
+	require.Empty(t, f.Started(), "it may be about to be started; the reconciler looks after what is overdue")
 
 	delivery.State = webhook.StateDeadLettered
 	require.NoError(t, d.Commands.passNew(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard}))
@@ -80,10 +80,10 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					}
 					require.NoError(t, err, name)
 					require.Len(t, f.Starts, 1, name)
-					require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{
-						Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true, Command: asked,
-					}},
-						enginetest.InputOf[workflows.DeliveryInput](t, f.Starts[0].GetInput()), name)
+					require.Equal(t, &workflows.Member{DeliveryState: workflows.DeliveryState{
+						Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true,
+					}, Pending: []webhook.PendingCommand{asked}},
+						enginetest.MemberOf(t, f.Starts[0]), name)
 				}
 			}
 		}
@@ -123,9 +123,9 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 				}
 				require.Empty(t, f.Signalled, name)
 				require.Len(t, f.Starts, 1, name)
-				in := enginetest.InputOf[workflows.DeliveryInput](t, f.Starts[0].GetInput())
+				in := enginetest.MemberOf(t, f.Starts[0])
 				require.True(t, in.Unconfirmed, name)
-				require.Equal(t, command, in.Command, name)
+				require.Equal(t, []webhook.PendingCommand{command}, in.Pending, name)
 				require.Equal(t, own == enginetest.Terminated && state != webhook.StateHeld, in.Terminated, name)
 			}
 		}

@@ -6,7 +6,7 @@
 // delivered. A repeated start has the same workflow id, and only one workflow of an id can run.
 //
 // A method that returns an error makes its calls with the caller's context: use it within Calls.Try, which bounds it and notes what its error
-// says of Temporal. One that returns none does so itself. Activities, which Temporal bounds, call HandOver and Keep without it.
+// says of Temporal. One that returns none does so itself. Activities, which Temporal bounds, call Keep without it.
 //
 // The files, from the bottom up:
 //
@@ -20,7 +20,6 @@
 //	revive           workflows that deliveries have lost
 //	starts           the starts of workflows
 //	commands         what people ask of a delivery
-//	hand_over        deliveries that leave a shared workflow
 //	dead_letters     the workflows of its dead letters
 //	replays          the workflows of replays
 //	tenant_deletion  the workflow that deletes a tenant
@@ -36,7 +35,6 @@ type Engine struct {
 	Revivals        *Revivals
 	Starts          *Starts
 	Commands        *Commands
-	HandOvers       *HandOvers
 	DeadLetters     *DeadLetters
 	Replays         *Replays
 	TenantDeletions *TenantDeletions
@@ -53,7 +51,7 @@ func New(c Config) *Engine {
 	starts := newStarts(&c, revivals, calls)
 	return &Engine{
 		Lifetime: lifetime, Health: health, Calls: calls, Workflows: w, Revivals: revivals, Starts: starts,
-		Commands: &Commands{w, revivals, starts, calls}, HandOvers: newHandOvers(w), DeadLetters: &DeadLetters{w}, Replays: &Replays{w, calls},
+		Commands: &Commands{w, revivals, starts, calls}, DeadLetters: &DeadLetters{w}, Replays: &Replays{w, calls},
 		TenantDeletions: &TenantDeletions{c.Client, c.Namespace, calls},
 	}
 }

@@ -38,15 +38,15 @@ func TestStuckWorkflowIsReplaced(t *testing.T) {
 			require.Equal(t, workflows.ReasonStuck, f.Terminated[0].GetReason())
 			require.Equal(t, "a run", f.Terminated[0].GetWorkflowExecution().GetRunId(), "that one and none that has come since")
 			require.Len(t, f.Started(), 1)
-			require.False(t, enginetest.InputOf[workflows.DeliveryInput](t, f.Started()[0].GetInput()).Terminated)
+			require.False(t, enginetest.MemberOf(t, f.Started()[0]).Terminated)
 
 			// The process that ended it died before it started another. Other processes do not take that for a termination by hand.
 			require.NoError(t, d.Revivals.Revive(t.Context(), &delivery, webhook.PendingCommand{}))
 			require.Len(t, f.Started(), 2)
-			require.False(t, enginetest.InputOf[workflows.DeliveryInput](t, f.Started()[1].GetInput()).Terminated)
+			require.False(t, enginetest.MemberOf(t, f.Started()[1]).Terminated)
 			f.Reasons[delivery.WorkflowID] = "by hand"
 			require.NoError(t, d.Revivals.Revive(t.Context(), &delivery, webhook.PendingCommand{}))
-			require.True(t, enginetest.InputOf[workflows.DeliveryInput](t, f.Started()[2].GetInput()).Terminated)
+			require.True(t, enginetest.MemberOf(t, f.Started()[2]).Terminated)
 		})
 	}
 }
@@ -75,7 +75,7 @@ func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 		require.Len(t, f.Started(), 1, state)
 		require.Empty(t, f.Signalled, state)
 		if state != webhook.StateDeadLettered {
-			require.Equal(t, command.Command, enginetest.InputOf[workflows.DeliveryInput](t, f.Started()[0].GetInput()).Command, state)
+			require.Equal(t, []webhook.PendingCommand{command.Command}, enginetest.MemberOf(t, f.Started()[0]).Pending, state)
 		}
 	}
 }

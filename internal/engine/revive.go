@@ -9,8 +9,8 @@ import (
 )
 
 // StatusOf returns the status of the workflow that has a delivery, given the one that the store names.
-// A shared workflow that has ended, or runs without the delivery, may have handed it over to its own
-// workflow, which has not recorded anything yet.
+// Beside a shared workflow that has ended, or runs without the delivery, its own may have been started, which
+// has not recorded anything yet.
 func (w *Workflows) StatusOf(ctx context.Context, named *Workflow, delivery *webhook.Delivery) (Status, error) {
 	own := delivery.Ref.WorkflowID(delivery.Run)
 	if named.ID == own {
@@ -23,9 +23,9 @@ func (w *Workflows) StatusOf(ctx context.Context, named *Workflow, delivery *web
 		}
 		status = StatusNone
 	}
-	handedOver, err := w.Inspect(ctx, own)
-	if err == nil && handedOver.Status != StatusNone {
-		return w.statusOfOwn(ctx, handedOver, delivery)
+	revived, err := w.Inspect(ctx, own)
+	if err == nil && revived.Status != StatusNone {
+		return w.statusOfOwn(ctx, revived, delivery)
 	}
 	return status, err
 }
@@ -93,12 +93,13 @@ func (r *Revivals) Restart(ctx context.Context, delivery *webhook.Delivery, term
 			"delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
 	}
 	options := r.workflows.ownOptions(delivery.Ref, delivery.Run, startAgain)
-	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, LastOutcome: delivery.LastOutcome, Unconfirmed: true}
+	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, LastOutcome: delivery.LastOutcome, Unconfirmed: true}
 	traced, end := traceStart(r.workflows.tracer, options.ID, []webhook.Start{{Ref: delivery.Ref}})
 	defer func() { end(err) }()
 	state.Trace = traced[0].Trace
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes([]webhook.Ref{delivery.Ref}, r.workflows.maxEventIDs)
+		state.Command = command
 		dead := workflows.NewDeadLetter(state)
 		dead.GivenUpAt = delivery.CompletedAt
 		dead.KeepUntil = delivery.CompletedAt.Add(r.keepDeadLetters)
@@ -106,9 +107,11 @@ func (r *Revivals) Restart(ctx context.Context, delivery *webhook.Delivery, term
 			DeadLetters: []*workflows.DeadLetter{dead},
 		})
 	} else {
-		_, err = r.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
-			DeliveryState: state, Terminated: terminated && !held,
-		})
+		open := &workflows.Member{DeliveryState: state, Terminated: terminated && !held}
+		if command.Command != webhook.CommandNone {
+			open.Pending = []webhook.PendingCommand{command}
+		}
+		_, err = r.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{Members: []*workflows.Member{open}})
 	}
 	return ignoreAlreadyStarted(err)
 }

@@ -25,7 +25,7 @@ func TestRevive(t *testing.T) {
 	}{
 		"its own runs":      {own: enginetest.Running},
 		"a shared one runs": {shared: enginetest.Running, named: true},
-		"handed over, which the store does not know": {shared: enginetest.Completed, own: enginetest.Running, named: true},
+		"its own was started, which the store does not know": {shared: enginetest.Completed, own: enginetest.Running, named: true},
 		"there is none":                             {starts: true},
 		"the shared one is gone":                    {named: true, starts: true},
 		"its own has ended":                         {own: enginetest.Completed, starts: true},
@@ -57,7 +57,7 @@ func TestRevive(t *testing.T) {
 			start := f.Started()[0]
 			require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), start.GetWorkflowId())
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, start.GetWorkflowIdReusePolicy())
-			in := enginetest.InputOf[workflows.DeliveryInput](t, start.GetInput())
+			in := enginetest.MemberOf(t, start)
 			require.Equal(t, delivery.Progress, in.Progress)
 			require.True(t, in.Unconfirmed)
 			require.Equal(t, test.terminated, in.Terminated)
@@ -103,7 +103,7 @@ func TestReviveAheadOfTheStore(t *testing.T) {
 			require.Len(t, f.Terminated, 1)
 			require.Equal(t, own, f.Terminated[0].GetWorkflowExecution().GetWorkflowId())
 			require.Len(t, f.Started(), 1)
-			in := enginetest.InputOf[workflows.DeliveryInput](t, f.Started()[0].GetInput())
+			in := enginetest.MemberOf(t, f.Started()[0])
 			require.Equal(t, delivery.Progress, in.Progress)
 			require.False(t, in.Terminated, "no person has ended it")
 		})
@@ -142,7 +142,7 @@ func TestReviveDeliveryMissingInSharedWorkflow(t *testing.T) {
 			}
 			require.Len(t, f.Started(), 1)
 			require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), f.Started()[0].GetWorkflowId())
-			in := enginetest.InputOf[workflows.DeliveryInput](t, f.Started()[0].GetInput())
+			in := enginetest.MemberOf(t, f.Started()[0])
 			require.True(t, in.Unconfirmed)
 			require.False(t, in.Terminated)
 		})
@@ -193,9 +193,9 @@ func TestReviveHeld(t *testing.T) {
 		require.Len(t, f.Starts, 1)
 		require.Equal(t, delivery.Ref.WorkflowID(delivery.Run), f.Starts[0].GetWorkflowId())
 		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.Starts[0].GetWorkflowIdReusePolicy())
-		require.Equal(t, workflows.DeliveryInput{
+		require.Equal(t, &workflows.Member{
 			DeliveryState: workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true},
 		},
-			enginetest.InputOf[workflows.DeliveryInput](t, f.Starts[0].GetInput()))
+			enginetest.MemberOf(t, f.Starts[0]))
 	}
 }

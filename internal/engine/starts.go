@@ -195,26 +195,19 @@ func (s *Starts) Own(ctx context.Context, start webhook.Start) (err error) {
 	options := s.workflows.ownOptions(start.Ref, start.Run, reuse)
 	traced, end := traceStart(s.workflows.tracer, options.ID, []webhook.Start{start})
 	defer func() { end(err) }()
-	input := workflows.DeliveryInput{
-		DeliveryState: workflows.DeliveryState{
-			Ref: start.Ref, Progress: start.Progress(), Trace: traced[0].Trace,
-			Running: start.Recorded, // if it has a claim and no attempt; the workflow finds out
-		},
-		NotBefore: start.NotBefore, HandedOver: start.Resume != nil,
-	}
 	if start.Run > 1 || start.Resume != nil {
 		// If the workflow that held it has not ended yet, the start is refused, and the relay repeats it.
 		if err := s.terminateIfIdle(ctx, &start); err != nil {
 			return err
 		}
 	}
-	_, err = s.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+	_, err = s.workflows.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.InputOf(traced...))
 	switch {
 	case err == nil:
 		s.workflows.endEarlierRuns(ctx, options.ID, []webhook.Start{start})
 	case ignoreAlreadyStarted(err) == nil && start.Resume == nil && start.Relayed > 1:
 		// It was started long ago and has no first write: its workflow may be gone.
-		return s.revivals.Revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},
+		return s.revivals.Revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: start.Progress(), CreatedAt: start.CreatedAt, WorkflowID: options.ID},
 			webhook.PendingCommand{})
 	}
 	return ignoreAlreadyStarted(err)

@@ -75,7 +75,7 @@ func TestRelayRevives(t *testing.T) {
 	start.Relayed, f.Starts = 2, nil
 	require.NoError(t, d.Starts.Own(t.Context(), start))
 	require.Len(t, f.Starts, 2, "the refused one, and one after a look")
-	require.True(t, enginetest.InputOf[workflows.DeliveryInput](t, f.Starts[1].GetInput()).Terminated)
+	require.True(t, enginetest.MemberOf(t, f.Starts[1]).Terminated)
 }
 
 // R1: a release whose start is refused, because the workflow that holds the delivery is just

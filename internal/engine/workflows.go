@@ -71,7 +71,7 @@ func (w *Workflows) startShared(ctx context.Context, id string, group []webhook.
 	refs := refsOf(group)
 	options.TypedSearchAttributes = workflows.SharedAttributes(refs, w.maxEventIDs)
 	options.StaticSummary = workflows.Summary(refs)
-	_, err = w.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
+	_, err = w.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.InputOf(group...))
 	return err //nolint:wrapcheck // classify handles it
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/everpost/everpost/internal/engine"
 	"github.com/everpost/everpost/internal/engine/enginetest"
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 func tenantsOf(starts []webhook.Start) (tenants []string) {
@@ -36,7 +35,7 @@ func TestSingleEventIsInTheNextStart(t *testing.T) {
 	open()
 	require.Eventually(t, func() bool { return len(f.Started()) == 52 }, 20*time.Second, time.Millisecond)
 	d.stop()
-	next := enginetest.InputOf[workflows.FanoutInput](t, f.Starts[1].GetInput()).Deliveries
+	next := enginetest.MembersOf(t, f.Starts[1])
 	require.Len(t, next, 10)
 	require.Equal(t, dominant.Deliveries[0].Ref, next[0].Ref)
 	require.Equal(t, quiet.Deliveries[0].Ref, next[1].Ref)

@@ -64,7 +64,7 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 		require.Equal(t, enginetest.RefsOf(all.Deliveries[:1]), enginetest.Begun(t, f))
 
 		id := joins(t, starts[1])
-		require.True(t, workflows.IsFanout(id))
+		require.True(t, workflows.IsShared(id))
 		starts[1].StartDelivered()
 		enginetest.Pass(gatherTick / 2)
 		require.Equal(t, id, joins(t, starts[2]))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/everpost/everpost/internal/engine/enginetest"
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 // released are held deliveries of an endpoint that were released together.
@@ -56,7 +55,7 @@ func TestReleasedBehindAHungStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := enginetest.New(t)
 		f.Quick = func(in *workflowservice.StartWorkflowExecutionRequest) bool {
-			return enginetest.InputOf[workflows.FanoutInput](t, in.GetInput()).Deliveries[0].TenantID != "hangs"
+			return enginetest.MembersOf(t, in)[0].TenantID != "hangs"
 		}
 		f.Shut()
 		d := setup(t, parts{Client: c, Admission: admissionStub{}, Patience: startPatience})

@@ -26,7 +26,7 @@ func TestSingleDeliveryHasItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
-	input := enginetest.InputOf[workflows.DeliveryInput](t, request.GetInput())
+	input := enginetest.MemberOf(t, request)
 	require.Equal(t, start.Ref, input.Ref)
 	require.Equal(t, 1, input.Run)
 	require.WithinDuration(t, start.GiveUpAt, input.GiveUpAt, 0)
@@ -48,16 +48,15 @@ func TestQueuedDeliveriesShareWorkflows(t *testing.T) {
 	d.stop()
 	require.Equal(t, first.Deliveries[0].WorkflowID(), f.Starts[0].GetWorkflowId(), "it was alone")
 
-	var got []workflows.FanoutDelivery
+	var got []*workflows.Member
 	for i, width := range []int{10, 10, 5} {
 		request := f.Starts[1+i]
-		require.Equal(t, "FanoutWorkflow", request.GetWorkflowType().GetName())
+		require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
 		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
 		group := rest.Deliveries[len(got):][:width]
 		require.Equal(t, webhook.SharedWorkflowID(group), request.GetWorkflowId())
 		require.Contains(t, string(request.GetUserMetadata().GetSummary().GetData()), fmt.Sprintf("%d deliveries", width))
-		input := enginetest.InputOf[workflows.FanoutInput](t, request.GetInput())
-		got = append(got, input.Deliveries...)
+		got = append(got, enginetest.MembersOf(t, request)...)
 	}
 	for i, start := range rest.Deliveries {
 		require.Equal(t, start.Ref, got[i].Ref, "each once, in their order")
@@ -80,7 +79,7 @@ func TestScheduledHaveOwnWorkflows(t *testing.T) {
 	var own []string
 	shared := 0
 	for _, request := range f.Started() {
-		if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
+		if workflows.IsShared(request.GetWorkflowId()) {
 			shared++
 			require.Equal(t, webhook.SharedWorkflowID(all[1:]), request.GetWorkflowId())
 			continue
@@ -145,7 +144,7 @@ func TestMaxPerWorkflow(t *testing.T) {
 		d.starts.start(enginetest.Accepted(7).Deliveries)
 		got := [2]int{}
 		for _, request := range f.Started() {
-			if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
+			if workflows.IsShared(request.GetWorkflowId()) {
 				got[0]++
 			} else {
 				got[1]++
@@ -171,7 +170,7 @@ func TestReleasedShare(t *testing.T) {
 	require.Len(t, shared, 1)
 	require.Len(t, shared[0], len(all))
 	for i, start := range all {
-		require.Equal(t, workflows.FanoutDelivery{Ref: start.Ref, Progress: start.Progress()}, shared[0][i])
+		require.Equal(t, &workflows.Member{DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: start.Progress()}}, shared[0][i])
 	}
 
 	// Held again meanwhile, and released again, it is another workflow: the id of the
@@ -273,10 +272,9 @@ func TestStartReleased(t *testing.T) {
 			request := f.Starts[1]
 			require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
-			require.Equal(t, workflows.DeliveryInput{
-				DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: *start.Resume}, HandedOver: true,
-			},
-				enginetest.InputOf[workflows.DeliveryInput](t, request.GetInput()))
+			require.Equal(t, &workflows.Member{
+				DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: *start.Resume},
+			}, enginetest.MemberOf(t, request))
 		}
 	}
 }

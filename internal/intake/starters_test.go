@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/everpost/everpost/internal/engine/enginetest"
-	"github.com/everpost/everpost/workflows"
 )
 
 // Starts that hang, as those of a lost history shard do, hold up those of others for a moment at most, and keep nobody's room in the queue.
@@ -22,10 +21,7 @@ func TestAHungStartHoldsUpNoOther(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, c := enginetest.New(t)
 				f.Quick = func(in *workflowservice.StartWorkflowExecutionRequest) bool {
-					if in.GetWorkflowType().GetName() == "FanoutWorkflow" {
-						return enginetest.InputOf[workflows.FanoutInput](t, in.GetInput()).Deliveries[0].TenantID != "hangs"
-					}
-					return enginetest.InputOf[workflows.DeliveryInput](t, in.GetInput()).TenantID != "hangs"
+					return enginetest.MembersOf(t, in)[0].TenantID != "hangs"
 				}
 				f.Shut()
 				d := setup(t, parts{Client: c, Patience: startPatience})

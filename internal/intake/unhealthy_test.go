@@ -10,7 +10,6 @@ import (
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/engine/enginetest"
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 // admissionStub is an admission with given forecasts.
@@ -228,7 +227,7 @@ func TestStartServesUnhealthy(t *testing.T) {
 	d.Accepted(a)
 	require.Eventually(t, func() bool { return len(f.Started()) == 1 }, 20*time.Second, time.Millisecond)
 	d.stop()
-	require.Len(t, enginetest.InputOf[workflows.FanoutInput](t, f.Starts[0].GetInput()).Deliveries, 3)
+	require.Len(t, enginetest.MembersOf(t, f.Starts[0]), 3)
 }
 
 // faulty are endpoints with internal faults.

@@ -147,7 +147,7 @@ func (r *Reconciler) compareAll(
 			})
 		})
 		for id, group := range shared {
-			if workflows.IsFanout(id) {
+			if workflows.IsShared(id) {
 				r.reviveShared(ctx, &this, id, group)
 			} else {
 				r.reviveDeadLetters(&this, id, group)
@@ -169,7 +169,7 @@ func (r *Reconciler) compareAll(
 func groupByWorkflow(all []webhook.Delivery) (single []webhook.Delivery, shared map[string][]webhook.Delivery) {
 	shared = map[string][]webhook.Delivery{}
 	for i := range all {
-		if id := all[i].WorkflowID; workflows.IsFanout(id) || strings.HasPrefix(id, webhook.DeadLettersPrefix) {
+		if id := all[i].WorkflowID; workflows.IsShared(id) || strings.HasPrefix(id, webhook.DeadLettersPrefix) {
 			shared[all[i].WorkflowID] = append(shared[all[i].WorkflowID], all[i])
 		} else {
 			single = append(single, all[i])
@@ -288,7 +288,7 @@ func (r *Reconciler) continueShared(ctx context.Context, from string, ids []webh
 	for len(ids) > 0 {
 		group := ids[:min(r.engine.Starts.MaxPerWorkflow(), len(ids))]
 		ids = ids[len(group):]
-		to := workflows.FanoutSuccessorID(from, group)
+		to := workflows.SuccessorID(from, group)
 		left, err := r.takeOver(ctx, from, to, group)
 		if err != nil {
 			return

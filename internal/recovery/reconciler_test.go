@@ -93,9 +93,9 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	all, _ := waitingIn("fanout/evt_1/it", 5)
 	o := &overdue{late: all}
 	d := setup(t, parts{Client: c, Overdue: o})
-	var in workflows.FanoutInput
+	var in workflows.DeliveryInput
 	for i := range all[:4] {
-		in.Deliveries = append(in.Deliveries, workflows.FanoutDelivery{Ref: all[i].Ref})
+		in.Members = append(in.Members, &workflows.Member{DeliveryState: workflows.DeliveryState{Ref: all[i].Ref}})
 	}
 	f.There = map[string]enumspb.WorkflowExecutionStatus{"fanout/evt_1/it": enginetest.Running}
 	f.Tries, f.Inputs = map[string]int32{"fanout/evt_1/it": stuckAttempts}, map[string]any{"fanout/evt_1/it": in}
@@ -103,11 +103,11 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	require.Len(t, f.Started(), 1)
 	again := f.Started()[0].GetWorkflowId()
 	require.True(t, workflows.IsSuccessor(again))
-	require.True(t, workflows.IsFanout(again))
-	group := enginetest.InputOf[workflows.FanoutInput](t, f.Started()[0].GetInput())
-	require.Len(t, group.Deliveries, 5)
-	for i := range group.Deliveries {
-		require.Equal(t, all[i].Progress, group.Deliveries[i].Progress)
+	require.True(t, workflows.IsShared(again))
+	group := enginetest.InputOf[workflows.DeliveryInput](t, f.Started()[0].GetInput())
+	require.Len(t, group.Members, 5)
+	for i := range group.Members {
+		require.Equal(t, all[i].Progress, group.Members[i].Progress)
 	}
 	require.Len(t, o.taken[again], 5, "the store says so before it begins")
 
@@ -139,7 +139,7 @@ func TestRoundInspectsOnce(t *testing.T) {
 	require.Equal(t, 1, f.Asked["fanout/evt_1/it"])
 	require.Equal(t, 1, f.Asked["query fanout/evt_1/it"])
 	require.Len(t, f.Started(), 1)
-	require.Len(t, enginetest.InputOf[workflows.FanoutInput](t, f.Started()[0].GetInput()).Deliveries, 3, "in a shared workflow")
+	require.Len(t, enginetest.MembersOf(t, f.Started()[0]), 3, "in a shared workflow")
 
 	// A workflow whose task waits for a worker cannot answer, and gets no query.
 	f.Asked, f.Tries = nil, map[string]int32{"fanout/evt_1/it": 1}

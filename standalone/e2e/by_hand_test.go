@@ -66,19 +66,17 @@ func TestWorkflowsStartedByHand(t *testing.T) {
 		"no such event":           refOf(t, victim.tenant, webhook.NewEventID().String(), target.ID, "order.paid"),
 		"nothing":                 {},
 	} {
-		member := with(ref, fieldsOf{})
-		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", ref), name)
-		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{"handed_over": true, "running": true})), name)
-		require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", with(ref, fieldsOf{
-			"command": fieldsOf{"id": 1, "command": webhook.CommandCancel.String()},
-		})), name)
-		require.NoError(t, startedByHand(t, engine, "FanoutWorkflow", fieldsOf{"deliveries": []fieldsOf{member, member}}), name)
-		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
-			"state": webhook.StateDeadLettered.String(), "replay": fieldsOf{"reason": "mine"},
-		})), name)
-		require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", with(ref, fieldsOf{
-			"state": webhook.StateDeadLettered.String(), "discard": fieldsOf{"reason": "mine"},
-		})), name)
+		cancel := fieldsOf{"id": 1, "command": webhook.CommandCancel.String()}
+		for _, members := range [][]fieldsOf{
+			{ref}, {with(ref, fieldsOf{"synced": true, "running": true})}, {with(ref, fieldsOf{"command": cancel})},
+			{with(ref, fieldsOf{"pending": []fieldsOf{cancel}})}, {with(ref, fieldsOf{"terminated": true, "seq": 1})}, {ref, ref},
+		} {
+			require.NoError(t, startedByHand(t, engine, "DeliveryWorkflow", fieldsOf{"members": members}), name)
+		}
+		for _, asked := range []string{"replay", "discard"} {
+			dead := with(ref, fieldsOf{"state": webhook.StateDeadLettered.String(), asked: fieldsOf{"reason": "mine"}})
+			require.NoError(t, startedByHand(t, engine, "DeadLetterWorkflow", fieldsOf{"dead_letters": []fieldsOf{dead}}), name)
+		}
 		if id, named := ref["delivery_id"].(string); named && id != delivered.ID {
 			got, err := intruder.client.call(contextFor(t, patience), http.MethodPost, intruder.path("/deliveries/"+id+"/replay"), nil)
 			require.NoError(t, err)
@@ -105,10 +103,11 @@ func TestEncryptedHistoriesTakeNoPlainInput(t *testing.T) {
 	d = b.waitState(d.ID, "retrying")
 	engine, ref := in.temporal(t), refOf(t, b.tenant, sent.ID, target.ID, "order.paid")
 	for workflow, input := range map[string]fieldsOf{
-		"DeliveryWorkflow":   with(ref, fieldsOf{"seq": 9}),
-		"FanoutWorkflow":     {"deliveries": []fieldsOf{ref}},
-		"DeadLetterWorkflow": with(ref, fieldsOf{"state": webhook.StateDeadLettered.String(), "seq": 9, "discard": fieldsOf{}}),
-		"ReplayWorkflow":     {"replay_id": webhook.NewReplayID().String()},
+		"DeliveryWorkflow": {"members": []fieldsOf{with(ref, fieldsOf{"seq": 9})}},
+		"DeadLetterWorkflow": {"dead_letters": []fieldsOf{
+			with(ref, fieldsOf{"state": webhook.StateDeadLettered.String(), "seq": 9, "discard": fieldsOf{}}),
+		}},
+		"ReplayWorkflow": {"replay_id": webhook.NewReplayID().String()},
 	} {
 		require.ErrorContains(t, startedByHand(t, engine, workflow, input), "Encoded failure", workflow)
 	}

@@ -253,8 +253,8 @@ type point struct{ name string }
 func points() []point {
 	return []point{
 		{"event-before-commit"}, {"event-after-commit"}, {"start-before"}, {"start-after"}, {"send-before"}, {"send-after"},
-		{"record-before"}, {"record-after"}, {"attempt-result"}, {"claim-after"}, {"command-after-commit"}, {"hand-over-before"},
-		{"keep-before"}, {"keep-after"},
+		{"record-before"}, {"record-after"}, {"attempt-result"}, {"claim-after"}, {"command-after-commit"}, {"steps-before"},
+		{"steps-after"}, {"keep-before"}, {"keep-after"},
 		{"replay-page-before"}, {"replay-page-after"},
 	}
 }

@@ -25,7 +25,7 @@ const (
 
 // Kinds of workflows, as queries of Temporal's lists.
 const (
-	ofDeliveries  = " AND WorkflowType IN ('DeliveryWorkflow', 'FanoutWorkflow', 'ReplayWorkflow')"
+	ofDeliveries  = " AND WorkflowType IN ('DeliveryWorkflow', 'ReplayWorkflow')"
 	ofDeadLetters = " AND WorkflowType = 'DeadLetterWorkflow'"
 )
 

@@ -36,18 +36,18 @@ func admissionBranches() []branch {
 			d.awaits(t, "dead_lettered")
 			return d
 		}},
-		{"fanout-deferred", func(t *testing.T, i *installation) delivery {
+		{"shared-deferred", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			l := i.shareTo(t, seldom(t, i, "72h"), script(fine), script(fine), script(fine))
 			l.all(t, "delivered")
 			return l.shared()
 		}},
-		{"fanout-held", func(t *testing.T, i *installation) delivery {
+		{"shared-held", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			l := i.holdShared(t)
 			return l.shared()
 		}},
-		{"fanout-released", func(t *testing.T, i *installation) delivery {
+		{"shared-released", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			l := i.holdShared(t)
 			l.of(0).resume(t)

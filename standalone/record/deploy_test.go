@@ -74,14 +74,12 @@ func nextRelease(r worker.Registry, a *activities.Activities) {
 	if !ok {
 		panic("the registry takes no names")
 	}
-	named.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.FanoutInput) error {
-		if err := workflow.Sleep(ctx, 10*time.Millisecond); err != nil { // which it did not do before
-			return err
-		}
-		return workflows.FanoutWorkflow(ctx, in)
-	}, workflow.RegisterOptions{Name: "FanoutWorkflow"})
 	named.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.DeliveryInput) error {
-		if !in.Unconfirmed {
+		if workflows.IsShared(workflow.GetInfo(ctx).WorkflowExecution.ID) {
+			if err := workflow.Sleep(ctx, 10*time.Millisecond); err != nil { // which it did not do before
+				return err
+			}
+		} else if !in.Members[0].Unconfirmed {
 			panic("this release takes over only")
 		}
 		return workflows.DeliveryWorkflow(ctx, in)
@@ -93,7 +91,7 @@ type others struct{ worker.Registry }
 
 func (o others) RegisterWorkflow(w any) {
 	switch w.(type) {
-	case func(workflow.Context, workflows.FanoutInput) error, func(workflow.Context, workflows.DeliveryInput) error:
+	case func(workflow.Context, workflows.DeliveryInput) error:
 	default:
 		o.Registry.RegisterWorkflow(w)
 	}

@@ -61,7 +61,7 @@ type branch struct {
 
 func branches() []branch {
 	return slices.Concat(deliveryBranches(), commandBranches(), deadLetterBranches(), replayBranches(),
-		heldBranches(), rescheduleBranches(), fanoutBranches(), admissionBranches(), stayBranches(), tenantDeletionBranches())
+		heldBranches(), rescheduleBranches(), sharedBranches(), admissionBranches(), stayBranches(), tenantDeletionBranches())
 }
 
 // ending is a branch that the receiver's answers alone bring to an end.
@@ -75,14 +75,20 @@ func ending(name, state, base string, script ...receivertest.Step) branch {
 }
 
 func deliveryBranches() []branch {
-	slow := 1500 * time.Millisecond // than a workflow task waits
+	slow := 4 * time.Second // than an eager request and a workflow task wait
 	return []branch{
 		ending("success", "delivered", "100ms", fine),
-		ending("retry", "delivered", "100ms", busy, receivertest.Step{Drop: true}, fine),
+		ending("retry", "delivered", "1s", busy, busy, fine),
 		ending("retry-after", "delivered", "100ms", receivertest.Step{Status: 429, Header: map[string]string{"Retry-After": "1"}}, fine),
 		ending("exhausted", "dead_lettered", "100ms", busy, busy, busy),
-		ending("joined", "delivered", "100ms", receivertest.Step{Delay: slow}),
-		ending("joined-retry", "delivered", "100ms", receivertest.Step{Status: 503, Delay: slow}, fine),
+		{"slow", func(t *testing.T, i *installation) delivery {
+			t.Helper()
+			d := i.post(t, "100ms", time.Time{}, receivertest.Step{Delay: slow})
+			d.awaits(t, "delivered")
+			d.awaitEnd(t)
+			return d
+		}},
+		ending("slow-retry", "delivered", "100ms", receivertest.Step{Status: 503, Delay: slow}, fine),
 		{"deliver-at", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.post(t, "100ms", time.Now().Add(time.Second), fine)
@@ -165,20 +171,20 @@ func commandBranches() []branch {
 			d.do(t, "retry")
 		}),
 		// Its signal got lost: the attempt finds it in its own outcome, and answers it.
-		{"retry-while-joined", func(t *testing.T, i *installation) delivery {
+		{"retry-while-slow", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.post(t, "3s", time.Time{}, busy, receivertest.Step{Status: 503, Delay: 3 * time.Second}, fine)
 			d.awaits(t, "retrying")
-			await(t, func() bool { return i.count(t, d.workflowID, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1 })
+			await(t, func() bool { return i.count(t, d.workflowID, enumspb.EVENT_TYPE_TIMER_STARTED) == 2 }) // for the retry, and for its answer
 			d.exec(t, `update deliveries set command = 2, command_id = command_id + 1, command_reason = '', commanded_at = now() where state = 1`)
 			d.awaits(t, "delivered")
 			return d
 		}},
-		{"cancel-while-joined", func(t *testing.T, i *installation) delivery {
+		{"cancel-while-slow", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			i.receiver.Hold()
 			d := i.post(t, "1h", time.Time{}, busy)
-			await(t, func() bool { return i.count(t, d.workflowID, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1 })
+			i.awaitTimer(t, d.workflowID)
 			d.do(t, "cancel")
 			await(t, func() bool {
 				return i.count(t, d.workflowID, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED) == 1

@@ -2,7 +2,6 @@ package record_test
 
 import (
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,15 +13,15 @@ func stayBranches() []branch {
 	const long = 8 * time.Second
 	fails := receivertest.Step{Status: http.StatusServiceUnavailable, Delay: long}
 	delivers := receivertest.Step{Delay: long}
-	return slices.Concat(
-		sharing("stays", -1, func(t *testing.T, i *installation) lot {
+	return []branch{
+		sharing("stays", func(t *testing.T, i *installation) lot {
 			t.Helper()
 			l := i.share(t, "4s", script(fails, fine), script(delivers), script(fine))
 			l.all(t, "delivered")
 			return l
 		}),
-		// It leaves for a workflow of its own, which waits for the request.
-		sharing("stays-cancelled", 0, func(t *testing.T, i *installation) lot {
+		// The cancel is carried out when the outcome of the request is known.
+		sharing("stays-cancelled", func(t *testing.T, i *installation) lot {
 			t.Helper()
 			l := i.share(t, "1s", script(fails), script(delivers))
 			i.awaitTimer(t, l.id)
@@ -32,8 +31,7 @@ func stayBranches() []branch {
 			l.awaitEnd(t)
 			return l
 		}),
-		// It is checked at once, and leaves with the outcome of the request.
-		sharing("stays-deleted", 0, func(t *testing.T, i *installation) lot {
+		sharing("stays-deleted", func(t *testing.T, i *installation) lot {
 			t.Helper()
 			l := i.share(t, "1s", script(fails))
 			i.awaitTimer(t, l.id)
@@ -41,5 +39,5 @@ func stayBranches() []branch {
 			l.all(t, "cancelled")
 			return l
 		}),
-	)
+	}
 }

@@ -23,17 +23,31 @@ func InputOf[T any](t *testing.T, payloads *commonpb.Payloads) T {
 	return input
 }
 
+// MemberOf is the only delivery with which a DeliveryWorkflow was started.
+func MemberOf(t *testing.T, request *workflowservice.StartWorkflowExecutionRequest) *workflows.Member {
+	t.Helper()
+	members := MembersOf(t, request)
+	require.Len(t, members, 1)
+	return members[0]
+}
+
+// MembersOf are the deliveries with which a DeliveryWorkflow was started.
+func MembersOf(t *testing.T, request *workflowservice.StartWorkflowExecutionRequest) []*workflows.Member {
+	t.Helper()
+	return InputOf[workflows.DeliveryInput](t, request.GetInput()).Members
+}
+
 // Groups are the deliveries of the shared workflows that were started, and those that
 // got their own.
-func Groups(t *testing.T, f *Frontend) (shared [][]workflows.FanoutDelivery, own []workflows.DeliveryInput) {
+func Groups(t *testing.T, f *Frontend) (shared [][]*workflows.Member, own []*workflows.Member) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, request := range f.Starts {
-		if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
-			shared = append(shared, InputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries)
+		if workflows.IsShared(request.GetWorkflowId()) {
+			shared = append(shared, MembersOf(t, request))
 		} else {
-			own = append(own, InputOf[workflows.DeliveryInput](t, request.GetInput()))
+			own = append(own, MemberOf(t, request))
 		}
 	}
 	return shared, own
@@ -43,22 +57,10 @@ func Groups(t *testing.T, f *Frontend) (shared [][]workflows.FanoutDelivery, own
 func Begun(t *testing.T, f *Frontend) (refs []webhook.Ref) {
 	t.Helper()
 	shared, own := Groups(t, f)
-	for _, group := range shared {
-		refs = append(refs, refsOfShared(group)...)
-	}
-	return append(refs, refsOfOwn(own)...)
-}
-
-func refsOfShared(group []workflows.FanoutDelivery) (refs []webhook.Ref) {
-	for _, delivery := range group {
-		refs = append(refs, delivery.Ref)
-	}
-	return refs
-}
-
-func refsOfOwn(own []workflows.DeliveryInput) (refs []webhook.Ref) {
-	for _, one := range own {
-		refs = append(refs, one.Ref)
+	for _, group := range append(shared, own) {
+		for _, m := range group {
+			refs = append(refs, m.Ref)
+		}
 	}
 	return refs
 }
