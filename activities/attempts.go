@@ -11,8 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// checkPause is the least time after which a workflow asks again for a running request.
-const checkPause = 4 * time.Second
+// CheckPause is the least time after which a workflow asks again for a running request.
+const CheckPause = 4 * time.Second
 
 // Attempts make the attempts of deliveries. A slow request outlives the activity that began it, so a process has one Attempts,
 // which it stops last.
@@ -239,16 +239,16 @@ func (a *Attempts) leaveRunning(ctx context.Context, exec *execution, in Attempt
 	}
 }
 
-// checkAt is when a workflow asks again for a running request: after checkPause, then after
+// checkAt is when a workflow asks again for a running request: after CheckPause, then after
 // as long as the request has taken, or when its timeout is over. So a retry is late by no more
 // than that. When a request without a permit will end is not known.
 func (a *Attempts) checkAt(exec *execution) time.Time {
 	now := a.now()
-	pause := checkPause
+	pause := CheckPause
 	select {
 	case <-exec.admitted:
 		taken := now.Sub(exec.began)
-		pause = min(max(taken, checkPause), max(exec.timeout-taken, 0)+time.Second)
+		pause = min(max(taken, CheckPause), max(exec.timeout-taken, 0)+time.Second)
 	default:
 	}
 	return now.Add(pause)

@@ -149,12 +149,12 @@ func decideFault(in *AttemptInput, fault error, now time.Time) outcome {
 // stepAgain is a step that could not be recorded before.
 func (in *AttemptInput) stepAgain(unrecorded *webhook.Step) webhook.Step {
 	step := *unrecorded
-	step.KeepOutbox = false // a workflow asks for it, so it has been started
-	switch {
-	case in.Shared == "": // a shared workflow may have made the attempt and handed the delivery over
-		step.WorkflowID = in.ownWorkflowID()
-	case step.State == webhook.StateDelivered: // eagerly, for a workflow that may never be started
-		step.WorkflowID = in.Shared
+	step.KeepOutbox = false                  // a workflow asks for it, so it has been started
+	switch eager := unrecorded.KeepOutbox; { // for a workflow that may never be started
+	case eager && step.State == webhook.StateDeadLettered:
+		step.WorkflowID = cmp.Or(in.KeptIn, in.ownWorkflowID())
+	case eager, step.State == webhook.StateDelivered:
+		step.WorkflowID = in.workflowID()
 	}
 	return step
 }

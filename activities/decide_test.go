@@ -281,27 +281,35 @@ func requireFollows(t *testing.T, in *AttemptInput, f *facts, step *webhook.Step
 	require.False(t, step.KeepOutbox)
 }
 
-// An outcome that is recorded late names the workflow that asks for it, which has been started.
+// An outcome that is recorded late names the workflow that asks for it, which has been started, if it was eager, or nothing is left to be done. Else
+// it names the workflow that has made the attempt: the store says which one goes on.
 func TestDecideWhoRecordsAgain(t *testing.T) {
 	t.Parallel()
 	own := AttemptInput{Ref: webhook.Ref{EventID: webhook.NewEventID(), EndpointID: webhook.NewEndpointID()}}
 	shared := own
 	shared.Shared = "fanout/it"
+	shared.KeptIn = "dead/fanout/it/0"
+	id := own.WorkflowID(own.Run)
 	for name, c := range map[string]struct {
 		in    AttemptInput
 		state webhook.State
-		want  string
+		eager string
+		other string
 	}{
-		"its own":                 {own, webhook.StateRetrying, own.WorkflowID(own.Run)},
-		"its own, delivered":      {own, webhook.StateDelivered, own.WorkflowID(own.Run)},
-		"a shared one":            {shared, webhook.StateRetrying, "fanout/before"},
-		"a shared one, delivered": {shared, webhook.StateDelivered, "fanout/it"},
+		"its own":                 {own, webhook.StateRetrying, id, "fanout/before"},
+		"its own, delivered":      {own, webhook.StateDelivered, id, id},
+		"its own, dead":           {own, webhook.StateDeadLettered, id, "fanout/before"},
+		"a shared one":            {shared, webhook.StateRetrying, "fanout/it", "fanout/before"},
+		"a shared one, delivered": {shared, webhook.StateDelivered, "fanout/it", "fanout/it"},
+		"a shared one, dead":      {shared, webhook.StateDeadLettered, "dead/fanout/it/0", "fanout/before"},
 	} {
-		unrecorded := webhook.Step{WorkflowID: "fanout/before", KeepOutbox: true}
-		unrecorded.State = c.state
-		out := decide(c.in, &facts{unrecorded: &unrecorded}, time.Now())
-		require.Equal(t, c.want, out.step.WorkflowID, name)
-		require.False(t, out.step.KeepOutbox, name)
-		require.True(t, unrecorded.KeepOutbox, "%s: it is pure", name)
+		for _, eager := range []bool{true, false} {
+			unrecorded := webhook.Step{WorkflowID: "fanout/before", KeepOutbox: eager}
+			unrecorded.State = c.state
+			out := decide(c.in, &facts{unrecorded: &unrecorded}, time.Now())
+			require.Equal(t, map[bool]string{true: c.eager, false: c.other}[eager], out.step.WorkflowID, name)
+			require.False(t, out.step.KeepOutbox, name)
+			require.Equal(t, eager, unrecorded.KeepOutbox, "%s: it is pure", name)
+		}
 	}
 }

@@ -41,5 +41,5 @@ func (a *Attempts) Attempt(ctx context.Context, in AttemptInput) (AttemptResult,
 
 // RecordStep writes one step as RecordSteps does, and returns its fault as it is.
 func (s *Steps) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
-	return s.recordStep(ctx, step)
+	return s.recordStep(ctx, step, s.fastWait)
 }

@@ -89,8 +89,8 @@ func TestNoHoldBesideAnotherProcess(t *testing.T) {
 	}
 }
 
-// R4: a Join in another process waits for the request although the endpoint is paused by then.
-func TestJoinElsewhereOfAPausedEndpoint(t *testing.T) {
+// R4: another process waits for the request although the endpoint is paused by then.
+func TestAnotherProcessSendsToAPausedEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p, other := b.process(t, slow), b.process(t, nil)

@@ -79,7 +79,7 @@ func TestSlowAttemptStays(t *testing.T) {
 	}
 }
 
-// A request under way is not repeated by another process: the delivery leaves, and its own workflow waits for the end of the claim. If the
+// A request under way is not repeated by another process: its workflow waits for the end of the claim. If the
 // first process has died, it is sent again under the same number.
 func TestRunningRequestInAnotherProcess(t *testing.T) {
 	t.Parallel()

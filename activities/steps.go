@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,18 +34,23 @@ type StepResult struct {
 func (s *Steps) RecordSteps(ctx context.Context, all []webhook.Step) ([]StepResult, error) {
 	failpoint.Hit("steps-before")
 	defer failpoint.Hit("steps-after")
-	return each(ctx, s.reporter, all, s.recordStep), nil
+	// All together wait for requests of this process for as long as an attempt would.
+	patience := s.fastWait / time.Duration(1+len(all)/stepsAtOnce)
+	return each(ctx, s.reporter, all, func(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
+		return s.recordStep(ctx, step, patience)
+	}), nil
 }
 
-// recordStep writes one of them. An error of the code CodeNotFound: there is no such delivery.
-func (s *Steps) recordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
+// recordStep writes one of them, and waits for a request of this process for up to patience. An error of the code CodeNotFound: there is no
+// such delivery.
+func (s *Steps) recordStep(ctx context.Context, step webhook.Step, patience time.Duration) (webhook.DeliveryStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	if !step.Fits() || step.Attempt != nil { // only an attempt records an attempt
 		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
 	}
 	step.Claimant = s.claimant
-	if status, recorded, err := s.recordAttemptFirst(ctx, step); recorded {
+	if status, recorded, err := s.recordAttemptFirst(ctx, step, patience); recorded {
 		return status, err
 	}
 	status, err := s.store.RecordStep(ctx, step)
@@ -59,8 +65,13 @@ func (s *Steps) recordStep(ctx context.Context, step webhook.Step) (webhook.Deli
 // recordAttemptFirst records an attempt of the delivery before an end that no attempt led to. It is
 // one that this process is making, eagerly or for another workflow, or could not record while the
 // store was out of reach. It may have delivered. recorded is false if there is no such attempt.
-func (s *Steps) recordAttemptFirst(ctx context.Context, step webhook.Step) (status webhook.DeliveryStatus, recorded bool, err error) {
+func (s *Steps) recordAttemptFirst(
+	ctx context.Context, step webhook.Step, patience time.Duration,
+) (status webhook.DeliveryStatus, recorded bool, err error) {
 	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
+	if strings.HasPrefix(step.WorkflowID, webhook.SharedWorkflowPrefix) {
+		in.Shared = step.WorkflowID
+	}
 	in.Seq-- // the attempt follows the step that the end follows
 	if step.State.Open() {
 		return webhook.DeliveryStatus{}, false, nil
@@ -74,7 +85,7 @@ func (s *Steps) recordAttemptFirst(ctx context.Context, step webhook.Step) (stat
 			return webhook.DeliveryStatus{}, true, err
 		}
 	}
-	limit := time.NewTimer(s.fastWait)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
 	case <-exec.done:

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -63,6 +64,7 @@ type openDeliveries struct {
 	batch   int           // of the dead letters that are gathered
 	pause   time.Duration // after the last steps that could not be stored, or workflow that could not be started
 	rested  bool          // the workflow task has begun with a timer or a signal, and no attempt was made since
+	worked  bool          // the run has stored or attempted something
 	waited  bool          // the only delivery has waited for an attempt
 	signals signals
 	refused refusals   // signals that were ignored
@@ -118,12 +120,12 @@ func (d *openDeliveries) run(ctx workflow.Context) error {
 			return d.continueAsNew(ctx)
 		case len(steps) > 0:
 			d.store(ctx, steps)
+		case d.worked && d.isLong(ctx): // before the next attempts
+			return d.continueAsNew(ctx)
 		case len(due) > 0:
 			d.attempt(ctx, samePlace(due))
 		case len(dead) > 0:
 			d.keep(ctx, dead)
-		case d.isLong(ctx):
-			return d.continueAsNew(ctx)
 		default:
 			d.wait(ctx)
 		}
@@ -211,13 +213,14 @@ func samePlace(due []*Member) []*Member {
 func (d *openDeliveries) attempt(ctx workflow.Context, due []*Member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	d.rested = false
-	firstTask := workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength
+	d.rested, d.worked = false, true
+	info := workflow.GetInfo(ctx)
+	firstTask := info.GetCurrentHistoryLength() <= firstTaskLength && info.ContinuedExecutionRunID == ""
 	inputs := make([]activities.AttemptInput, len(due))
 	for i, m := range due {
 		in := m.input()
 		in.FirstTask = firstTask && !m.Synced && !in.Running && in.Faults == 0
-		in.Trace = m.Trace.InRun(workflow.GetInfo(ctx).WorkflowExecution.RunID, m.DeliveryID)
+		in.Trace = m.Trace.InRun(info.WorkflowExecution.RunID, m.DeliveryID)
 		if !d.own {
 			in.Shared, in.KeptIn = d.id, d.keeper()
 		}
@@ -241,18 +244,19 @@ func (d *openDeliveries) attempt(ctx workflow.Context, due []*Member) {
 	}
 	for _, end := range result.Ended {
 		for _, index := range end.Of {
-			due[index].leaves = d.end(workflow.Now(ctx), due[index], &end)
+			d.guarded(ctx, due[index], func(m *Member) { m.leaves = d.end(workflow.Now(ctx), m, &end) })
 		}
 	}
 	for i := range result.Members {
-		m := due[result.Members[i].Index]
-		m.leaves = d.sync(ctx, m, &result.Members[i])
+		r := &result.Members[i]
+		d.guarded(ctx, due[r.Index], func(m *Member) { m.leaves = d.sync(ctx, m, r) })
 	}
 }
 
 // end updates a member for which nothing is left to be done, unless a command has come for one that is held.
 func (d *openDeliveries) end(now time.Time, m *Member, end *activities.End) (left string) {
 	m.State, m.Reason = end.State, end.Reason
+	m.Forced, m.Faults, m.LastError, m.Unowned = false, 0, "", 0
 	if end.State == webhook.StateHeld {
 		m.Seq, m.DueAt, m.Delay = m.Seq+1, time.Time{}, 0
 	}
@@ -271,7 +275,7 @@ func (d *openDeliveries) sync(ctx workflow.Context, m *Member, r *activities.Mem
 		d.fault(ctx, r.Fault, m)
 		return ""
 	case r.Running:
-		m.CheckAt = r.CheckAt
+		m.awaitOwn(now, r.CheckAt)
 		return ""
 	case r.Run != m.Run:
 		return m.becomes(explain.OtherRun(r.Run, r.WorkflowID))
@@ -318,6 +322,7 @@ func (d *openDeliveries) place(now time.Time, m *Member, workflowID string) (lef
 func (d *openDeliveries) store(ctx workflow.Context, of []*Member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
+	d.worked = true
 	steps := make([]webhook.Step, len(of))
 	for i, m := range of {
 		steps[i] = m.step(workflow.Now(ctx), d.id, d.keeper())
@@ -336,7 +341,7 @@ func (d *openDeliveries) store(ctx workflow.Context, of []*Member) {
 			fault, faults = stored[i].Fault, faults+1
 			continue
 		}
-		m.leaves = d.stored(ctx, m, &steps[i], &stored[i])
+		d.guarded(ctx, m, func(m *Member) { m.leaves = d.stored(ctx, m, &steps[i], &stored[i]) })
 	}
 	if faults == 0 {
 		d.pause = 0
@@ -365,6 +370,9 @@ func (d *openDeliveries) stored(ctx workflow.Context, m *Member, step *webhook.S
 		return ""
 	}
 	m.Progress, m.Unconfirmed = status.Progress, false
+	if c := status.Command; c.Command == webhook.CommandReschedule && c.ID <= m.CommandDone { // the store was ahead: the time is set again
+		m.CommandDone = c.ID - 1
+	}
 	m.receive(status.Command)
 	return d.place(now, m, status.WorkflowID)
 }
@@ -373,6 +381,26 @@ func (d *openDeliveries) stored(ctx workflow.Context, m *Member, step *webhook.S
 func (d *openDeliveries) putOff(ctx workflow.Context, what, fault string, count int) {
 	d.pause = min(max(2*d.pause, time.Second), longestPause)
 	workflow.GetLogger(ctx).Warn(what, "count", count, "error", fault)
+}
+
+// guarded does something for one delivery, in which nothing blocks. A panic is an internal fault of that one: the others go on, which a task
+// that fails again and again would not let them.
+func (d *openDeliveries) guarded(ctx workflow.Context, m *Member, do func(*Member)) {
+	defer func() {
+		if p := recover(); p != nil {
+			m.leaves, m.held = "", false
+			d.fault(ctx, panicWords(p), m)
+		}
+	}()
+	do(m)
+}
+
+// panicWords are what is told of a panic: not its value, which may be anything, unless the runtime made it.
+func panicWords(value any) string {
+	if err, ok := value.(runtime.Error); ok {
+		return "a panic of the workflow: " + err.Error()
+	}
+	return "a panic of the workflow"
 }
 
 // fault lets deliveries that have met an internal fault wait.

@@ -119,7 +119,8 @@ func (d *openDeliveries) describe(ctx workflow.Context) {
 }
 
 // details are those of the only delivery of its workflow.
-func (m *Member) details(ctx workflow.Context) string {
+func (m *Member) details(ctx workflow.Context) (text string) {
+	defer m.describedByState(&text)
 	if m.became != "" {
 		return plain(m.became) + "\n"
 	}
@@ -127,11 +128,19 @@ func (m *Member) details(ctx workflow.Context) string {
 }
 
 // words describe the situation of one of several deliveries.
-func (m *Member) words(ctx workflow.Context) string {
+func (m *Member) words(ctx workflow.Context) (text string) {
+	defer m.describedByState(&text)
 	if m.isDead() {
 		return m.State.String() + ", about to go to the workflow that keeps it"
 	}
 	return m.State.String() + ". " + explain.Delivery(m.situation(ctx)).Summary
+}
+
+// describedByState keeps a panic from stopping the workflow for the sake of words.
+func (m *Member) describedByState(text *string) {
+	if recover() != nil {
+		*text = m.State.String()
+	}
 }
 
 func (m *Member) situation(ctx workflow.Context) explain.Situation {

@@ -24,7 +24,7 @@ func (d *openDeliveries) receiveSignals(ctx workflow.Context) {
 		if d.own && ctx.Err() != nil && !m.isDead() && !m.isCancelled() {
 			m.receive(webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reasonWorkflowCancelled})
 		}
-		m.carryOut(workflow.Now(ctx))
+		d.guarded(ctx, m, func(m *Member) { m.carryOut(workflow.Now(ctx)) })
 	}
 }
 
@@ -51,10 +51,12 @@ func (d *openDeliveries) refusal(command webhook.Command, signal CommandSignal) 
 		return explain.UnreadableInput
 	case !slices.ContainsFunc(d.members, isMeant):
 		return explain.OtherDelivery
+	case signal.DeliveryID.IsZero() && d.tenant == "":
+		return explain.SeveralTenants
 	case command == webhook.CommandReplay || command == webhook.CommandDiscard:
 		return d.refusalToOpen(command, isMeant)
-	case !slices.ContainsFunc(d.members, func(m *Member) bool { return isMeant(m) && !m.isDead() }):
-		return explain.OnlyForOpen(webhook.StateDeadLettered)
+	case !slices.ContainsFunc(d.members, func(m *Member) bool { return isMeant(m) && m.State.Open() }):
+		return explain.OnlyForOpen(d.members[slices.IndexFunc(d.members, isMeant)].State)
 	case command == webhook.CommandReschedule && !hasTime:
 		return explain.InputWithoutTime
 	}

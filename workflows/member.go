@@ -10,13 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const (
-	// checkPause is the least time after which the outcome of a request is looked for again that another process makes.
-	checkPause = 4 * time.Second
-	// clockSlack is the least wait after an attempt that sent nothing and names no time: the clocks of the
-	// store, the worker and Temporal differ, and a delivery that is due by only one of them must not spin.
-	clockSlack = time.Second
-)
+// clockSlack is the least wait after an attempt that sent nothing and names no time: the clocks of the
+// store, the worker and Temporal differ, and a delivery that is due by only one of them must not spin.
+const clockSlack = time.Second
 
 // Member is a delivery of a DeliveryWorkflow. It is in one of these states, which the fields say:
 //
@@ -63,22 +59,32 @@ func (m *Member) begin() *Member {
 	return m
 }
 
-// receive keeps a command until it is carried out. One of a kind replaces another, but for a cancel.
+// receive keeps a command until it is carried out. The last one of a kind counts, of cancels the first; the highest id is acknowledged.
 func (m *Member) receive(c webhook.PendingCommand) {
-	isSame := func(other webhook.PendingCommand) bool { return other.Command == c.Command }
-	if c.Command == webhook.CommandNone || c.Command == webhook.CommandCancel && c.ID == 0 && slices.ContainsFunc(m.Pending, isSame) {
+	if c.Command == webhook.CommandNone {
 		return
 	}
-	m.Pending = append(slices.DeleteFunc(m.Pending, isSame), c)
+	if i := slices.IndexFunc(m.Pending, func(other webhook.PendingCommand) bool { return other.Command == c.Command }); i >= 0 {
+		before := m.Pending[i]
+		if c.ID != 0 && c.ID < before.ID {
+			return
+		}
+		if c.Command == webhook.CommandCancel {
+			c.Reason = before.Reason
+		}
+		c.ID = max(c.ID, before.ID)
+		m.Pending = slices.Delete(m.Pending, i, i+1)
+	}
+	m.Pending = append(m.Pending, c)
 }
 
-// carryOut carries out the pending commands, if the time for that has come. A cancel need not know what the store has.
+// carryOut carries out the pending commands for which the time has come. A cancel need not know what the store has, and waits only for
+// a request of this process: the store does not let it overtake another one.
 func (m *Member) carryOut(now time.Time) {
-	if m.Since.IsZero() && (m.isChecking() || m.Running) {
-		return
-	}
+	waits, guarded := m.isChecking() || m.Running, !m.Since.IsZero() || m.Faults > 0 && !m.isChecking()
 	m.Pending = slices.DeleteFunc(m.Pending, func(c webhook.PendingCommand) bool {
-		if !m.Synced && c.Command != webhook.CommandCancel {
+		isCancel := c.Command == webhook.CommandCancel
+		if waits && !(isCancel && guarded) || !m.Synced && !isCancel {
 			return false
 		}
 		m.Running, m.CheckAt = m.Running || m.isChecking(), time.Time{} // another process's claim keeps the delivery from ending
@@ -92,7 +98,7 @@ func (m *Member) carryOut(now time.Time) {
 func (m *Member) obey(now time.Time, c webhook.PendingCommand) {
 	forDeadLetters := c.Command == webhook.CommandReplay || c.Command == webhook.CommandDiscard
 	switch {
-	case m.isDead() != forDeadLetters:
+	case m.isDead() != forDeadLetters, !m.isDead() && !m.State.Open():
 		return
 	case forDeadLetters:
 		m.Command = c
@@ -160,7 +166,7 @@ func (m *Member) apply(now time.Time, r *activities.AttemptResult) {
 	attempted := r.Attempts > attempts
 	m.Unconfirmed = m.Unconfirmed && !attempted
 	m.Forced = false
-	if m.State.Open() && m.State != webhook.StateHeld && !attempted && !m.nextStep().After(now) {
+	if m.State.Open() && m.State != webhook.StateHeld && !attempted && !m.DueAt.After(now) {
 		m.DueAt = now.Add(clockSlack)
 	}
 	if attempted && !r.Found && r.Command.Command == webhook.CommandRetry {
@@ -178,15 +184,18 @@ func (m *Member) sync(now time.Time) {
 	m.carryOut(now)
 }
 
+// awaitOwn looks for the outcome of a request of this process at a time by its clock.
+func (m *Member) awaitOwn(now, at time.Time) {
+	m.CheckAt, m.Since = now.Add(max(at.Sub(now), clockSlack)), time.Time{}
+}
+
 // awaitOther looks for the outcome of another process's request: again and again, after as long as it has been looked for, and when its claim ends.
 func (m *Member) awaitOther(now, claimedUntil time.Time) {
 	if m.Since.IsZero() {
 		m.Since = now
 	}
-	m.CheckAt = now.Add(max(now.Sub(m.Since), checkPause))
-	if claimedUntil.Before(m.CheckAt) {
-		m.CheckAt = claimedUntil
-	}
+	pause := min(max(now.Sub(m.Since), activities.CheckPause), claimedUntil.Sub(now))
+	m.CheckAt = now.Add(max(pause, clockSlack))
 }
 
 func (m *Member) isChecking() bool { return !m.CheckAt.IsZero() }
@@ -203,7 +212,7 @@ func (m *Member) ends(now time.Time) bool {
 	case m.isChecking():
 		return false
 	}
-	return !m.DueAt.After(now) && (m.Terminated || m.Faults > 0 && now.After(m.GiveUpAt))
+	return !m.nextStep().After(now) && (m.Terminated || m.Faults > 0 && now.After(m.GiveUpAt))
 }
 
 // wantsStep reports that a step is to be stored now to which no attempt leads: an end; or, before a wait, which commands have been

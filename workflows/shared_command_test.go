@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,7 +91,8 @@ func TestAllOfSeveralAreAskedByHand(t *testing.T) {
 			for _, start := range starts {
 				require.Equal(t, test.reason, l.stayed(start, test.state, test.attempts).Reason)
 			}
-			require.Len(t, local, 2, "all with one activity")
+			require.Equal(t, 1, strings.Count(strings.Join(local[1:], " "), "Attempts")+strings.Count(strings.Join(local, " "), "RecordSteps"),
+				"all with one activity: %v", local)
 			require.Less(t, l.now.Sub(began), 4*time.Second, "at once")
 		})
 	}
@@ -198,6 +200,59 @@ func TestACancelOfOneOfSeveralThatCannotBeStored(t *testing.T) {
 	l.run()
 	require.Equal(t, "enough", l.stayed(starts[1], webhook.StateCancelled, 1).Reason)
 	l.stayed(starts[0], webhook.StateDelivered, 2)
+}
+
+// A retry while its endpoint is paused is a hold, once: it is not tried again and again.
+func TestARetryOfOneOfSeveralIsHeld(t *testing.T) {
+	t.Parallel()
+	l, starts := trio(t)
+	l.start = starts[1]
+	var local []string
+	l.run(countLocal(&local), after(time.Second, func(env environment) {
+		l.askedWith(workflows.SignalRetryNow, webhook.PendingCommand{Command: webhook.CommandRetry})(env)
+		l.b.setState(t, l.b.endpoint.ID, webhook.EndpointPaused)
+	}))
+	require.LessOrEqual(t, len(local), 4, "%v", local)
+	for _, start := range starts {
+		d := l.b.delivery(t, start.DeliveryID)
+		require.Equal(t, []any{webhook.StateHeld, 2, 1, ""}, []any{d.State, d.Seq, d.Attempts, d.WorkflowID})
+		require.Zero(t, l.b.pending(t, start))
+	}
+}
+
+// A reschedule whose step is refused, because the store is further than the workflow knows, is set again behind what was there.
+func TestARescheduleIsNotLostOnARecordThatIsFurther(t *testing.T) {
+	t.Parallel()
+	l, starts := trio(t)
+	l.start = starts[1]
+	at := time.Now().Add(20 * time.Minute).UTC().Truncate(time.Microsecond)
+	l.run(after(time.Second, func(env environment) {
+		l.b.exec(t, `update deliveries set seq = seq + 3 where id = $1`, starts[1].DeliveryID)
+		l.askedWith(workflows.SignalReschedule, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at})(env)
+	}), after(10*time.Minute, func(environment) { require.Equal(t, at, l.b.delivery(t, starts[1].DeliveryID).DueAt) }))
+	l.stayed(starts[1], webhook.StateDelivered, 2)
+	require.WithinRange(t, l.b.attempts(t, starts[1].DeliveryID)[1].StartedAt, at.Add(-50*time.Millisecond), at.Add(slack))
+}
+
+// A workflow with deliveries of several tenants takes only signals by hand that name one.
+func TestSeveralTenantsAreNotAskedTogether(t *testing.T) {
+	t.Parallel()
+	l, starts := trio(t)
+	in, ok := l.input.(workflows.DeliveryInput)
+	require.True(t, ok)
+	in.Members = append(in.Members, &workflows.Member{DeliveryState: workflows.DeliveryState{
+		Ref: webhook.Ref{TenantID: "another"}, Progress: webhook.Progress{Run: 1, DueAt: time.Now().Add(time.Minute), GiveUpAt: time.Now().Add(time.Hour)},
+	}})
+	l.input = in
+	var shown string
+	l.run(after(time.Second, func(env environment) {
+		env.SignalWorkflow(workflows.SignalCancel, nil)
+		env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{DeliveryID: starts[0].DeliveryID})
+	}), after(2*time.Second, func(environment) { shown = l.details() }))
+	l.stayed(starts[0], webhook.StateCancelled, 1)
+	l.stayed(starts[1], webhook.StateDelivered, 2)
+	require.Contains(t, shown, "`cancel` at ")
+	require.Contains(t, shown, "the workflow has deliveries of several tenants")
 }
 
 // A thousand commands to a hundred deliveries are carried out by a handful of activities.

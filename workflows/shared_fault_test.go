@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
 )
 
 // An internal fault that all meet costs a timer a minute between them, however long it lasts
@@ -34,4 +35,29 @@ func TestFaultsShareATimer(t *testing.T) {
 	for _, start := range starts {
 		l.stayed(start, webhook.StateDelivered, 2)
 	}
+}
+
+// R3, R5: a cancel of a delivery whose outcome could not be recorded records that first. The delivery stays in its workflow, which carries the
+// cancel out.
+func TestACancelAfterAnOutcomeThatCouldNotBeRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	starts := b.acceptSome(t, 2)
+	for _, start := range starts {
+		b.receiver.Script(start.EventID.String(), busyStep)
+	}
+	l := b.share(t, time.Hour, starts...)
+	refuse := func(s webhook.Step) error {
+		if s.Attempt != nil {
+			return errAway
+		}
+		return nil
+	}
+	b.record.onRecord.Store(&refuse)
+	l.run(after(500*time.Millisecond, func(env environment) {
+		b.failNext(0)
+		env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{Reason: "enough", DeliveryID: starts[1].DeliveryID})
+	}))
+	l.stayed(starts[0], webhook.StateDelivered, 2)
+	require.Equal(t, "enough", l.stayed(starts[1], webhook.StateCancelled, 1).Reason)
 }

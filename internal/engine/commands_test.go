@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// R7: a command reaches the workflow that has the delivery, also when the store names a shared workflow that has handed it over,
+// R7: a command reaches the workflow that has the delivery, also when the store names a shared workflow that does not have it,
 // and a dead letter without a workflow.
 func TestSignalReachesTheWorkflow(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,9 @@ const InputWithoutTime = `its input has no time; an example is "2026-02-01T09:30
 // OtherDelivery is why a signal was ignored that names a delivery which the workflow does not have.
 const OtherDelivery = "its input names a delivery that is not in this workflow, or no longer"
 
+// SeveralTenants is why a signal was ignored that names no delivery.
+const SeveralTenants = `the workflow has deliveries of several tenants; name one: {"delivery_id": "dlv_…"}`
+
 // OnlyForDeadLetters is why a replay or a discard was ignored.
 func OnlyForDeadLetters(c webhook.Command, s webhook.State) string {
 	words, instead := "replayed by a signal", "; retry-now makes the next attempt at once"
