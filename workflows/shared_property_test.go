@@ -95,7 +95,7 @@ func TestSeveralDeliveriesEnd(t *testing.T) {
 		}
 		fastWait := rapid.SampledFrom([]time.Duration{time.Nanosecond, time.Hour}).Draw(t, "fast wait")
 		l := b.share(t, fastWait, starts...)
-		taken := false // by an own workflow, as the store says
+		taken := false                          // by an own workflow, as the store says
 		for again := 0; l.next != ""; again++ { // once more for each time that its history gets long
 			require.Less(t, again, 100, "it never ends")
 			var scripts []func(environment)
