@@ -120,7 +120,11 @@ func (d *openDeliveries) describe(ctx workflow.Context) {
 
 // details are those of the only delivery of its workflow.
 func (m *Member) details(ctx workflow.Context) (text string) {
-	defer m.describedByState(&text)
+	defer func() { // words must not stop the workflow
+		if recover() != nil {
+			text = m.State.String()
+		}
+	}()
 	if m.became != "" {
 		return plain(m.became) + "\n"
 	}
@@ -129,18 +133,15 @@ func (m *Member) details(ctx workflow.Context) (text string) {
 
 // words describe the situation of one of several deliveries.
 func (m *Member) words(ctx workflow.Context) (text string) {
-	defer m.describedByState(&text)
+	defer func() { // words must not stop the workflow
+		if recover() != nil {
+			text = m.State.String()
+		}
+	}()
 	if m.isDead() {
 		return m.State.String() + ", about to go to the workflow that keeps it"
 	}
 	return m.State.String() + ". " + explain.Delivery(m.situation(ctx)).Summary
-}
-
-// describedByState keeps a panic from stopping the workflow for the sake of words.
-func (m *Member) describedByState(text *string) {
-	if recover() != nil {
-		*text = m.State.String()
-	}
 }
 
 func (m *Member) situation(ctx workflow.Context) explain.Situation {

@@ -82,9 +82,14 @@ func (m *Member) receive(c webhook.PendingCommand) {
 // a request of this process: the store does not let it overtake another one.
 func (m *Member) carryOut(now time.Time) {
 	waits, guarded := m.isChecking() || m.Running, !m.Since.IsZero() || m.Faults > 0 && !m.isChecking()
+	isTime := func(c webhook.PendingCommand) bool {
+		if c.Command == webhook.CommandCancel {
+			return !waits || guarded
+		}
+		return !waits && m.Synced
+	}
 	m.Pending = slices.DeleteFunc(m.Pending, func(c webhook.PendingCommand) bool {
-		isCancel := c.Command == webhook.CommandCancel
-		if waits && !(isCancel && guarded) || !m.Synced && !isCancel {
+		if !isTime(c) {
 			return false
 		}
 		m.Running, m.CheckAt = m.Running || m.isChecking(), time.Time{} // another process's claim keeps the delivery from ending

@@ -308,7 +308,6 @@ func (l *life) details() string {
 
 // The types of the environment's listeners.
 type (
-	activityInfo  = activity.Info
-	contextOf     = context.Context
-	encodedValues = converter.EncodedValues
+	activityInfo = activity.Info
+	contextOf    = context.Context
 )

@@ -76,12 +76,12 @@ func TestCommandDuringASlowRequest(t *testing.T) {
 		reason  string
 		sent    int
 	}{
-		"cancel":                       {busyStep, webhook.PendingCommand{Command: webhook.CommandCancel}, webhook.StateCancelled, webhook.ReasonCancelled, 1},
-		"cancel, and it is delivered":  {receivertest.Step{}, webhook.PendingCommand{Command: webhook.CommandCancel}, webhook.StateDelivered, "", 1},
-		"cancel, and it is given up":   {wrongStep, webhook.PendingCommand{Command: webhook.CommandCancel}, webhook.StateDeadLettered, "http_400", 1},
-		"retry":                        {waitFor(time.Hour), webhook.PendingCommand{Command: webhook.CommandRetry}, webhook.StateDelivered, "", 2},
-		"reschedule":                   {busyStep, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at}, webhook.StateDelivered, "", 2},
-		"reschedule, and it delivered": {receivertest.Step{}, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at}, webhook.StateDelivered, "", 1},
+		"cancel":                      {busyStep, webhook.PendingCommand{Command: webhook.CommandCancel}, webhook.StateCancelled, webhook.ReasonCancelled, 1},
+		"cancel, and it is delivered": {receivertest.Step{}, webhook.PendingCommand{Command: webhook.CommandCancel}, webhook.StateDelivered, "", 1},
+		"cancel, and it is given up":  {wrongStep, webhook.PendingCommand{Command: webhook.CommandCancel}, webhook.StateDeadLettered, "http_400", 1},
+		"retry":                       {waitFor(time.Hour), webhook.PendingCommand{Command: webhook.CommandRetry}, webhook.StateDelivered, "", 2},
+		"reschedule":                  {busyStep, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at}, webhook.StateDelivered, "", 2},
+		"reschedule, delivered":       {receivertest.Step{}, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at}, webhook.StateDelivered, "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -60,7 +60,7 @@ func TestQueuedDeliveriesShareWorkflows(t *testing.T) {
 	}
 	for i, start := range rest.Deliveries {
 		require.Equal(t, start.Ref, got[i].Ref, "each once, in their order")
-		require.WithinDuration(t, start.GiveUpAt, got[i].Progress.GiveUpAt, 0)
+		require.WithinDuration(t, start.GiveUpAt, got[i].GiveUpAt, 0)
 	}
 	require.Zero(t, d.queue.permits.Tenants())
 }
