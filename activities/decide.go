@@ -165,7 +165,7 @@ func (in *AttemptInput) found(status *webhook.DeliveryStatus) outcome {
 		return outcome{}
 	}
 	result := resultOf(in, *status)
-	result.Found = true
+	result.Found, result.Command = true, status.Command // also one that the workflow counts as handled: the store knows better
 	return toAnswer(result)
 }
 

@@ -82,13 +82,14 @@ func newExecutions(limit, remembered int) executions {
 // caller has to run it; it takes over the unrecorded outcome of the execution before.
 //
 // It ignores a remembered result that is not after the input's step. Either the delivery had to
-// wait and has done so, or the caller knows the step already.
+// wait and has done so, or the caller knows the step already. It ignores a recorded one if a person has asked for the attempt: whether it was that one,
+// the store says by the command.
 func (r *executions) enter(in AttemptInput, now time.Time) (exec *execution, isNew bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := in.key()
 	before := r.byKey[key]
-	if before != nil && (!before.ended() || before.err == nil && before.result.After(in.Progress)) {
+	if before != nil && (!before.ended() || before.err == nil && before.result.After(in.Progress) && !(in.Forced && before.unrecorded == nil)) {
 		return before, false, nil
 	}
 	switch {

@@ -69,8 +69,10 @@ func (s *Steps) recordAttemptFirst(
 	ctx context.Context, step webhook.Step, patience time.Duration,
 ) (status webhook.DeliveryStatus, recorded bool, err error) {
 	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
-	if strings.HasPrefix(step.WorkflowID, webhook.SharedWorkflowPrefix) {
-		in.Shared = step.WorkflowID
+	if kept, dead := strings.CutPrefix(step.WorkflowID, webhook.DeadLettersPrefix); dead {
+		in.Shared, in.KeptIn = kept[:max(strings.LastIndexByte(kept, '/'), 0)], step.WorkflowID
+	} else if strings.HasPrefix(step.WorkflowID, webhook.SharedWorkflowPrefix) {
+		in.Shared, in.KeptIn = step.WorkflowID, webhook.DeadLettersWorkflowID(step.WorkflowID, 0)
 	}
 	in.Seq-- // the attempt follows the step that the end follows
 	if step.State.Open() {

@@ -347,7 +347,7 @@ func TestACancelIsNotLostOnARecordThatIsFurther(t *testing.T) {
 // the workflow task was lost. The attempt that is found is not the retry.
 func TestRetryAfterAnAttemptThatIsFound(t *testing.T) {
 	t.Parallel()
-	for name, running := range map[string]bool{"eager": true, "task lost": false} {
+	for name, test := range map[string]struct{ running, obeyed bool }{"eager": {running: true}, "task lost": {}, "task lost, and it is signalled": {obeyed: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, "default")
@@ -362,7 +362,11 @@ func TestRetryAfterAnAttemptThatIsFound(t *testing.T) {
 			b.command(t, start.DeliveryID, webhook.CommandRetry, "")
 
 			l := b.begin(t, start, time.Hour)
-			l.member().Running = running
+			m := l.member()
+			m.Running = test.running
+			if test.obeyed {
+				m.Synced, m.Pending = true, []webhook.PendingCommand{{ID: 1, Command: webhook.CommandRetry}}
+			}
 			l.run()
 			require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
 			attempts := b.attempts(t, start.DeliveryID)

@@ -42,6 +42,8 @@ func (l *deadLetters) refusal(command webhook.Command, signal CommandSignal) str
 		return explain.UnreadableInput
 	case len(l.kept) > 0 && !slices.ContainsFunc(l.kept, isOf):
 		return explain.OtherDelivery
+	case len(l.kept) > 0 && signal.DeliveryID.IsZero() && l.tenant == "":
+		return explain.SeveralTenants
 	case command == webhook.CommandReplay || command == webhook.CommandDiscard:
 		return ""
 	}

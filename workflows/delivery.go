@@ -126,6 +126,8 @@ func (d *openDeliveries) run(ctx workflow.Context) error {
 			d.attempt(ctx, samePlace(due))
 		case len(dead) > 0:
 			d.keep(ctx, dead)
+		case d.isLong(ctx):
+			return d.continueAsNew(ctx)
 		default:
 			d.wait(ctx)
 		}
@@ -371,7 +373,7 @@ func (d *openDeliveries) stored(ctx workflow.Context, m *Member, step *webhook.S
 	}
 	m.Progress, m.Unconfirmed = status.Progress, false
 	if c := status.Command; c.Command == webhook.CommandReschedule && c.ID <= m.CommandDone { // the store was ahead: the time is set again
-		m.CommandDone = c.ID - 1
+		m.CommandDone, m.NotBefore = c.ID-1, status.DueAt
 	}
 	m.receive(status.Command)
 	return d.place(now, m, status.WorkflowID)
@@ -388,8 +390,9 @@ func (d *openDeliveries) putOff(ctx workflow.Context, what, fault string, count 
 func (d *openDeliveries) guarded(ctx workflow.Context, m *Member, do func(*Member)) {
 	defer func() {
 		if p := recover(); p != nil {
-			m.leaves, m.held = "", false
+			m.leaves, m.held, m.Pending = "", false, nil // the store repeats its commands
 			d.fault(ctx, panicWords(p), m)
+			m.StoreAt = m.DueAt
 		}
 	}()
 	do(m)
@@ -438,6 +441,7 @@ func (d *openDeliveries) keeper() string {
 func (d *openDeliveries) keep(ctx workflow.Context, dead []*Member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
+	d.worked = true
 	in := activities.Keeping{WorkflowID: d.keeper(), DeadLetters: make([]activities.DeliveryState, len(dead))}
 	for i, m := range dead {
 		in.DeadLetters[i] = activities.DeliveryState(m.DeliveryState)

@@ -33,8 +33,10 @@ func (d *openDeliveries) receive(command webhook.Command, signal CommandSignal) 
 	if len(signal.Opened) > 0 || signal.unreadable && !d.own { // a run that was opened is nothing to open deliveries
 		return
 	}
+	forDeadLetters := command == webhook.CommandReplay || command == webhook.CommandDiscard
 	for _, m := range d.members {
-		if !signal.isOfOther(m.DeliveryID) && !signal.isOfEarlier(m.Run) {
+		isOpen := m.Synced && !m.isDead() // a dead letter that it may become later is not meant
+		if !signal.isOfOther(m.DeliveryID) && !signal.isOfEarlier(m.Run) && !(forDeadLetters && isOpen) {
 			m.receive(signal.pending(command))
 		}
 	}

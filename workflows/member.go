@@ -174,6 +174,9 @@ func (m *Member) apply(now time.Time, r *activities.AttemptResult) {
 	if m.State.Open() && m.State != webhook.StateHeld && !attempted && !m.DueAt.After(now) {
 		m.DueAt = now.Add(clockSlack)
 	}
+	if r.Found && r.Command.ID != 0 && r.Command.ID <= m.CommandDone { // the outcome is of an attempt before it
+		m.CommandDone = r.Command.ID - 1
+	}
 	if attempted && !r.Found && r.Command.Command == webhook.CommandRetry {
 		// R7: this attempt was the retry. The next one keeps its time, and the store keeps the command
 		// until a step acknowledges it.
@@ -224,7 +227,7 @@ func (m *Member) ends(now time.Time) bool {
 // handled, when the next attempt is due after them, and that this workflow continues the delivery. Without it the relay would signal
 // a command again, every few seconds, until the next attempt is stored.
 func (m *Member) wantsStep(now time.Time) bool {
-	return !m.StoreAt.After(now) && (m.ends(now) || m.Unconfirmed && !m.isChecking() && m.nextStep().After(now))
+	return !m.StoreAt.After(now) && (m.ends(now) || m.Unconfirmed && !m.isChecking() && !m.Running && m.nextStep().After(now))
 }
 
 // step is that step. keeper is the workflow that keeps the delivery if it is given up; "" for its own.
