@@ -89,7 +89,7 @@ func (r *executions) enter(in AttemptInput, now time.Time) (exec *execution, isN
 	defer r.mu.Unlock()
 	key := in.key()
 	before := r.byKey[key]
-	if before != nil && (!before.ended() || before.err == nil && before.result.After(in.Progress) && !(in.Forced && before.unrecorded == nil)) {
+	if before != nil && (!before.ended() || before.err == nil && before.result.After(in.Progress) && (!in.Forced || before.unrecorded != nil)) {
 		return before, false, nil
 	}
 	switch {

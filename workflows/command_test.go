@@ -347,7 +347,9 @@ func TestACancelIsNotLostOnARecordThatIsFurther(t *testing.T) {
 // the workflow task was lost. The attempt that is found is not the retry.
 func TestRetryAfterAnAttemptThatIsFound(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ running, obeyed bool }{"eager": {running: true}, "task lost": {}, "task lost, and it is signalled": {obeyed: true}} {
+	for name, test := range map[string]struct{ running, obeyed bool }{
+		"eager": {running: true}, "task lost": {}, "task lost, and it is signalled": {obeyed: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, "default")

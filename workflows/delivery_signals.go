@@ -35,8 +35,8 @@ func (d *openDeliveries) receive(command webhook.Command, signal CommandSignal) 
 	}
 	forDeadLetters := command == webhook.CommandReplay || command == webhook.CommandDiscard
 	for _, m := range d.members {
-		isOpen := m.Synced && !m.isDead() // a dead letter that it may become later is not meant
-		if !signal.isOfOther(m.DeliveryID) && !signal.isOfEarlier(m.Run) && !(forDeadLetters && isOpen) {
+		isMeant := !forDeadLetters || m.isDead() || !m.Synced // a dead letter that it may become later is not meant
+		if isMeant && !signal.isOfOther(m.DeliveryID) && !signal.isOfEarlier(m.Run) {
 			m.receive(signal.pending(command))
 		}
 	}
