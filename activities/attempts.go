@@ -123,8 +123,7 @@ func (a *Attempts) Attempts(ctx context.Context, all []AttemptInput) (AttemptsRe
 	return result, nil
 }
 
-// recordFaults records the internal faults that affect single deliveries, so that a person who
-// looks at one sees why it waits.
+// recordFaults records the internal faults that affect single deliveries: their last_error then says why they wait.
 func (a *Attempts) recordFaults(ctx context.Context, all []AttemptInput, results []MemberResult) {
 	var recording sync.WaitGroup
 	for i := range results {
@@ -137,8 +136,7 @@ func (a *Attempts) recordFaults(ctx context.Context, all []AttemptInput, results
 	recording.Wait()
 }
 
-// recordFault records an internal fault that affects one delivery, so that a
-// person who looks at it sees why it waits. The store's status becomes part of the result; the
+// recordFault records an internal fault that affects one delivery. The store's status becomes part of the result; the
 // fault does not if the delivery has ended or goes on elsewhere. A held delivery that was released
 // is no longer held then: otherwise it would be released again while it waits here.
 func (a *Attempts) recordFault(ctx context.Context, in AttemptInput, result *MemberResult) {

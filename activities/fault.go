@@ -25,7 +25,7 @@ var (
 	errStalled  = errors.New("this process stood still for too long to use its permit")
 )
 
-// ErrorGone is the type of the error that the delivery, or the replay, does not exist any more. It
+// ErrorGone is the type of the error that the replay, or the deletion of the tenant, does not exist any more. It
 // is not retryable.
 const ErrorGone = "gone"
 

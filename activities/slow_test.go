@@ -34,8 +34,8 @@ func (b *bundle) claimedElsewhere(t *testing.T, in activities.AttemptInput) {
 	require.True(t, begun.Granted)
 }
 
-// R4: an attempt returns after the fast wait even if the receiver is slow. The claim is stored, the request continues, and whoever looks again
-// gets its outcome.
+// R4: an attempt returns after the fast wait even if the receiver is slow. The claim is stored, the request goes on, and the next
+// attempt returns its outcome.
 func TestSlowReceiver(t *testing.T) {
 	t.Parallel()
 	for name, withToken := range map[string]bool{"with a token": true, "with a claim": false} {

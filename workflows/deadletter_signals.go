@@ -12,16 +12,11 @@ import (
 // receiveSignals handles all signals that are there. Cancelling the workflow, as the Web UI can, means
 // to discard.
 func (l *deadLetters) receiveSignals(ctx workflow.Context) {
-	l.signals.receiveAll(func(command webhook.Command, signal CommandSignal) {
-		if why := l.refusal(command, signal); why != "" {
-			l.refused.add(ctx, SignalName(command), why)
-			return
-		}
+	l.signals.receive(ctx, &l.refused, l.refusal, func(command webhook.Command, signal CommandSignal) {
 		for _, m := range l.kept {
 			m.handle(command, signal)
 		}
 	})
-	receiveUnknown(ctx, l.signals.names(), func(name string) { l.refused.add(ctx, name, explain.UnknownSignal(l.signals.names())) })
 	if ctx.Err() == nil {
 		return
 	}

@@ -12,14 +12,7 @@ import (
 // receiveSignals receives all signals that are there, and the cancellation of the workflow, and carries out the commands for which the time
 // has come.
 func (d *openDeliveries) receiveSignals(ctx workflow.Context) {
-	d.signals.receiveAll(func(command webhook.Command, signal CommandSignal) {
-		if why := d.refusal(command, signal); why != "" {
-			d.refused.add(ctx, SignalName(command), why)
-			return
-		}
-		d.receive(command, signal)
-	})
-	receiveUnknown(ctx, d.signals.names(), func(name string) { d.refused.add(ctx, name, explain.UnknownSignal(d.signals.names())) })
+	d.signals.receive(ctx, &d.refused, d.refusal, d.receive)
 	for _, m := range d.members {
 		if d.own && ctx.Err() != nil && !m.isDead() && !m.isCancelled() {
 			m.receive(webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reasonWorkflowCancelled})

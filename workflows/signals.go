@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -128,6 +129,21 @@ func (s signals) receiveAll(handle func(webhook.Command, CommandSignal)) {
 			input = converter.RawValue{}
 		}
 	}
+}
+
+// receive passes all signals that are there to handle, but those that refusal says are to be ignored, and why: they are noted, and so are unknown
+// signals.
+func (s signals) receive(
+	ctx workflow.Context, refused *refusals, refusal func(webhook.Command, CommandSignal) string, handle func(webhook.Command, CommandSignal),
+) {
+	s.receiveAll(func(command webhook.Command, signal CommandSignal) {
+		if why := refusal(command, signal); why != "" {
+			refused.add(ctx, SignalName(command), why)
+			return
+		}
+		handle(command, signal)
+	})
+	receiveUnknown(ctx, s.names(), func(name string) { refused.add(ctx, name, explain.UnknownSignal(s.names())) })
 }
 
 // names are the names of the signals.
