@@ -10,10 +10,10 @@
 //
 // Inputs carry ids and progress, never payloads, URLs or secrets.
 //
-// The files: delivery is the loop over the deliveries of a workflow, attempt its activity, member what a result or a command changes of one of them,
-// without Temporal; delivery_store, delivery_signals, delivery_display and delivery_input are steps and dead letters, what comes in, what people see, and ids and
-// inputs. deadletter and
-// replay have loops of their own. signals, refusal, members and display serve all of them.
+// The files: delivery is the loop over the deliveries of a workflow, attempt its activity, member what a result or a command changes of
+// one of them, without Temporal. delivery_store has steps and dead letters, delivery_signals what comes in, delivery_display what people
+// see, delivery_input ids and inputs. deadletter and replay have loops of their own. signals, refusal, members and display serve all of
+// them.
 //
 // # Rules
 //
