@@ -40,14 +40,15 @@ func (v comparison) String() string {
 	}
 }
 
-// compareCommand is `bench compare [-results dir] [old [new]]`. new defaults to the newest
+// compareCommand is `bench compare [-results dir] [-print] [old [new]]`. new defaults to the newest
 // stored run, old to the stored run before it.
 func compareCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench compare", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("results", resultsDir, "`directory` of the kept runs")
+	printOnly := flags.Bool("print", false, "compare runs of different machines, too, and exit with 0 whatever the figures")
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(stderr, "bench compare [-results dir] [old.json [new.json]]\n"+
+		_, _ = fmt.Fprintf(stderr, "bench compare [-results dir] [-print] [old.json [new.json]]\n"+
 			"By CPU per delivery, Go and PostgreSQL; beyond +%.0f %% the exit code is 1.\n", 100*tolerance)
 		flags.PrintDefaults()
 	}
@@ -79,23 +80,27 @@ func compareCommand(args []string, stdout, stderr io.Writer) error {
 	if _, err := fmt.Fprintf(stdout, "before: %s\n        %s\nnow:    %s\n        %s\n\n", paths[0], old.Machine, paths[1], recent.Machine); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	return compare(old, recent, stdout)
+	if err := compare(old, recent, *printOnly, stdout); !*printOnly || !errors.Is(err, errRegression) {
+		return err
+	}
+	return nil
 }
 
 // compare prints both runs side by side. It returns errRegression when one work takes more
-// CPU than the tolerance allows, another error when there is nothing to compare.
-func compare(old, recent *result, stdout io.Writer) error {
+// CPU than the tolerance allows, another error when there is nothing to compare. With anywhere the machines may differ, and the
+// plain loop is shown, which says how.
+func compare(old, recent *result, anywhere bool, stdout io.Writer) error {
 	if old.Quick != recent.Quick {
 		return errors.New("one of them is a quick run: they cannot be compared")
 	}
-	if !old.Machine.SameHardware(*recent.Machine) {
+	if !old.Machine.SameHardware(*recent.Machine) && !anywhere {
 		return errors.New("they ran on different machines: they cannot be compared")
 	}
 	text := &strings.Builder{}
 	lines := [][]string{{"CPU per delivery, ms", "before", "now", "change", ""}}
 	var worse []string
 	compared := 0
-	for _, v := range comparisons(old, recent) {
+	for _, v := range comparisons(old, recent, anywhere) {
 		if v.why != "" {
 			lines = append(lines, []string{v.name, "–", "–", "–", v.String()})
 			continue
@@ -123,12 +128,12 @@ func compare(old, recent *result, stdout io.Writer) error {
 }
 
 // comparisons compares the rows of two runs, in the order of the later one. It leaves out
-// the rows of the plain loop.
-func comparisons(old, recent *result) []comparison {
+// the rows of the plain loop unless they are wanted.
+func comparisons(old, recent *result, loop bool) []comparison {
 	var all []comparison
 	for _, m := range recent.Rows {
 		now, ok := m.cpu()
-		if !ok || strings.HasPrefix(m.Name, ceilingName) {
+		if !ok || !loop && strings.HasPrefix(m.Name, ceilingName) {
 			continue
 		}
 		v := comparison{name: m.Name, now: now}

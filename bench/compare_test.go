@@ -56,7 +56,7 @@ func TestCompare(t *testing.T) {
 		{"elsewhere", resultWith(cpuRow(1, 1)), elsewhere, "", "they ran on different machines: they cannot be compared"},
 	} {
 		text := &strings.Builder{}
-		err := compare(c.old, c.now, text)
+		err := compare(c.old, c.now, false, text)
 		if c.err == "" {
 			require.NoError(t, err, c.name)
 		} else {
@@ -64,6 +64,24 @@ func TestCompare(t *testing.T) {
 		}
 		require.Contains(t, words(text.String()), c.says, c.name)
 	}
+}
+
+// With -print runs of different machines are compared, and no figure is an error.
+func TestComparePrints(t *testing.T) {
+	t.Parallel()
+	loop := func(ms float64) row { return row{ceilingName, "loop", figures{cpuGo: 0, cpuPostgres: ms}} }
+	old, recent := resultWith(loop(0.1), cpuRow(0.5, 0.5)), resultWith(loop(0.2), cpuRow(2, 2))
+	recent.Machine.Cores = 8
+	var paths []string
+	for _, r := range []*result{old, recent} {
+		path, err := r.keep(t.TempDir())
+		require.NoError(t, err)
+		paths = append(paths, path)
+	}
+	text := &strings.Builder{}
+	require.ErrorContains(t, compareCommand(paths, text, text), "different machines")
+	require.NoError(t, compareCommand(append([]string{"-print"}, paths...), text, text))
+	require.Contains(t, words(text.String()), "ceiling 0.10 0.20 +100 % WORSE throughput 1.00 4.00 +300 % WORSE")
 }
 
 // TestCompareOld: a stored run without rows of the plain loop at fixed rates is still read
@@ -81,7 +99,7 @@ func TestCompareOld(t *testing.T) {
 	recent.add(row{"ceiling-50", "one endpoint, 50/s", figures{cpuGo: 0, cpuPostgres: 9, endToEndP50: 1}})
 	for _, c := range [][2]*result{{old, recent}, {recent, old}} {
 		text := &strings.Builder{}
-		require.NoError(t, compare(c[0], c[1], text))
+		require.NoError(t, compare(c[0], c[1], false, text))
 		require.Regexp(t, `latency-50 .* \+0 % +same\n`, text.String())
 		require.NotContains(t, text.String(), "ceiling")
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // replay measures one replay of many dead letters at the highest rate that a replay may have, 1,000/s. Its CPU per delivery compares with that of
-// batch, which posts new events.
+// batch, which posts new events. Profiles are taken meanwhile and cost time: a replay cannot be repeated.
 func replay(ctx context.Context, b *bench) (_ []row, err error) {
 	in, err := b.warm(ctx)
 	if err != nil {
@@ -31,6 +31,13 @@ func replay(ctx context.Context, b *bench) (_ []row, err error) {
 	}
 	if err := b.settle(ctx, in); err != nil { // each dead letter has got its workflow
 		return nil, err
+	}
+	taken, err := b.takeProfiles(ctx, in, w.name)
+	if err != nil {
+		return nil, err
+	}
+	if taken != nil {
+		defer func() { err = errors.Join(err, taken.Wait()) }()
 	}
 	m := startMeter(in.Pid())
 	l.began = time.Now()

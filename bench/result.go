@@ -125,7 +125,7 @@ func load(path string) (*result, error) {
 func kept(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("pollInterval for kept runs: %w", err)
+		return nil, fmt.Errorf("look for kept runs: %w", err)
 	}
 	type run struct {
 		date, path string

@@ -94,6 +94,7 @@ type Fleet struct {
 	work     sync.WaitGroup
 	renewNow chan struct{} // asks the goroutine of the leases for a renewal at once
 	lastID   atomic.Uint64 // of the permits that this process has asked for
+	asked    atomic.Uint64 // how many of them it has asked other processes for
 
 	mu    sync.Mutex // guards all below
 	lanes [webhook.Lanes]lane

@@ -37,7 +37,7 @@ func New(t testing.TB) string {
 	require.NotEmpty(t, template.name, "the template could not be made; an earlier test says why")
 
 	database := "test_" + strings.ToLower(rand.Text())
-	execute(t, base, `create database `+database+` template `+template.name)
+	execute(t, base, `create database `+database+` template `+template.name+` strategy file_copy`)
 	t.Cleanup(func() { execute(t, base, `drop database `+database+` with (force)`) })
 	return addressOf(t, base, database, schema)
 }

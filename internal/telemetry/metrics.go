@@ -105,6 +105,11 @@ func (r registry) histograms(name, help string, buckets []float64, labels ...str
 	return promauto.With(r).NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
+// Counter registers a counter whose value is read on each scrape.
+func (m *Metrics) Counter(name, help string, value func() float64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+}
+
 // Gauge registers a metric whose value is read on each scrape.
 func (m *Metrics) Gauge(name, help string, value func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
