@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
@@ -15,20 +14,13 @@ func (h *deliveryHandler) deadLetters(c call) error {
 
 // deadLetterFilters are the filters of dead letters.
 func deadLetterFilters() []string {
-	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until"}
+	return append([]string{"reason"}, deliveryFilters()...)
 }
 
 func deadLetterFilter(q *query) webhook.DeliveryFilter {
 	f := deliveryFilter(q)
 	f.States = []webhook.State{webhook.StateDeadLettered}
 	f.Reason = q.text("reason", func(v string) bool { return printable(v, maxReason) }, notPrintable(maxReason))
-	if q.has("status") {
-		n, err := strconv.Atoi(q.values.Get("status"))
-		if err != nil || n < 100 || n > 999 {
-			q.refuse("status", "must be a status code from 100 to 999")
-		}
-		f.Status = n
-	}
 	return f
 }
 

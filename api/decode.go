@@ -146,7 +146,10 @@ func (d *jsonDecoder) instant() (t time.Time, ok bool) {
 	return t, ok
 }
 
-const notATime = `must be an RFC 3339 time, such as "2026-01-31T09:30:00Z"`
+const (
+	notATime      = `must be an RFC 3339 time, such as "2026-01-31T09:30:00Z"`
+	notATimeOrAge = notATime + `, or how long ago it is, such as "90m" or "7d"`
+)
 
 // parseTime parses an RFC 3339 time and truncates it to microseconds, the resolution of
 // PostgreSQL. time.Parse accepts one-digit hours and a decimal comma (golang/go #54580), which

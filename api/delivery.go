@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,8 +108,9 @@ func (h *deliveryHandler) get(c call) error {
 }
 
 func (h *deliveryHandler) list(c call) error {
-	q := c.query("deliveries", "state", "endpoint_id", "event_id", "event_type", "since", "until")
+	q := c.query("deliveries", append([]string{"state", "event_id", "external_id"}, deliveryFilters()...)...)
 	f := deliveryFilter(q)
+	f.ExternalID = q.externalID()
 	f.EventID = queryID(q, "event_id", webhook.ParseEventID)
 	for _, name := range q.values["state"] {
 		state, ok := webhook.ParseState(name)
@@ -123,14 +125,27 @@ func (h *deliveryHandler) list(c call) error {
 	return h.listByFilter(c, q, f)
 }
 
-// deliveryFilter reads the filters that lists of deliveries and of dead letters share.
+// deliveryFilters are the filters that lists of deliveries and of dead letters share.
+func deliveryFilters() []string {
+	return []string{"endpoint_id", "event_type", "status", "since", "until", "ended_since", "ended_until"}
+}
+
+// deliveryFilter reads deliveryFilters.
 func deliveryFilter(q *query) webhook.DeliveryFilter {
-	return webhook.DeliveryFilter{
+	f := webhook.DeliveryFilter{
 		EndpointID: queryID(q, "endpoint_id", webhook.ParseEndpointID),
 		EventType:  q.text("event_type", webhook.ValidFilter, notAFilter),
-		Since:      q.instant("since"),
-		Until:      q.instant("until"),
+		Since:      q.instant("since"), Until: q.instant("until"),
+		EndedSince: q.instant("ended_since"), EndedUntil: q.instant("ended_until"),
 	}
+	if q.has("status") {
+		n, err := strconv.Atoi(q.values.Get("status"))
+		if err != nil || n < 100 || n > 999 {
+			q.refuse("status", "must be a status code from 100 to 999")
+		}
+		f.Status = n
+	}
+	return f
 }
 
 func (h *deliveryHandler) listByFilter(c call, q *query, f webhook.DeliveryFilter) error {

@@ -262,7 +262,7 @@ func (h *eventHandler) list(c call) error {
 	q.batch = 100 // of up to some thousand endpoint_ids
 	f := webhook.EventFilter{
 		Type:       q.text("type", webhook.ValidFilter, notAFilter),
-		ExternalID: q.text("external_id", func(v string) bool { return printable(v, webhook.MaxExternalID) }, notPrintable(webhook.MaxExternalID)),
+		ExternalID: q.externalID(),
 		Since:      q.instant("since"),
 		Until:      q.instant("until"),
 	}

@@ -112,16 +112,25 @@ func (q *query) boolean(name string) bool {
 	return q.text(name, func(v string) bool { return v == "true" || v == "false" }, "must be true or false") == "true"
 }
 
-// instant returns a filter that is a time, or zero if it is absent.
+// instant returns a filter that is a time, or how long ago that is; zero if it is absent.
 func (q *query) instant(name string) time.Time {
 	if !q.has(name) {
 		return time.Time{}
 	}
-	t, ok := parseTime(q.values.Get(name))
+	text := q.values.Get(name)
+	if age, ok := webhook.ParseAge(text); ok {
+		return time.Now().UTC().Add(-age).Truncate(time.Microsecond)
+	}
+	t, ok := parseTime(text)
 	if !ok {
-		q.refuse(name, notATime)
+		q.refuse(name, notATimeOrAge)
 	}
 	return t
+}
+
+// externalID returns the filter external_id, or "" if it is absent.
+func (q *query) externalID() string {
+	return q.text("external_id", func(v string) bool { return printable(v, webhook.MaxExternalID) }, notPrintable(webhook.MaxExternalID))
 }
 
 // queryID returns a filter that is an id, or zero if it is absent.

@@ -40,7 +40,8 @@ func showReplay(c call, urls *workflowURLs, r webhook.Replay) client.Replay {
 		ID: r.ID.String(), State: client.ReplayState(r.State.String()), StateReason: nullable(reason),
 		Source:     client.ReplaySource(r.Source.String()),
 		EndpointID: nullableText(r.Filter.EndpointID), EventType: nullable(r.Filter.EventType), Reason: nullable(r.Filter.Reason),
-		Status: nullable(r.Filter.Status), Since: timestamp(r.Filter.Since), Until: timestamp(r.Filter.Until), Unmatched: r.Filter.IncludeUnmatched,
+		Status: nullable(r.Filter.Status), Since: timestamp(r.Filter.Since), Until: timestamp(r.Filter.Until),
+		EndedSince: timestamp(r.Filter.EndedSince), EndedUntil: timestamp(r.Filter.EndedUntil), Unmatched: r.Filter.IncludeUnmatched,
 		Total: r.Total, Released: r.Released, Skipped: r.Skipped, Delivered: r.Delivered, Failed: r.Failed,
 		Rate: r.Asked, CurrentRate: r.Rate, Ramp: r.Ramp, CreatedAt: timestamp(r.CreatedAt), CompletedAt: timestamp(r.CompletedAt),
 		WorkflowID: r.WorkflowID(), WorkflowURL: workflow,
@@ -122,6 +123,14 @@ func readReplayField(d *jsonDecoder, r *webhook.Replay, name string) {
 		if !d.null() {
 			f.Until, _ = d.instant()
 		}
+	case "ended_since":
+		if !d.null() {
+			f.EndedSince, _ = d.instant()
+		}
+	case "ended_until":
+		if !d.null() {
+			f.EndedUntil, _ = d.instant()
+		}
 	case "include_unmatched":
 		set(d, &f.IncludeUnmatched, false, readBoolean)
 	case "rate_per_minute":
@@ -179,9 +188,13 @@ func replayContradictions(r *webhook.Replay) (bad []webhook.FieldError) {
 	refuse(events && r.Filter.Since.IsZero(), "since", `is required with the source "events"`)
 	refuse(!letters && r.Filter.Reason != "", "reason", `is for the source "dead_letters" only`)
 	refuse(!letters && r.Filter.Status != 0, "status", `is for the source "dead_letters" only`)
+	refuse(!letters && !r.Filter.EndedSince.IsZero(), "ended_since", `is for the source "dead_letters" only`)
+	refuse(!letters && !r.Filter.EndedUntil.IsZero(), "ended_until", `is for the source "dead_letters" only`)
 	refuse(!events && r.Filter.IncludeUnmatched, "include_unmatched", `is for the source "events" only`)
 	both := !r.Filter.Since.IsZero() && !r.Filter.Until.IsZero()
 	refuse(both && !r.Filter.Since.Before(r.Filter.Until), "until", "must be after since")
+	both = !r.Filter.EndedSince.IsZero() && !r.Filter.EndedUntil.IsZero()
+	refuse(both && !r.Filter.EndedSince.Before(r.Filter.EndedUntil), "ended_until", "must be after ended_since")
 	return bad
 }
 
@@ -251,7 +264,7 @@ func (h *replayHandler) update(c call) error {
 
 // replayFields are the fields that can be set only when a replay is created.
 func replayFields() []string {
-	return []string{"source", "endpoint_id", "event_type", "reason", "status", "since", "until", "include_unmatched", "ramp"}
+	return []string{"source", "endpoint_id", "event_type", "reason", "status", "since", "until", "ended_since", "ended_until", "include_unmatched", "ramp"}
 }
 
 // store stores a command and signals the replay's workflow, unless the command has no

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -33,15 +32,13 @@ type DeadLetterFilter struct {
 	Reason       string // why it was given up, such as "max_attempts"
 	Status       int    // of the last answer
 	Since, Until time.Time
+
+	EndedSince, EndedUntil time.Time // when it was given up
 }
 
 func (f DeadLetterFilter) query() url.Values {
-	status := ""
-	if f.Status != 0 {
-		status = strconv.Itoa(f.Status)
-	}
-	return parameters("endpoint_id", f.EndpointID, "event_type", f.EventType, "reason", f.Reason, "status", status,
-		"since", instant(f.Since), "until", instant(f.Until))
+	return parameters("endpoint_id", f.EndpointID, "event_type", f.EventType, "reason", f.Reason, "status", number(f.Status),
+		"since", instant(f.Since), "until", instant(f.Until), "ended_since", instant(f.EndedSince), "ended_until", instant(f.EndedUntil))
 }
 
 // DeadLetters are the calls about dead letters.

@@ -122,8 +122,12 @@ type DeliveryFilter struct {
 	States       []DeliveryState // any of them
 	EndpointID   string
 	EventID      string
+	ExternalID   string // of the event
 	EventType    string // a type, or a pattern such as "order.*"
+	Status       int    // of the last answer
 	Since, Until time.Time
+
+	EndedSince, EndedUntil time.Time // when it was delivered, given up, cancelled or discarded
 }
 
 // Deliveries are the calls about deliveries.
@@ -131,7 +135,9 @@ type Deliveries struct{ scope }
 
 // List lists deliveries.
 func (d Deliveries) List(f DeliveryFilter) List[Delivery] {
-	query := parameters("endpoint_id", f.EndpointID, "event_id", f.EventID, "event_type", f.EventType, "since", instant(f.Since), "until", instant(f.Until))
+	query := parameters("endpoint_id", f.EndpointID, "event_id", f.EventID, "external_id", f.ExternalID, "event_type", f.EventType,
+		"status", number(f.Status), "since", instant(f.Since), "until", instant(f.Until),
+		"ended_since", instant(f.EndedSince), "ended_until", instant(f.EndedUntil))
 	for _, state := range f.States {
 		query.Add("state", string(state))
 	}

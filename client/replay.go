@@ -39,6 +39,8 @@ type Replay struct {
 	Status      *int         `json:"status"`
 	Since       Time         `json:"since"`
 	Until       Time         `json:"until"`
+	EndedSince  Time         `json:"ended_since"`
+	EndedUntil  Time         `json:"ended_until"`
 	Unmatched   bool         `json:"include_unmatched"`
 	Total       *int64       `json:"total"` // deliveries when it was created; nil if they were not counted
 	Released    int64        `json:"released"`
@@ -68,6 +70,8 @@ type ReplayInput struct {
 	Status        int          `json:"status,omitzero"`      // of dead letters
 	Since         time.Time    `json:"since,omitzero"`
 	Until         time.Time    `json:"until,omitzero"`
+	EndedSince    time.Time    `json:"ended_since,omitzero"`       // of dead letters: given up since
+	EndedUntil    time.Time    `json:"ended_until,omitzero"`       // and before
 	Unmatched     bool         `json:"include_unmatched,omitzero"` // of ReplayEvents: also events whose type the endpoint does not subscribe to
 	RatePerMinute int          `json:"rate_per_minute,omitzero"`   // 1 to 60,000; 0 is 100
 	Ramp          *bool        `json:"ramp,omitzero"`              // whether the rate rises while deliveries succeed; default true

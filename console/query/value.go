@@ -1,9 +1,10 @@
 package query
 
 import (
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // likeID reports whether a text that begins like an id is meant as one.
@@ -12,13 +13,10 @@ func likeID(text string) bool {
 	return len(rest) >= 8 && !strings.ContainsAny(rest, "_-.:/")
 }
 
-// maxAge bounds a time that is counted back from now.
-const maxAge = 10 * 365 * 24 * time.Hour
-
 // ParseInstant reads a time: an age ("90s", "15m", "2h", "7d"), a day, or a time as in the API. A day begins at
 // 00:00 UTC. ok is false for anything else.
 func ParseInstant(text string, now time.Time) (at time.Time, ok bool) {
-	if age, ok := parseAge(text); ok {
+	if age, ok := webhook.ParseAge(text); ok && age > 0 {
 		return now.Add(-age), true
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04Z07:00", time.RFC3339} {
@@ -27,19 +25,6 @@ func ParseInstant(text string, now time.Time) (at time.Time, ok bool) {
 		}
 	}
 	return time.Time{}, false
-}
-
-// parseAge reads a whole number with a unit.
-func parseAge(text string) (time.Duration, bool) {
-	if text == "" {
-		return 0, false
-	}
-	unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[text[len(text)-1]]
-	n, err := strconv.ParseUint(text[:len(text)-1], 10, 31)
-	if unit == 0 || err != nil || n == 0 || time.Duration(n) > maxAge/unit {
-		return 0, false
-	}
-	return time.Duration(n) * unit, true
 }
 
 // nearName returns the filter that was probably meant by "stat:held"; "" for text that is no misspelt filter.

@@ -138,9 +138,9 @@ func (i *instant) UnmarshalText(text []byte) error {
 		*i = instant{at: at, given: true, fixed: true}
 		return nil
 	}
-	offset, err := time.ParseDuration(string(text))
-	if err != nil || offset < 0 {
-		return errors.New("is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m")
+	offset, ok := webhook.ParseAge(string(text))
+	if !ok {
+		return errors.New("is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m or 7d")
 	}
 	*i = instant{offset: offset, given: true}
 	return nil

@@ -17,12 +17,9 @@ type DeadLettersCommand struct {
 }
 
 // deadLetterFields returns the filters under their names in the API.
-func deadLetterFields(f deliveryFilters, reason string, status int, now time.Time) map[string]string {
+func deadLetterFields(f deliveryFilters, reason string, now time.Time) map[string]string {
 	fields := f.fields(now)
 	fields["reason"] = reason
-	if status != 0 {
-		fields["status"] = strconv.Itoa(status)
-	}
 	return fields
 }
 
@@ -33,12 +30,11 @@ type DeadLettersListCommand struct {
 	deliveryFilters `embed:""`
 
 	Reason string `help:"Only dead letters with this reason, such as max_attempts." placeholder:"REASON"`
-	Status int    `help:"Only dead letters whose last response had this status." placeholder:"CODE"`
 }
 
 // Run lists them.
 func (c *DeadLettersListCommand) Run(ctx context.Context, p Process) error {
-	r := request{path: []string{"dead-letters"}, query: queryOf(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
+	r := request{path: []string{"dead-letters"}, query: queryOf(deadLetterFields(c.deliveryFilters, c.Reason, time.Now()))}
 	return listOf(ctx, p, c, "dead letters", r, c.paging, []column[client.Delivery]{
 		{"ID", func(d client.Delivery) string { return d.ID }},
 		{"REASON", func(d client.Delivery) string { return text(d.Reason) }},
@@ -60,7 +56,6 @@ type DeadLettersReplayCommand struct {
 	IDs    []webhook.DeliveryID `arg:"" help:"Ids of dead letters, dlv_..." name:"id" optional:""`
 	All    bool                 `help:"Replay all that match the filters, at a rate, like 'replays create'."`
 	Reason string               `help:"With ids: a reason, stored with the delivery. With --all: only dead letters with this reason." placeholder:"TEXT"`
-	Status int                  `help:"With --all: only dead letters whose last response had this status." placeholder:"CODE"`
 }
 
 // Run replays them.
@@ -69,10 +64,10 @@ func (c *DeadLettersReplayCommand) Run(ctx context.Context, p Process) error {
 	case c.All && len(c.IDs) > 0:
 		return usage("dead-letters replay: takes ids or --all, not both")
 	case c.All:
-		return c.startReplay(ctx, p, replayBody("dead_letters", deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()), c.pace))
+		return c.startReplay(ctx, p, replayBody("dead_letters", deadLetterFields(c.deliveryFilters, c.Reason, time.Now()), c.pace))
 	case len(c.IDs) == 0:
-		return usage("dead-letters replay: say which: their ids, or --all (with --endpoint, --event-type, --reason, --status, --since, --until)")
-	case c.deliveryFilters != deliveryFilters{} || c.Status != 0 || c.pace != pace{Ramp: true}:
+		return usage("dead-letters replay: say which: their ids, or --all (with --endpoint, --event-type, --reason, --status, --since, --until, --ended-since, --ended-until)")
+	case c.deliveryFilters != deliveryFilters{} || c.pace != pace{Ramp: true}:
 		return usage("dead-letters replay: filters and a rate go with --all, not with ids")
 	}
 	return c.command(ctx, p, "dead-letters", c.IDs, "replay", object(map[string]any{"reason": c.Reason}))

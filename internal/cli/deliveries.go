@@ -103,13 +103,23 @@ func summary(a client.Attempt) string {
 type deliveryFilters struct {
 	Endpoint  webhook.EndpointID `help:"Only deliveries to this endpoint." placeholder:"ID"`
 	EventType string             `help:"Only deliveries of events of this type, or of types that match a pattern such as order.*." placeholder:"TYPE"`
-	Since     instant            `help:"Only deliveries created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
-	Until     instant            `help:"Only deliveries created before." placeholder:"WHEN"`
+	Status    int                `help:"Only deliveries whose last answer had this status." placeholder:"CODE"`
+
+	Since      instant `help:"Only deliveries created since: a time, or a duration ago such as 1h or 7d." placeholder:"WHEN"`
+	Until      instant `help:"Only deliveries created before." placeholder:"WHEN"`
+	EndedSince instant `help:"Only deliveries that ended since: delivered, given up, cancelled or discarded." placeholder:"WHEN"`
+	EndedUntil instant `help:"Only deliveries that ended before." placeholder:"WHEN"`
 }
 
 // fields returns the filters under their names in the API.
 func (f *deliveryFilters) fields(now time.Time) map[string]string {
-	fields := map[string]string{"event_type": f.EventType, "since": f.Since.ago(now), "until": f.Until.ago(now)}
+	fields := map[string]string{
+		"event_type": f.EventType, "since": f.Since.ago(now), "until": f.Until.ago(now),
+		"ended_since": f.EndedSince.ago(now), "ended_until": f.EndedUntil.ago(now),
+	}
+	if f.Status != 0 {
+		fields["status"] = strconv.Itoa(f.Status)
+	}
 	if !f.Endpoint.IsZero() {
 		fields["endpoint_id"] = f.Endpoint.String()
 	}
@@ -124,6 +134,8 @@ type DeliveriesListCommand struct {
 
 	State []string        `enum:"pending,retrying,held,delivered,dead_lettered,cancelled,discarded" help:"Only deliveries in this state, or in one of several: pending, retrying, held, delivered, dead_lettered, cancelled, discarded." placeholder:"STATE"` //nolint:lll // a struct tag cannot be wrapped
 	Event webhook.EventID `help:"Only deliveries of this event." placeholder:"ID"`
+
+	ExternalID string `help:"Only deliveries of the event with this external id." placeholder:"ID"`
 }
 
 // Run lists them.
@@ -134,6 +146,9 @@ func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
 	}
 	if !c.Event.IsZero() {
 		query.Set("event_id", c.Event.String())
+	}
+	if c.ExternalID != "" {
+		query.Set("external_id", c.ExternalID)
 	}
 	return listOf(ctx, p, c, "deliveries", request{path: []string{"deliveries"}, query: query}, c.paging, []column[client.Delivery]{
 		{"ID", func(d client.Delivery) string { return d.ID }},

@@ -38,20 +38,19 @@ type ReplaysCreateCommand struct {
 	All    bool   `help:"All of the tenant's: required without a filter."`
 	Source string `default:"dead_letters" enum:"dead_letters,events" help:"What to send: dead_letters or events (since a time, of types that an endpoint subscribes to, or sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
 	Reason string `help:"Only dead letters with this reason." placeholder:"REASON"`
-	Status int    `help:"Only dead letters whose last response had this status." placeholder:"CODE"`
 
 	IncludeUnmatched bool `help:"With --source=events: also types that the endpoint does not subscribe to; never events sent to other endpoints by name."`
 }
 
 // Run starts it.
 func (c *ReplaysCreateCommand) Run(ctx context.Context, p Process) error {
-	filters := deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now())
+	filters := deadLetterFields(c.deliveryFilters, c.Reason, time.Now())
 	narrow := false
 	for _, value := range filters {
 		narrow = narrow || value != ""
 	}
 	if !narrow && !c.All {
-		return usage("replays create: say which: --endpoint, --event-type, --reason, --status, --since or --until, or --all of the tenant's")
+		return usage("replays create: say which: --endpoint, --event-type, --reason, --status, --since, --until, --ended-since or --ended-until, or --all of the tenant's")
 	}
 	body := replayBody(c.Source, filters, c.pace)
 	if c.IncludeUnmatched {

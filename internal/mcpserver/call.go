@@ -159,9 +159,9 @@ func instant(field, text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
 	}
-	ago, err := time.ParseDuration(text)
-	if err != nil || ago < 0 {
-		return time.Time{}, badArgument(field, "is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m")
+	ago, ok := webhook.ParseAge(text)
+	if !ok {
+		return time.Time{}, badArgument(field, "is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m or 7d")
 	}
 	return now.Add(-ago), nil
 }

@@ -18,12 +18,11 @@ type deadLetterFilters struct {
 	filters
 
 	Reason string `json:"reason,omitempty" jsonschema:"Only dead letters that were given up for this reason, such as max_attempts."`
-	Status int    `json:"status,omitempty" jsonschema:"Only dead letters whose last answer had this HTTP status."`
 }
 
 func (f deadLetterFilters) filter(now time.Time) (client.DeadLetterFilter, error) {
 	v, err := f.filters.filter(now)
-	v.Reason, v.Status = f.Reason, f.Status
+	v.Reason = f.Reason
 	return v, err
 }
 

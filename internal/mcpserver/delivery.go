@@ -86,6 +86,9 @@ type filters struct {
 	EventType  string `json:"event_type,omitempty" jsonschema:"Only deliveries of events of this type, or of types that match a pattern such as order.*."`
 	Since      string `json:"since,omitempty" jsonschema:"Only deliveries created since: a time (RFC 3339), or a duration ago such as 90m."`
 	Until      string `json:"until,omitempty" jsonschema:"Only deliveries created before: a time (RFC 3339), or a duration ago such as 90m."`
+	EndedSince string `json:"ended_since,omitempty" jsonschema:"Only deliveries that ended since (delivered, given up, cancelled, discarded): a time, or a duration ago."`
+	EndedUntil string `json:"ended_until,omitempty" jsonschema:"Only deliveries that ended before: a time, or a duration ago."`
+	Status     int    `json:"status,omitempty" jsonschema:"Only deliveries whose last answer had this HTTP status."`
 }
 
 // filter returns the filters as the API takes them.
@@ -95,11 +98,18 @@ func (f filters) filter(now time.Time) (v client.DeadLetterFilter, err error) {
 			return v, badArgument("endpoint_id", "is not the id of an endpoint (ep_…)")
 		}
 	}
-	v.EndpointID, v.EventType = f.EndpointID, f.EventType
-	if v.Since, err = instant("since", f.Since, now); err == nil {
-		v.Until, err = instant("until", f.Until, now)
+	v.EndpointID, v.EventType, v.Status = f.EndpointID, f.EventType, f.Status
+	for _, of := range []struct {
+		name, text string
+		at         *time.Time
+	}{
+		{"since", f.Since, &v.Since}, {"until", f.Until, &v.Until}, {"ended_since", f.EndedSince, &v.EndedSince}, {"ended_until", f.EndedUntil, &v.EndedUntil},
+	} {
+		if *of.at, err = instant(of.name, of.text, now); err != nil {
+			return v, err
+		}
 	}
-	return v, err
+	return v, nil
 }
 
 // checkDeliveryID checks an argument.
@@ -118,6 +128,8 @@ type listDeliveriesInput struct {
 
 	State   []string `json:"state,omitempty" jsonschema:"Only deliveries in one of these states."`
 	EventID string   `json:"event_id,omitempty" jsonschema:"Only deliveries of this event (evt_…)."`
+
+	ExternalID string `json:"external_id,omitempty" jsonschema:"Only deliveries of the event with this external id."`
 }
 
 // deliveryList is a page of deliveries.
@@ -147,7 +159,8 @@ func listDeliveries(ctx context.Context, c *call, in listDeliveriesInput) (strin
 		states[i] = client.DeliveryState(name)
 	}
 	l := c.of.Deliveries.List(client.DeliveryFilter{
-		States: states, EndpointID: f.EndpointID, EventID: in.EventID, EventType: f.EventType, Since: f.Since, Until: f.Until,
+		States: states, EndpointID: f.EndpointID, EventID: in.EventID, ExternalID: in.ExternalID, EventType: f.EventType, Status: f.Status,
+		Since: f.Since, Until: f.Until, EndedSince: f.EndedSince, EndedUntil: f.EndedUntil,
 	})
 	return fit(in.entries(), func(n int) (string, deliveryList, error) { return pageOfDeliveries(ctx, l, in.Cursor, n) })
 }

@@ -78,7 +78,8 @@ func startReplay(ctx context.Context, c *call, in replayInput) (string, replay, 
 		return "", replay{}, err
 	}
 	read, err := c.of.Replays.Create(ctx, client.ReplayInput{
-		Source: client.ReplayDeadLetters, EndpointID: f.EndpointID, EventType: f.EventType, Reason: f.Reason, Status: f.Status, Since: f.Since, Until: f.Until,
+		Source: client.ReplayDeadLetters, EndpointID: f.EndpointID, EventType: f.EventType, Reason: f.Reason, Status: f.Status,
+		Since: f.Since, Until: f.Until, EndedSince: f.EndedSince, EndedUntil: f.EndedUntil,
 		RatePerMinute: in.perMinute(),
 	})
 	if err != nil {

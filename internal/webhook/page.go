@@ -27,6 +27,9 @@ type DeliveryFilter struct {
 	Reason       string    // of the delivery's end
 	Status       int       // of the last outcome
 	Since, Until time.Time // Since <= created_at < Until
+
+	EndedSince, EndedUntil time.Time // EndedSince <= completed_at < EndedUntil: open deliveries have not ended
+	ExternalID             string    // of the event
 }
 
 // Cursor is a position in a list that is ordered by time. The zero value is the beginning.

@@ -163,6 +163,8 @@ type ReplayFilter struct {
 	Status       int       // of the dead letter's last outcome
 	Since, Until time.Time // Since <= created_at of the delivery or event < Until
 
+	EndedSince, EndedUntil time.Time // EndedSince <= when the dead letter was given up < EndedUntil
+
 	// IncludeUnmatched adds events whose type the endpoint's filters do not match. Events
 	// with endpoint_ids of other endpoints and operational events stay excluded.
 	IncludeUnmatched bool

@@ -21,7 +21,7 @@ func (s *Deliveries) GroupDeadLetters(ctx context.Context, tenantID string, f we
 	// Of dead letters that are not of the endpoint, or do not pass the filters, a bounded number is looked at, too. The index has all columns.
 	of := f
 	of.EndpointID = webhook.EndpointID{}
-	looked := `select d.id, d.endpoint_id, d.event_type, d.reason, d.last_status, d.created_at from deliveries d where ` + base(&q, of) +
+	looked := `select d.id, d.endpoint_id, d.event_type, d.reason, d.last_status, d.created_at, d.completed_at from deliveries d where ` + base(&q, of) +
 		window(&q, "d.id", "d", f, webhook.Page{}) + ` order by d.id desc limit ` + q.Arg(maxLooked)
 	passes := passesFilters(&q, "d", of)
 	if !f.EndpointID.IsZero() {

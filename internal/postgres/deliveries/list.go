@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -18,6 +20,14 @@ func (s *Deliveries) ListDeliveries(ctx context.Context, tenantID string, f webh
 	found []webhook.Delivery, searched [16]byte, err error,
 ) {
 	c := s.core.OfTenant(tenantID)
+	if f.ExternalID != "" {
+		known, err := postgres.QueryAll(ctx, c, "find an event", pgx.RowTo[[16]byte],
+			`select event_id from idempotency_keys where tenant_id = $1 and kind = 1 and key = $2`, tenantID, f.ExternalID)
+		if err != nil || len(known) == 0 || !f.EventID.IsZero() && f.EventID != known[0] {
+			return nil, searched, err
+		}
+		f.EventID = known[0]
+	}
 	bounds := searchDeliveries(tenantID, f, p)
 	if len(bounds) == 0 {
 		sql, args := listDeliveries(tenantID, f, p, searched)
@@ -79,7 +89,7 @@ func searchDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page)
 
 // wantsPending reports whether a list has deliveries that only have an outbox row.
 func wantsPending(f webhook.DeliveryFilter) bool {
-	return f.Reason == "" && f.Status == 0 && (len(f.States) == 0 || slices.Contains(f.States, webhook.StatePending))
+	return f.Reason == "" && f.Status == 0 && f.EndedSince.IsZero() && f.EndedUntil.IsZero() && (len(f.States) == 0 || slices.Contains(f.States, webhook.StatePending))
 }
 
 // searchesOutbox reports whether some of the tenant's outbox rows may not be part of a list.
@@ -193,6 +203,12 @@ func passesFilters(q *postgres.FilterQuery, t string, f webhook.DeliveryFilter) 
 	}
 	if f.Status != 0 {
 		b.WriteString(" and " + t + ".last_status = " + q.Arg(f.Status))
+	}
+	if !f.EndedSince.IsZero() {
+		b.WriteString(" and " + t + ".completed_at >= " + q.Arg(f.EndedSince))
+	}
+	if !f.EndedUntil.IsZero() {
+		b.WriteString(" and " + t + ".completed_at < " + q.Arg(f.EndedUntil))
 	}
 	return b.String()
 }

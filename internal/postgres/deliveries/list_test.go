@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		{"open", states(webhook.StatePending, webhook.StateRetrying, webhook.StateHeld), "(tenant_id, id DESC) WHERE (state < 3)"},
 		{
 			"dead", states(webhook.StateDeadLettered),
-			"(tenant_id, id DESC) INCLUDE (endpoint_id, reason, last_status, event_type, created_at) WHERE (state = 4)",
+			"(tenant_id, id DESC) INCLUDE (endpoint_id, reason, last_status, event_type, created_at, completed_at) WHERE (state = 4)",
 		},
 		{"cancelled", states(webhook.StateCancelled), "(tenant_id, id DESC) WHERE (state > 4)"},
 	} {
@@ -63,6 +64,53 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			require.Regexp(t, "(using|on) "+index+`\b`, planOf(t, b, mode, sql, args), "%s: %s", c.name, mode)
 		}
 	}
+}
+
+// Deliveries are found by when they ended, by their last answer, and by the external id of their event.
+func TestListsByEnd(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	letters := b.DeadLetters(t, 3)
+	ended := time.Now().Add(-30 * time.Minute).UTC().Truncate(time.Microsecond)
+	for i, id := range letters { // an hour apart, the first one first; all are of now
+		_, err := b.Pool().Exec(t.Context(), `update deliveries set completed_at = $2 where id = $1`, id, ended.Add(time.Duration(i)*time.Hour))
+		require.NoError(t, err)
+	}
+	event := storetest.NewEvent("order.paid")
+	event.ExternalID = "order-17"
+	open, err := b.Accept(t.Context(), event)
+	require.NoError(t, err)
+	list := func(f webhook.DeliveryFilter) (ids []webhook.DeliveryID) {
+		found, searched, err := b.ListDeliveries(t.Context(), "acme", f, webhook.Page{Limit: 50})
+		require.NoError(t, err)
+		require.Zero(t, searched)
+		for _, d := range found {
+			ids = append(ids, d.DeliveryID)
+		}
+		return ids
+	}
+	groups := func(f webhook.DeliveryFilter) int {
+		found, err := b.GroupDeadLetters(t.Context(), "acme", f)
+		require.NoError(t, err)
+		return found.Counted
+	}
+	since := webhook.DeliveryFilter{EndedSince: ended.Add(time.Hour)}
+	require.Equal(t, []webhook.DeliveryID{letters[2], letters[1]}, list(since), "and no open one")
+	require.Equal(t, 2, groups(since))
+	until := webhook.DeliveryFilter{EndedUntil: ended.Add(time.Hour), States: []webhook.State{webhook.StateDeadLettered}}
+	require.Equal(t, letters[:1], list(until))
+	require.Equal(t, 1, groups(until))
+	both := webhook.DeliveryFilter{EndedSince: ended.Add(time.Hour), EndedUntil: ended.Add(2 * time.Hour), EndpointID: b.Subscriber.ID}
+	require.Equal(t, letters[1:2], list(both))
+	require.Equal(t, 1, groups(both))
+
+	require.Len(t, list(webhook.DeliveryFilter{Status: 400}), 3)
+	require.Empty(t, list(webhook.DeliveryFilter{Status: 503}))
+
+	require.Equal(t, []webhook.DeliveryID{open.Deliveries[0].DeliveryID}, list(webhook.DeliveryFilter{ExternalID: "order-17"}))
+	require.Len(t, list(webhook.DeliveryFilter{ExternalID: "order-17", EventID: open.Event.ID}), 1)
+	require.Empty(t, list(webhook.DeliveryFilter{ExternalID: "unknown"}))
+	require.Empty(t, list(webhook.DeliveryFilter{ExternalID: "order-17", EventID: webhook.NewEventID()}))
 }
 
 // planOf is the plan of a list of the tenant acme, as its caller has it made.

@@ -214,15 +214,17 @@ func TestTheSetIsTheList(t *testing.T) {
 			middle = a.Event.CreatedAt
 		}
 	}
+	ended := storetest.Query[time.Time](t, b.Stores, `select completed_at from deliveries where state = 4 order by completed_at offset 3 limit 1`)[0].UTC()
 	for _, f := range []webhook.ReplayFilter{
 		{}, {EndpointID: other.ID}, {EventType: "order.sent"},
 		{EventType: "order.*"}, {EventType: "order.s.*"}, {EventType: "*"}, {EventType: "order.nothing"}, {Reason: "http_404"}, {Status: 400},
+		{EndedSince: ended}, {EndedUntil: ended}, {EndedSince: ended, EndedUntil: ended.Add(time.Microsecond)}, {EndedSince: time.Now().Add(time.Hour)},
 		{Since: middle}, {Until: middle}, {Since: middle, Until: middle.Add(time.Microsecond)}, {Until: time.Now().Add(time.Hour)},
 		{EndpointID: b.Subscriber.ID, EventType: "order.paid", Reason: "http_400", Status: 400, Since: middle.Add(-time.Hour), Until: middle.Add(time.Hour)},
 	} {
 		listed, _, err := b.ListDeliveries(t.Context(), "acme", webhook.DeliveryFilter{
 			States: []webhook.State{webhook.StateDeadLettered}, EndpointID: f.EndpointID, EventType: f.EventType, Reason: f.Reason, Status: f.Status,
-			Since: f.Since, Until: f.Until,
+			Since: f.Since, Until: f.Until, EndedSince: f.EndedSince, EndedUntil: f.EndedUntil,
 		}, webhook.Page{Limit: 100})
 		require.NoError(t, err)
 		var want, got [][16]byte

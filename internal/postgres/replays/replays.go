@@ -17,7 +17,7 @@ import (
 )
 
 // replayColumns is what scanReplay scans, of the table r.
-const replayColumns = `r.id, r.tenant_id, r.source, r.endpoint_id, r.event_type, r.reason, r.status, r.since, r.until, r.include_unmatched,
+const replayColumns = `r.id, r.tenant_id, r.source, r.endpoint_id, r.event_type, r.reason, r.status, r.since, r.until, r.ended_since, r.ended_until, r.include_unmatched,
 	r.asked, r.rate, r.ramp, r.state, r.state_reason, r.total, r.released, r.skipped, r.delivered, r.failed,
 	r.command, r.command_rate, r.command_id, r.started, r.created_at, r.completed_at`
 
@@ -28,12 +28,15 @@ func scanReplay(row pgx.CollectableRow) (webhook.Replay, error) {
 		endpoint                pgtype.UUID
 		source, state, command  int16
 		since, until, completed *time.Time
+		endedSince, endedUntil  *time.Time
 	)
-	err := row.Scan(&id, &r.TenantID, &source, &endpoint, &r.Filter.EventType, &r.Filter.Reason, &r.Filter.Status, &since, &until, &r.Filter.IncludeUnmatched,
+	err := row.Scan(&id, &r.TenantID, &source, &endpoint, &r.Filter.EventType, &r.Filter.Reason, &r.Filter.Status, &since, &until, &endedSince, &endedUntil,
+		&r.Filter.IncludeUnmatched,
 		&r.Asked, &r.Rate, &r.Ramp, &state, &r.StateReason, &r.Total, &r.Released, &r.Skipped, &r.Delivered, &r.Failed,
 		&command, &r.Command.Rate, &r.Command.ID, &r.Started, &r.CreatedAt, &completed)
 	r.ID, r.Source, r.State = id, webhook.ReplaySource(source), webhook.ReplayState(state) //nolint:gosec // written by us
 	r.Filter.EndpointID, r.Filter.Since, r.Filter.Until = endpoint.Bytes, postgres.OrZero(since), postgres.OrZero(until)
+	r.Filter.EndedSince, r.Filter.EndedUntil = postgres.OrZero(endedSince), postgres.OrZero(endedUntil)
 	r.Command.Action = webhook.ReplayAction(command) //nolint:gosec // written by us
 	r.CreatedAt, r.CompletedAt = r.CreatedAt.UTC(), postgres.OrZero(completed)
 	return r, err
@@ -106,11 +109,11 @@ func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay)
 	}
 	_, err = tx.Exec(ctx, `
 		insert into replays (id, tenant_id, source, endpoint_id, event_type, reason, status, since, until, created_at,
-			asked, rate, ramp, total, cursor, include_unmatched, state)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16)`,
+			asked, rate, ramp, total, cursor, include_unmatched, state, ended_since, ended_until)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16, $17, $18)`,
 		r.ID, r.TenantID, int16(r.Source), pgtype.UUID{Bytes: r.Filter.EndpointID, Valid: !r.Filter.EndpointID.IsZero()},
 		r.Filter.EventType, r.Filter.Reason, r.Filter.Status, postgres.Optional(r.Filter.Since), postgres.Optional(r.Filter.Until), r.CreatedAt,
-		r.Asked, r.Ramp, r.Total, set.low, r.Filter.IncludeUnmatched, int16(r.State))
+		r.Asked, r.Ramp, r.Total, set.low, r.Filter.IncludeUnmatched, int16(r.State), postgres.Optional(r.Filter.EndedSince), postgres.Optional(r.Filter.EndedUntil))
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ func TestReplayIsReadBack(t *testing.T) {
 	b.DeadLetters(t, 3)
 	since := time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
 	made := b.StartReplay(t, webhook.Replay{Ramp: true, Asked: 250, Filter: webhook.ReplayFilter{
+		EndedSince: time.Now().UTC().Add(-time.Hour).Truncate(time.Microsecond), EndedUntil: time.Now().UTC().Add(time.Hour).Truncate(time.Microsecond),
 		EndpointID: b.Subscriber.ID, EventType: "order.paid", Reason: "http_400", Status: 400, Since: since, Until: since.Add(2 * time.Hour),
 	}})
 	require.EqualValues(t, 3, *made.Total)

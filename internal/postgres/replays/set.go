@@ -75,6 +75,12 @@ func setOf(r *webhook.Replay, wanted []string) replaySet {
 		set.table = deliveriesTable
 		set.always += " and d.state = " + postgres.DeadLettered
 		add("d.completed_at <= ?", r.CreatedAt)
+		if !f.EndedSince.IsZero() {
+			add("d.completed_at >= ?", f.EndedSince)
+		}
+		if !f.EndedUntil.IsZero() {
+			add("d.completed_at < ?", f.EndedUntil)
+		}
 	}
 	if !f.EndpointID.IsZero() {
 		add("d.endpoint_id = ?", f.EndpointID)
