@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -51,6 +52,27 @@ func (h *commandHandler) store(c call, id webhook.DeliveryID, cmd webhook.Pendin
 	}
 	h.starter.Commanded(context.WithoutCancel(ctx), delivery, stored)
 	return c.json(http.StatusAccepted, h.views.explained(c, delivery))
+}
+
+// cancelEvent cancels all open deliveries of an event.
+func (h *commandHandler) cancelEvent(c call) error {
+	id, err := pathID(c, webhook.ParseEventID)
+	if err != nil {
+		return err
+	}
+	reason, err := c.reason(withReason)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	cancelled, err := h.deliveries.CancelEvent(ctx, c.actor(), c.tenant, id, reason)
+	if err != nil {
+		return err
+	}
+	for _, d := range cancelled {
+		h.starter.Commanded(context.WithoutCancel(ctx), d.Delivery, d.Command)
+	}
+	return c.json(http.StatusAccepted, client.CancelledEvent{EventID: id.String(), Cancelled: len(cancelled)})
 }
 
 // replayDeadLetter replays a delivery that is a dead letter. It refuses a delivery in any other

@@ -78,6 +78,20 @@ func numberAfter(position string) int {
 	return int(binary.BigEndian.Uint64([]byte(position))) //nolint:gosec // made by numberPosition
 }
 
+// attemptPosition converts an attempt's place among those of several deliveries to a position, and attemptAfter converts it back.
+func attemptPosition(a webhook.DeliveryAttempt) string {
+	return idPosition(a.DeliveryID) + numberPosition(a.Run) + numberPosition(a.Number)
+}
+
+func attemptAfter(position string) (a webhook.DeliveryAttempt) {
+	if len(position) != len(attemptPosition(a)) {
+		return a
+	}
+	a.DeliveryID = idAfter(position)
+	a.Run, a.Number = numberAfter(position[16:24]), numberAfter(position[24:])
+	return a
+}
+
 // pageOf returns the page of a list that starts after a position.
 func pageOf(limit int, position string) webhook.Page {
 	return webhook.Page{Limit: limit, After: idAfter(position)}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -91,6 +92,8 @@ func (v *deliveryViews) show(c call, d webhook.Delivery, summary string) client.
 type deliveryHandler struct {
 	deliveries Deliveries
 	groups     DeadLetterGroups
+	endpoints  Endpoints
+	events     Events
 	tenants    tenantReader
 	views      *deliveryViews
 }
@@ -161,6 +164,55 @@ func (h *deliveryHandler) listByFilter(c call, q *query, f webhook.DeliveryFilte
 	}
 	show := func(page []webhook.Delivery) func(webhook.Delivery) client.Delivery { return h.views.page(c, page) }
 	return listAll(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, show)
+}
+
+// attemptsOf lists the attempts that a filter selects, with their deliveries. known finds out whether the resource in the path exists.
+func (h *deliveryHandler) attemptsOf(c call, name string, f webhook.AttemptFilter, known func(context.Context) error) error {
+	q := c.query("attempts of " + name)
+	q.batch = 25 // of up to 40 KiB
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if err := known(c.Request().Context()); err != nil {
+		return err
+	}
+	fetch := func(limit int, after string) ([]webhook.DeliveryAttempt, string, error) {
+		found, searched, err := h.deliveries.ListAttempts(c.Request().Context(), c.tenant, f, limit, attemptAfter(after))
+		if searched.IsZero() {
+			return found, "", err
+		}
+		return found, attemptPosition(webhook.DeliveryAttempt{DeliveryID: searched}), err
+	}
+	show := func([]webhook.DeliveryAttempt) func(webhook.DeliveryAttempt) client.DeliveryAttempt {
+		return func(a webhook.DeliveryAttempt) client.DeliveryAttempt {
+			return client.DeliveryAttempt{Attempt: showAttempt(a.Attempt), DeliveryID: a.DeliveryID.String()}
+		}
+	}
+	return listAll(c, q, fetch, attemptPosition, show)
+}
+
+// ofEndpoint lists the attempts to an endpoint.
+func (h *deliveryHandler) ofEndpoint(c call) error {
+	id, err := pathID(c, webhook.ParseEndpointID)
+	if err != nil {
+		return err
+	}
+	return h.attemptsOf(c, id.String(), webhook.AttemptFilter{EndpointID: id}, func(ctx context.Context) error {
+		_, err := h.endpoints.Endpoint(ctx, c.tenant, id)
+		return err
+	})
+}
+
+// ofEvent lists the attempts of all deliveries of an event.
+func (h *deliveryHandler) ofEvent(c call) error {
+	id, err := pathID(c, webhook.ParseEventID)
+	if err != nil {
+		return err
+	}
+	return h.attemptsOf(c, id.String(), webhook.AttemptFilter{EventID: id}, func(ctx context.Context) error {
+		_, _, err := h.events.Event(ctx, c.tenant, id)
+		return err
+	})
 }
 
 func (h *deliveryHandler) attempts(c call) error {

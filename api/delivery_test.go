@@ -107,6 +107,47 @@ func TestAttempts(t *testing.T) {
 		`"next_cursor":null}`, strings.TrimSpace(second.text))
 }
 
+// Attempts to an endpoint and of an event name their deliveries.
+func TestAttemptsOfSeveralDeliveries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	event, delivery := b.posted(t)
+	d := b.deliveries[0]
+	for n := 1; n <= 30; n++ {
+		failed := retry.Outcome{Decision: retry.Retry, Reason: "http_503", Status: 503}
+		b.attempts[d.DeliveryID] = append(b.attempts[d.DeliveryID], webhook.Attempt{Number: n, Run: 1, StartedAt: testNow(), Outcome: failed})
+	}
+	for path, key := range map[string]string{"endpoints/" + d.EndpointID.String(): "admin", "events/" + event: "ingest"} {
+		first := b.ok(t, http.StatusOK, key, "GET", "/v1/tenants/acme/"+path+"/attempts?limit=28", "")
+		require.Len(t, first.json["data"], 28)
+		require.Equal(t, delivery, first.json["data"].([]any)[0].(map[string]any)["delivery_id"])
+		require.EqualValues(t, 30, first.json["data"].([]any)[0].(map[string]any)["number"])
+		rest := b.ok(t, http.StatusOK, key, "GET", "/v1/tenants/acme/"+path+"/attempts?limit=28&cursor="+first.json["next_cursor"].(string), "")
+		require.Len(t, rest.json["data"], 2)
+		require.Nil(t, rest.json["next_cursor"])
+		b.refused(t, key, "GET", "/v1/tenants/acme/"+path+"/attempts?state=held", "", "state", "is not a known parameter")
+		b.ok(t, http.StatusNotFound, "foreign", "GET", "/v1/tenants/other/"+path+"/attempts", "")
+	}
+	b.ok(t, http.StatusForbidden, "ingest", "GET", "/v1/tenants/acme/endpoints/"+d.EndpointID.String()+"/attempts", "")
+	b.ok(t, http.StatusNotFound, "admin", "GET", "/v1/tenants/acme/events/"+webhook.NewEventID().String()+"/attempts", "")
+}
+
+func TestCancelEvent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	event, _ := b.posted(t)
+	path := "/v1/tenants/acme/events/" + event + "/cancel"
+	a := b.ok(t, http.StatusAccepted, "admin", "POST", path, `{"reason":"a mistake"}`)
+	require.Equal(t, map[string]any{"event_id": event, "cancelled": 1.}, a.json)
+	require.Equal(t, []webhook.PendingCommand{{ID: 7, Command: webhook.CommandCancel, Reason: "a mistake"}}, b.signals)
+	b.deliveries[0].State = webhook.StateDelivered
+	require.EqualValues(t, 0, b.ok(t, http.StatusAccepted, "admin", "POST", path, "").json["cancelled"])
+	require.Len(t, b.signals, 1)
+	b.refused(t, "admin", "POST", path, `{"x":1}`, "x", "is not a known field")
+	b.ok(t, http.StatusForbidden, "ingest", "POST", path, "")
+	b.ok(t, http.StatusNotFound, "admin", "POST", "/v1/tenants/acme/events/"+webhook.NewEventID().String()+"/cancel", "")
+}
+
 // Every command × every state, at every address of the command.
 func TestCommands(t *testing.T) {
 	t.Parallel()

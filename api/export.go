@@ -246,7 +246,7 @@ func (x *export) attempts(of []webhook.Delivery) error {
 			return err
 		}
 		for _, a := range page {
-			if err := x.line("attempt", client.ExportedAttempt{Attempt: showAttempt(a.Attempt), DeliveryID: a.DeliveryID.String()}); err != nil {
+			if err := x.line("attempt", client.DeliveryAttempt{Attempt: showAttempt(a.Attempt), DeliveryID: a.DeliveryID.String()}); err != nil {
 				return err
 			}
 		}

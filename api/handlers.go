@@ -64,10 +64,12 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		events: eventHandler{
 			events: c.Events, tenants: c.Tenants, starter: c.Starter, explanations: explained, maxPayload: c.MaxPayload, now: c.Now,
 		},
-		erasures:   erasureHandler{erasures: c.Erasures, tenants: c.Tenants, starter: c.Starter},
-		deliveries: deliveryHandler{deliveries: c.Deliveries, groups: c.DeadLetterGroups, tenants: c.Tenants, views: views},
-		commands:   commandHandler{deliveries: c.Deliveries, circuits: c.Circuits, starter: c.Starter, views: views, now: c.Now},
-		replays:    replayHandler{replays: c.Replays, counts: c.ReplayCounts, tenants: c.Tenants, starter: c.Starter, workflowURLs: urls},
+		erasures: erasureHandler{erasures: c.Erasures, tenants: c.Tenants, starter: c.Starter},
+		deliveries: deliveryHandler{
+			deliveries: c.Deliveries, groups: c.DeadLetterGroups, endpoints: c.Endpoints, events: c.Events, tenants: c.Tenants, views: views,
+		},
+		commands: commandHandler{deliveries: c.Deliveries, circuits: c.Circuits, starter: c.Starter, views: views, now: c.Now},
+		replays:  replayHandler{replays: c.Replays, counts: c.ReplayCounts, tenants: c.Tenants, starter: c.Starter, workflowURLs: urls},
 
 		links:    linkHandler{links: c.ConsoleLinks, auth: auth, proxies: c.TrustedProxies, url: c.ConsoleURL, now: c.Now},
 		policies: policyHandler{tenants: c.Tenants, installation: c.RetryPolicy},

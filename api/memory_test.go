@@ -540,6 +540,48 @@ func (m *memory) Attempts(_ context.Context, tenant string, id webhook.DeliveryI
 	return out, nil
 }
 
+func (m *memory) ListAttempts(_ context.Context, tenant string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
+	found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error,
+) {
+	defer m.lock()()
+	all := slices.Clone(m.deliveries)
+	slices.SortFunc(all, func(a, b webhook.Delivery) int { return bytes.Compare(b.DeliveryID[:], a.DeliveryID[:]) })
+	for _, d := range all {
+		if d.TenantID != tenant || d.EndpointID != f.EndpointID && d.EventID != f.EventID {
+			continue
+		}
+		for _, a := range slices.Backward(m.attempts[d.DeliveryID]) {
+			one := webhook.DeliveryAttempt{Attempt: a, DeliveryID: d.DeliveryID}
+			past := bytes.Compare(d.DeliveryID[:], after.DeliveryID[:])
+			if (after.DeliveryID.IsZero() || past < 0 || past == 0 && a.Number < after.Number) && len(found) < limit {
+				found = append(found, one)
+			}
+		}
+	}
+	return found, searched, m.broken
+}
+
+func (m *memory) CancelEvent(_ context.Context, by webhook.Actor, tenant string, id webhook.EventID, reason string) (
+	cancelled []webhook.CommandedDelivery, err error,
+) {
+	defer m.lock()()
+	m.actors = append(m.actors, by)
+	known := false
+	for _, a := range m.accepted {
+		known = known || a.Event.TenantID == tenant && a.Event.ID == id
+	}
+	if !known {
+		return nil, webhook.NotFound("event")
+	}
+	for _, d := range m.deliveries {
+		if d.EventID == id && d.State.Open() {
+			c := webhook.PendingCommand{Command: webhook.CommandCancel, ID: 7, Reason: reason}
+			cancelled = append(cancelled, webhook.CommandedDelivery{Delivery: d, Command: c})
+		}
+	}
+	return cancelled, m.broken
+}
+
 func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id webhook.DeliveryID,
 	c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {

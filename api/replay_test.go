@@ -79,7 +79,8 @@ func TestReplayShape(t *testing.T) {
 		return fmt.Sprintf(`{"id":%q,%s,"source":"dead_letters",%s,%s,"ramp":true,"created_at":"2026-01-31T09:30:00.123456Z",`, id, state, filters, counts)
 	}
 	workflow := fmt.Sprintf(`"workflow_id":"replay/%s","workflow_url":"http://ui.example/replay%%2F%s"}`, id, id)
-	none := `"endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null,"ended_since":null,"ended_until":null,"include_unmatched":false`
+	none := `"endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null,` +
+		`"ended_since":null,"ended_until":null,"include_unmatched":false`
 	want := shape(`"state":"running","state_reason":null`, none,
 		`"total":300,"released":0,"skipped":0,"delivered":0,"failed":0,"rate_per_minute":100,"current_rate_per_minute":100`) + `"completed_at":null,` + workflow
 	require.Equal(t, want, strings.TrimSpace(a.text))

@@ -60,6 +60,7 @@ func (r route) readsOnly() bool {
 func (r route) takesParameters() bool {
 	switch r.id {
 	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
+		"listEndpointAttempts", "listEventAttempts",
 		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload", "deleteTenant":
 		return true
 	}

@@ -58,6 +58,7 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 		{route{get, endpoint, admin, "getEndpoint", "endpoint"}, h.endpoints.get},
 		{route{patch, endpoint, admin, "updateEndpoint", "endpoint"}, h.endpoints.update},
 		{route{del, endpoint, admin, "deleteEndpoint", "endpoint"}, h.endpoints.delete},
+		{route{get, endpoint + "/attempts", admin, "listEndpointAttempts", "endpoint"}, h.deliveries.ofEndpoint},
 		{route{get, endpoint + "/health", admin, "getEndpointHealth", "endpoint"}, h.health.get},
 		{route{post, endpoint + "/test", admin, "testEndpoint", "endpoint"}, h.tests.send},
 		{route{get, endpoint + "/secret", admin, "getEndpointSecret", "endpoint"}, h.secrets.get},
@@ -68,6 +69,8 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 		{route{get, tenant + "/events", ingest, "listEvents", "tenant"}, h.events.list},
 		{route{get, event, ingest, "getEvent", "event"}, h.events.get},
 		{route{get, event + "/payload", ingest, "getEventPayload", "event"}, h.events.payload},
+		{route{get, event + "/attempts", ingest, "listEventAttempts", "event"}, h.deliveries.ofEvent},
+		{route{post, event + "/cancel", admin, "cancelEvent", "event"}, h.commands.cancelEvent},
 		{route{del, event + "/payload", admin, "eraseEventPayload", "event"}, h.erasures.one},
 		{route{post, tenant + "/events/erase-payloads", admin, "eraseEventPayloads", "tenant"}, h.erasures.many},
 

@@ -112,6 +112,12 @@ type Deliveries interface {
 	ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) (found []webhook.Delivery, searched [16]byte, err error)
 	// Attempts returns the newest first; afterNumber 0 starts at the newest.
 	Attempts(ctx context.Context, tenantID string, id webhook.DeliveryID, limit, afterNumber int) ([]webhook.Attempt, error)
+	// ListAttempts returns those of the newest delivery first, after one of them. If searched is not zero, the list goes on after that delivery.
+	ListAttempts(ctx context.Context, tenantID string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
+		found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error)
+	// CancelEvent cancels the open deliveries of an event and returns them, with the commands' ids for the signals. CodeNotFound: there is no
+	// such event.
+	CancelEvent(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EventID, reason string) ([]webhook.CommandedDelivery, error)
 	// Command stores a command with the delivery. It returns CodeConflict with the State if
 	// that does not accept the command. The returned delivery is the one after the command,
 	// with the command's id for the signal.

@@ -181,8 +181,11 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 			text, err := acme.Events.Payload(ctx, "evt_1")
 			return json.RawMessage(text), err
 		},
-		"eraseEventPayload":  func() (any, error) { return none(acme.Events.ErasePayload(ctx, "evt_1", true)) },
-		"eraseEventPayloads": func() (any, error) { return some(acme.Events.ErasePayloads(ctx, []string{"a"}, true, key)) },
+		"listEventAttempts":    func() (any, error) { return page(ctx, acme.Events.Attempts("evt_1")) },
+		"listEndpointAttempts": func() (any, error) { return page(ctx, acme.Endpoints.Attempts("ep_1")) },
+		"cancelEvent":          func() (any, error) { return some(acme.Events.Cancel(ctx, "evt_1", "by hand", key)) },
+		"eraseEventPayload":    func() (any, error) { return none(acme.Events.ErasePayload(ctx, "evt_1", true)) },
+		"eraseEventPayloads":   func() (any, error) { return some(acme.Events.ErasePayloads(ctx, []string{"a"}, true, key)) },
 		"listDeliveries": func() (any, error) {
 			return page(ctx, acme.Deliveries.List(client.DeliveryFilter{States: []client.DeliveryState{client.DeliveryHeld}}))
 		},

@@ -110,8 +110,8 @@ type AttemptTimes struct {
 	WaitMS    int64 `json:"wait_ms"` // from the request's first byte to the end of the answer
 }
 
-// ExportedAttempt is an attempt in an export.
-type ExportedAttempt struct {
+// DeliveryAttempt is an attempt among those of several deliveries.
+type DeliveryAttempt struct {
 	Attempt
 
 	DeliveryID string `json:"delivery_id"`

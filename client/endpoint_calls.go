@@ -135,6 +135,11 @@ func (e Endpoints) Reset(ctx context.Context, id string, fields ...string) (Endp
 // Delete deletes an endpoint and cancels its open deliveries. Its dead letters stay readable.
 func (e Endpoints) Delete(ctx context.Context, id string) error { return e.at(id).remove(ctx, nil) }
 
+// Attempts lists the attempts to an endpoint: those of the newest delivery first, and of each the newest first.
+func (e Endpoints) Attempts(id string) List[DeliveryAttempt] {
+	return List[DeliveryAttempt]{e.at(id, "attempts"), nil}
+}
+
 // Health reads the health of an endpoint.
 func (e Endpoints) Health(ctx context.Context, id string) (EndpointHealth, error) {
 	return get[EndpointHealth](ctx, e.at(id, "health"), nil)

@@ -124,6 +124,22 @@ func (e Events) Get(ctx context.Context, id string) (AcceptedEvent, error) {
 	return get[AcceptedEvent](ctx, e.at(id), nil)
 }
 
+// Attempts lists the attempts of all deliveries of an event: those of the newest delivery first, and of each the newest first.
+func (e Events) Attempts(id string) List[DeliveryAttempt] {
+	return List[DeliveryAttempt]{e.at(id, "attempts"), nil}
+}
+
+// CancelledEvent is how many deliveries of an event are cancelled.
+type CancelledEvent struct {
+	EventID   string `json:"event_id"`
+	Cancelled int    `json:"cancelled"` // that were open; each ends as cancelled, or as delivered if its request was under way
+}
+
+// Cancel cancels all open deliveries of an event. The reason, if there is one, is stored with them.
+func (e Events) Cancel(ctx context.Context, id, reason string, o ...Option) (CancelledEvent, error) {
+	return send[CancelledEvent](ctx, e.at(id, "cancel"), http.MethodPost, reasonInput{reason}, o...)
+}
+
 // Payload reads the payload of an event, byte for byte as it was posted. CodePayloadRemoved: it is not kept any more.
 func (e Events) Payload(ctx context.Context, id string) ([]byte, error) {
 	a, err := e.c.Do(ctx, Request{Method: http.MethodGet, Path: e.at(id, "payload").path})

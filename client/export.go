@@ -12,7 +12,7 @@ import (
 var ErrIncomplete = errors.New("the export is not complete: its last line, of the kind end, is missing")
 
 // ExportLine is one line of an export. Kind says what Data is: "tenant", "endpoint", "key", "event" (an ExportedEvent), "delivery",
-// "attempt" (an ExportedAttempt), "replay", "audit", or "end": the number of lines of each kind. ExportLine[json.RawMessage] reads any.
+// "attempt" (an DeliveryAttempt), "replay", "audit", or "end": the number of lines of each kind. ExportLine[json.RawMessage] reads any.
 type ExportLine[T any] struct {
 	Kind string `json:"kind"`
 	Data T      `json:"data"`

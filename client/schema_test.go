@@ -17,7 +17,7 @@ import (
 func answers() map[string]any {
 	return map[string]any{
 		"AuditEntry": client.AuditEntry{}, "Tenant": client.Tenant{}, "Limits": client.Limits{}, "Retention": client.Retention{},
-		"ExportedEvent": client.ExportedEvent{}, "ExportedAttempt": client.ExportedAttempt{}, "NewKey": client.Key{}, "Auth": client.Auth{},
+		"ExportedEvent": client.ExportedEvent{}, "DeliveryAttempt": client.DeliveryAttempt{}, "NewKey": client.Key{}, "Auth": client.Auth{},
 		"ClientCertificate": client.Certificate{}, "NewEndpoint": client.Endpoint{}, "ProbedEndpoint": client.ProbedEndpoint{},
 		"ResumedEndpoint": client.ResumedEndpoint{}, "ShortCondition": client.ShortCondition{}, "StatsCounts": client.StatsCounts{},
 		"StatsPoint": client.StatsPoint{}, "Stats": client.Stats{}, "StatsLatency": client.StatsLatency{}, "ConsoleLink": client.ConsoleLink{},
@@ -25,7 +25,8 @@ func answers() map[string]any {
 		"CircuitBreaker": client.CircuitBreaker{}, "AutoDisable": client.AutoDisable{},
 		"PreviewAttempt": client.PreviewAttempt{}, "PreviewAmbiguous": client.PreviewAmbiguous{}, "Preview": client.Preview{}, "Preset": client.Preset{},
 		"AcceptedBatch": client.AcceptedBatch{}, "PayloadRemoval": client.PayloadRemoval{}, "ErasedPayloads": client.ErasedPayloads{},
-		"Explanation": client.Explanation{}, "Action": client.Action{}, "Event": client.Event{}, "AcceptedEvent": client.AcceptedEvent{},
+		"CancelledEvent": client.CancelledEvent{},
+		"Explanation":    client.Explanation{}, "Action": client.Action{}, "Event": client.Event{}, "AcceptedEvent": client.AcceptedEvent{},
 		"DeliveryStub": client.DeliveryStub{}, "Outcome": client.Outcome{}, "Delivery": client.Delivery{}, "AttemptShape": client.Attempt{},
 		"AttemptTimes": client.AttemptTimes{}, "ReplayPreview": client.ReplayPreview{}, "Release": client.Release{},
 		"DeadLetterGroups": client.DeadLetterGroups{}, "DeadLetterGroup": client.DeadLetterGroup{}, "Replay": client.Replay{}, "Problem": client.Problem{},

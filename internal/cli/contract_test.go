@@ -17,6 +17,7 @@ func TestContract(t *testing.T) {
 	const (
 		ep     = "ep_06f4q2m0hhf5dd6cs7m9k2q8xw"
 		dlv    = "dlv_06f4q2m0hhf5dd6cs7m9k2q8xw"
+		evt    = "evt_06f4q2m0hhf5dd6cs7m9k2q8xw"
 		rpl    = "rpl_06f4q2m0hhf5dd6cs7m9k2q8xw"
 		replay = `{"id":"` + rpl + `","state":"running","state_reason":null,"total":300,"released":20,"delivered":18,"failed":2,` +
 			`"rate_per_minute":100,"created_at":"2026-01-31T09:30:00.000000Z","completed_at":null}`
@@ -119,6 +120,18 @@ func TestContract(t *testing.T) {
 		{
 			"deliveries attempts " + dlv, "GET /deliveries/" + dlv + "/attempts?limit=50 ",
 			`{"data":[{"number":1,"run":1,"reason":"unknown","error":"red \u001b[31m"}],"next_cursor":null}`, "red \\x1b[31m\n", 0,
+		},
+		{
+			"endpoints attempts " + ep, "GET /endpoints/" + ep + "/attempts?limit=50 ",
+			`{"data":[{"delivery_id":"` + dlv + `","number":1,"run":1,"reason":"http_503"}],"next_cursor":null}`, dlv + "  1 ", 0,
+		},
+		{
+			"events attempts --limit=2 " + evt, "GET /events/" + evt + "/attempts?limit=2 ",
+			`{"data":[{"delivery_id":"` + dlv + `","number":1,"run":1,"reason":"http_503"}],"next_cursor":null}`, dlv + "  1 ", 0,
+		},
+		{
+			"events cancel --reason=wrong " + evt, `POST /events/` + evt + `/cancel {"reason":"wrong"}`,
+			`{"event_id":"` + evt + `","cancelled":2}`, `2`, 0,
 		},
 		{"replays get dlv_1", ``, ``, "", 2},
 		{"replays get rpl_../x", ``, ``, "", 2},

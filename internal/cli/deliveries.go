@@ -196,7 +196,12 @@ type DeliveriesAttemptsCommand struct {
 
 // Run lists them.
 func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
-	return listOf(ctx, p, c, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, []column[client.Attempt]{
+	return listOf(ctx, p, c, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, attemptColumns())
+}
+
+// attemptColumns describe an attempt.
+func attemptColumns() []column[client.Attempt] {
+	return []column[client.Attempt]{
 		{"ATTEMPT", func(a client.Attempt) string { return strconv.Itoa(a.Number) }},
 		{"RUN", func(a client.Attempt) string { return number(a.Run) }},
 		{"STARTED", func(a client.Attempt) string { return optionalTime(a.StartedAt) }},
@@ -207,7 +212,16 @@ func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
 		{"WAITED FOR", waitedFor},
 		{"NEXT IN", nextIn},
 		{"ERROR", func(a client.Attempt) string { return text(a.Error) }},
-	})
+	}
+}
+
+// deliveryAttemptColumns describe an attempt among those of several deliveries.
+func deliveryAttemptColumns() []column[client.DeliveryAttempt] {
+	all := []column[client.DeliveryAttempt]{{"DELIVERY", func(a client.DeliveryAttempt) string { return a.DeliveryID }}}
+	for _, of := range attemptColumns() {
+		all = append(all, column[client.DeliveryAttempt]{of.title, func(a client.DeliveryAttempt) string { return of.cell(a.Attempt) }})
+	}
+	return all
 }
 
 // many are the ids of the deliveries that a command applies to.

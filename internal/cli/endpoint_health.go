@@ -66,6 +66,17 @@ func withReason(text string, why *string) string {
 	return text + " (" + *why + ")"
 }
 
+// EndpointsAttemptsCommand lists attempts.
+type EndpointsAttemptsCommand struct {
+	oneEndpoint `embed:""`
+	paging      `embed:""`
+}
+
+// Run lists them.
+func (c *EndpointsAttemptsCommand) Run(ctx context.Context, p Process) error {
+	return listOf(ctx, p, c, "attempts", c.newRequest(http.MethodGet, "attempts", nil), c.paging, deliveryAttemptColumns())
+}
+
 // EndpointsHealthCommand shows an endpoint's health.
 type EndpointsHealthCommand struct {
 	oneEndpoint `embed:""`

@@ -20,6 +20,7 @@ type EndpointsCommand struct {
 	Delete       EndpointsDeleteCommand       `cmd:"" help:"Delete an endpoint and cancel its open deliveries."`
 	Secret       EndpointsSecretCommand       `cmd:"" help:"Print an endpoint's secret."`
 	RotateSecret EndpointsRotateSecretCommand `cmd:"" help:"Give an endpoint a new secret; the old one stays in use for a grace period."`
+	Attempts     EndpointsAttemptsCommand     `cmd:"" help:"List the attempts to an endpoint, those of the newest delivery first."`
 	Health       EndpointsHealthCommand       `cmd:"" help:"Show an endpoint's health, and why deliveries to it wait."`
 	Test         EndpointsTestCommand         `cmd:"" help:"Send a test request to an endpoint now, and show the result."`
 	Pause        EndpointsPauseCommand        `cmd:"" help:"Pause an endpoint: its deliveries are held."`

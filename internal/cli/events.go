@@ -20,6 +20,9 @@ type EventsCommand struct {
 	Get     EventsGetCommand     `cmd:"" help:"Show an event and the state of its deliveries."`
 	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, byte for byte."`
 
+	Attempts EventsAttemptsCommand `cmd:"" help:"List the attempts of all deliveries of an event, those of the newest delivery first."`
+	Cancel   EventsCancelCommand   `cmd:"" help:"Cancel all open deliveries of an event."`
+
 	ErasePayload EventsErasePayloadCommand `cmd:"" help:"Erase the payload of an event, or of the events with certain external ids, permanently."`
 }
 
@@ -58,6 +61,34 @@ type EventsGetCommand struct {
 // Run shows it.
 func (c *EventsGetCommand) Run(ctx context.Context, p Process) error {
 	return c.once(ctx, p, request{method: http.MethodGet, path: []string{"events", c.ID.String()}})
+}
+
+// EventsAttemptsCommand lists attempts.
+type EventsAttemptsCommand struct {
+	remote `embed:""`
+	paging `embed:""`
+
+	ID webhook.EventID `arg:"" help:"The event's id, evt_..."`
+}
+
+// Run lists them.
+func (c *EventsAttemptsCommand) Run(ctx context.Context, p Process) error {
+	return listOf(ctx, p, c, "attempts", request{path: []string{"events", c.ID.String(), "attempts"}}, c.paging, deliveryAttemptColumns())
+}
+
+// EventsCancelCommand cancels the deliveries of an event.
+type EventsCancelCommand struct {
+	remote   `embed:""`
+	reasoned `embed:""`
+
+	ID webhook.EventID `arg:"" help:"The event's id, evt_..."`
+}
+
+// Run cancels them.
+func (c *EventsCancelCommand) Run(ctx context.Context, p Process) error {
+	return c.once(ctx, p, request{
+		method: http.MethodPost, path: []string{"events", c.ID.String(), "cancel"}, body: object(map[string]any{"reason": c.Reason}),
+	})
 }
 
 // EventsPayloadCommand prints a payload.

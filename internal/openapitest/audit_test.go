@@ -93,7 +93,8 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		"createEndpoint": "endpoint.create", "updateEndpoint": "endpoint.update", "deleteEndpoint": "endpoint.delete",
 		"pauseEndpoint": "endpoint.pause", "resumeEndpoint": "endpoint.resume", "updateRelease": "endpoint.release", "testEndpoint": "endpoint.test",
 		"getEndpointSecret": "endpoint.read_secret", "rotateEndpointSecret": "endpoint.rotate_secret",
-		"createKey": "key.create", "revokeKey": "key.revoke", "eraseEventPayload": "event.erase_payload", "eraseEventPayloads": "event.erase_payload",
+		"createKey": "key.create", "revokeKey": "key.revoke", "cancelEvent": "event.cancel",
+		"eraseEventPayload": "event.erase_payload", "eraseEventPayloads": "event.erase_payload",
 		"cancelDelivery": "delivery.cancel", "updateReplay": "replay.set_rate",
 	} {
 		require.Contains(t, did[id], want, id)

@@ -32,6 +32,12 @@ type DeliveryFilter struct {
 	ExternalID             string    // of the event
 }
 
+// AttemptFilter selects attempts: those to an endpoint, or of an event.
+type AttemptFilter struct {
+	EndpointID EndpointID
+	EventID    EventID
+}
+
 // Cursor is a position in a list that is ordered by time. The zero value is the beginning.
 type Cursor struct {
 	At time.Time

@@ -33,6 +33,7 @@ const (
 	EndpointDelete     = "endpoint.delete"
 	EndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
 	EventErasePayload  = "event.erase_payload"
+	EventCancel        = "event.cancel"
 	WorkflowRefuse     = "workflow.refuse_signal"
 	ConsoleLinkCreate  = "console_link.create"
 	ConsoleLogIn       = "console.log_in"

@@ -55,6 +55,49 @@ func (s *Deliveries) AttemptsOf(ctx context.Context, tenantID string, ids []webh
 		order by a.delivery_id, a.run, a.number limit $6`, left, tenantID, after.DeliveryID, after.Run, after.Number, limit)
 }
 
+// maxAttempted is how many deliveries ListAttempts looks at: those of a backlog have none. It reads the attempts of attemptedPart of them at a time,
+// until the page is full.
+const maxAttempted, attemptedPart = 1000, 50
+
+// ListAttempts reads attempts to an endpoint or of an event, those of the newest delivery first, and of each the newest first. after is the last one
+// of the page before. It looks at 1,000 deliveries at most: searched is the last of them if the page is not full and there may be more.
+// CodeRateLimited and CodeUnavailable: see postgres.ReadList.
+//
+// The deliveries are read by the index of the endpoint, or of the tenant within the event's millisecond, and each one's attempts in the one partition of its day: some ten
+// blocks each.
+func (s *Deliveries) ListAttempts(ctx context.Context, tenantID string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
+	found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error,
+) {
+	c, of := s.core.OfTenant(tenantID).ByIndex(), webhook.DeliveryFilter{EndpointID: f.EndpointID, EventID: f.EventID}
+	q := postgres.FilterQuery{Args: []any{tenantID}}
+	sql := `select d.id from deliveries d where ` + base(&q, of) + window(&q, "d.id", "d", of, webhook.Page{})
+	if !after.DeliveryID.IsZero() {
+		sql += " and d.id <= " + q.Arg(after.DeliveryID)
+	}
+	sql += ` order by d.id desc limit ` + q.Arg(maxAttempted)
+	looked, err := postgres.ReadList(ctx, s.core, c, "list attempts", pgx.RowTo[[16]byte], sql, q.Args...)
+	if err != nil || len(looked) == 0 {
+		return nil, searched, err
+	}
+	for part := range slices.Chunk(looked, attemptedPart) {
+		more, err := postgres.QueryAll(ctx, c, "list attempts", scanAttempt, `
+			select a.* from unnest($1::uuid[]) u (id) cross join lateral (
+				select `+attemptColumns+` from attempts a
+				where a.delivery_id = u.id and (a.delivery_id <> $2 or (a.run, a.number) < ($3::int, $4::int)) order by a.run desc, a.number desc limit $5) a
+			order by a.delivery_id desc, a.run desc, a.number desc limit $5`, part, after.DeliveryID, after.Run, after.Number, limit-len(found))
+		if err != nil {
+			return nil, searched, err
+		}
+		if found = append(found, more...); len(found) == limit {
+			return found, searched, nil
+		}
+	}
+	if len(looked) == maxAttempted {
+		searched = looked[len(looked)-1]
+	}
+	return found, searched, nil
+}
+
 // HasReused reports whether an attempt of a run met the end of a kept connection. It reads the attempts of the run, by the
 // primary key.
 func (s *Deliveries) HasReused(ctx context.Context, id webhook.DeliveryID, run int) (bool, error) {

@@ -3,6 +3,7 @@ package deliveries
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,45 @@ import (
 func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
 	return s.commandIf(ctx, by, tenantID, id, c, RelayAfter, func(*webhook.Delivery) bool { return true })
+}
+
+// CancelEvent stores a cancel for each open delivery of an event, with one audit entry, and returns these deliveries with the command. One that a
+// cancel is pending for already is among them. CodeNotFound: the tenant has no such event.
+func (s *Deliveries) CancelEvent(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EventID, reason string) (
+	cancelled []webhook.CommandedDelivery, err error,
+) {
+	err = s.core.OfTenant(tenantID).InTx(ctx, "cancel an event", func(ctx context.Context, tx pgx.Tx) error {
+		cancelled = nil
+		var known bool
+		err := tx.QueryRow(ctx, `select exists (select from events where id = $1 and tenant_id = $2)`, id, tenantID).Scan(&known)
+		if err != nil {
+			return err
+		}
+		if !known {
+			return webhook.NotFound("event")
+		}
+		found, err := lockOfEvent(ctx, tx, tenantID, id)
+		if err != nil {
+			return err
+		}
+		for _, d := range found {
+			if !d.State.Open() {
+				continue
+			}
+			c := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reason}
+			if c.ID, err = StoreCommand(ctx, tx, d.DeliveryID, c); err != nil {
+				return err
+			}
+			cancelled = append(cancelled, webhook.CommandedDelivery{Delivery: d, Command: c})
+		}
+		detail := postgres.JSONBytes(map[string]string{"reason": reason, "cancelled": strconv.Itoa(len(cancelled))})
+		return audit.Write(ctx, tx, by, tenantID, audit.EventCancel, id.String(), detail)
+	})
+	if err != nil {
+		return nil, err
+	}
+	failpoint.Hit("command-after-commit")
+	return cancelled, nil
 }
 
 // commandIf is Command with a condition; CodeConflict: the delivery does not meet it. The relay starts what a replay opens after a time.

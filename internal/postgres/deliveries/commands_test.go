@@ -380,3 +380,45 @@ func TestACommandWhileAPartitionIsMadeIsStored(t *testing.T) {
 	})
 	require.Equal(t, []string{"the_day"}, storetest.Query[string](t, b.Stores, `select tableoid::regclass::text from deliveries`))
 }
+
+// An event is cancelled in all its open deliveries, also in those that only have an outbox row.
+func TestCancelEvent(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	for range 3 {
+		b.AddEndpoint(t, "order.*")
+	}
+	a, err := b.Accept(t.Context(), storetest.NewEvent("order.paid"))
+	require.NoError(t, err)
+	require.Len(t, a.Deliveries, 4)
+	ended := b.EndIn(t, a.Deliveries[0], webhook.StateDelivered)
+	other, err := b.Accept(t.Context(), storetest.NewEvent("order.paid"))
+	require.NoError(t, err)
+
+	cancelled, err := b.CancelEvent(t.Context(), storetest.TestActor(), "acme", a.Event.ID, "a mistake")
+	require.NoError(t, err)
+	require.Len(t, cancelled, 3)
+	var ids []webhook.DeliveryID
+	for _, c := range cancelled {
+		require.NotEqual(t, ended.DeliveryID, c.Delivery.DeliveryID)
+		require.NotZero(t, c.Command.ID)
+		ids = append(ids, c.Delivery.DeliveryID)
+	}
+	require.Len(t, other.Deliveries, 4)
+	require.Equal(t, 3, b.CountOf(t, "deliveries where command <> 0"), "and not of another event")
+	commanded, err := b.TakeCommands(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, commanded, "they are signalled at once; the relay takes them later")
+	b.Exec(t, `update deliveries set commanded_at = now() - interval '1 hour' where command <> 0`)
+	commanded, err = b.TakeCommands(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, commanded, 3)
+	for _, c := range commanded {
+		require.Contains(t, ids, c.Delivery.DeliveryID)
+		require.Equal(t, webhook.CommandCancel, c.Command.Command)
+		require.Equal(t, "a mistake", c.Command.Reason)
+	}
+	require.Equal(t, 1, storetest.Audits(t, b.Stores, "event.cancel"))
+	_, err = b.CancelEvent(t.Context(), storetest.TestActor(), "other", a.Event.ID, "")
+	storetest.RequireCode(t, webhook.CodeNotFound, err)
+}

@@ -22,27 +22,7 @@ const inMemoryFor = 10 * time.Second
 func (s *Deliveries) LockForErasure(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EventID, mayCancel bool) (
 	ids []webhook.DeliveryID, cancelled []webhook.CommandedDelivery, err error,
 ) {
-	low, high := postgres.IDsFrom(id.Time()), postgres.IDsFrom(id.Time().Add(time.Millisecond))
-	rows, err := tx.Query(ctx, `select delivery_id from outbox where delivery_id >= $1 and delivery_id < $2 and event_id = $3 and tenant_id = $4 order by 1`,
-		[16]byte(low), [16]byte(high), id, tenantID)
-	if err != nil {
-		return nil, nil, err
-	}
-	waiting, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, delivery := range waiting { // so that each has a row
-		if _, err := lockDelivery(ctx, tx, tenantID, delivery); err != nil && webhook.CodeOf(err) != webhook.CodeNotFound {
-			return nil, nil, err
-		}
-	}
-	rows, err = tx.Query(ctx, `select `+Columns+` from deliveries d where id >= $1 and id < $2 and event_id = $3 and tenant_id = $4 order by id for update`,
-		[16]byte(low), [16]byte(high), id, tenantID)
-	if err != nil {
-		return nil, nil, err
-	}
-	found, err := pgx.CollectRows(rows, Scan)
+	found, err := lockOfEvent(ctx, tx, tenantID, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,6 +41,31 @@ func (s *Deliveries) LockForErasure(ctx context.Context, tx pgx.Tx, tenantID str
 		cancelled = append(cancelled, webhook.CommandedDelivery{Delivery: d, Command: c})
 	}
 	return ids, cancelled, nil
+}
+
+// lockOfEvent locks all deliveries of an event, also those that only have an outbox row, by the index of the tenant within the event's millisecond.
+func lockOfEvent(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
+	low, high := postgres.IDsFrom(id.Time()), postgres.IDsFrom(id.Time().Add(time.Millisecond))
+	rows, err := tx.Query(ctx, `select delivery_id from outbox where delivery_id >= $1 and delivery_id < $2 and event_id = $3 and tenant_id = $4 order by 1`,
+		[16]byte(low), [16]byte(high), id, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+	if err != nil {
+		return nil, err
+	}
+	for _, delivery := range waiting { // so that each has a row
+		if _, err := lockDelivery(ctx, tx, tenantID, delivery); err != nil && webhook.CodeOf(err) != webhook.CodeNotFound {
+			return nil, err
+		}
+	}
+	rows, err = tx.Query(ctx, `select `+Columns+` from deliveries d where id >= $1 and id < $2 and event_id = $3 and tenant_id = $4 order by id for update`,
+		[16]byte(low), [16]byte(high), id, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, Scan)
 }
 
 // mayErase refuses to erase the payload of an open delivery that may not be cancelled, or that a process may

@@ -2,6 +2,7 @@ package deliveries_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,8 +166,51 @@ func TestAttemptsOfDeliveries(t *testing.T) {
 	}
 	require.Equal(t, first[2], found[0].Attempt)
 
+	listed, after := []webhook.DeliveryAttempt(nil), webhook.DeliveryAttempt{}
+	for {
+		page, searched, err := b.ListAttempts(t.Context(), "acme", webhook.AttemptFilter{EndpointID: b.Subscriber.ID}, 2, after)
+		require.NoError(t, err)
+		require.Zero(t, searched)
+		if len(page) == 0 {
+			break
+		}
+		listed, after = append(listed, page...), page[len(page)-1]
+	}
+	slices.Reverse(listed)
+	require.Equal(t, found, listed, "the newest first")
+	d, err := b.Delivery(t.Context(), "acme", ids[1])
+	require.NoError(t, err)
+	ofEvent, _, err := b.ListAttempts(t.Context(), "acme", webhook.AttemptFilter{EventID: d.EventID}, 10, webhook.DeliveryAttempt{})
+	require.NoError(t, err)
+	slices.Reverse(ofEvent)
+	require.Equal(t, found[3:6], ofEvent)
+
 	require.NoError(t, b.PutNamed(t, "other"))
+	foreign, _, err := b.ListAttempts(t.Context(), "other", webhook.AttemptFilter{EndpointID: b.Subscriber.ID}, 10, webhook.DeliveryAttempt{})
+	require.NoError(t, err)
+	require.Empty(t, foreign)
 	none, err := b.AttemptsOf(t.Context(), "other", ids, 10, webhook.DeliveryAttempt{})
 	require.NoError(t, err)
 	require.Empty(t, none)
+}
+
+// A backlog without attempts is passed over a thousand deliveries at a time.
+func TestAttemptsBehindABacklog(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	old := b.DeadLetters(t, 1)[0]
+	b.Exec(t, `
+		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
+		select ('ffffffff-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, md5(n::text)::uuid, $1, 'acme', 'a.b', now(), 1, 1, 2, now()
+		from generate_series(1, 1500) n`, b.Subscriber.ID)
+	of := webhook.AttemptFilter{EndpointID: b.Subscriber.ID}
+	page, searched, err := b.ListAttempts(t.Context(), "acme", of, 10, webhook.DeliveryAttempt{})
+	require.NoError(t, err)
+	require.Empty(t, page)
+	require.NotZero(t, searched)
+	page, searched, err = b.ListAttempts(t.Context(), "acme", of, 10, webhook.DeliveryAttempt{DeliveryID: searched})
+	require.NoError(t, err)
+	require.Zero(t, searched)
+	require.Len(t, page, 1)
+	require.Equal(t, old, page[0].DeliveryID)
 }

@@ -46,6 +46,8 @@ func listVisits() (all []visit) {
 		{" status, type", webhook.DeliveryFilter{Status: 418, EventType: "order.*"}},
 		{" since", webhook.DeliveryFilter{Since: now.Add(-48 * time.Hour)}},
 		{" since, status", webhook.DeliveryFilter{Since: now.Add(-48 * time.Hour), Status: 418}},
+		{" ended since", webhook.DeliveryFilter{EndedSince: now.Add(-time.Hour)}},
+		{" ended until, status", webhook.DeliveryFilter{EndedUntil: now.Add(-48 * time.Hour), Status: 418}},
 		{" until, reason", webhook.DeliveryFilter{Until: now.Add(-72 * time.Hour), Reason: "tls"}},
 	}
 	for _, of := range states {
@@ -91,6 +93,7 @@ func pageVisits() (all []visit) {
 	}
 	for name, f := range map[string]webhook.DeliveryFilter{
 		"": {}, " type": {EventType: "nothing"}, " reason, status": {Reason: "tls", Status: 418}, " since": {Since: now.Add(-100 * time.Hour)},
+		" ended since": {EndedSince: now.Add(-time.Hour)},
 	} {
 		all = append(all, ofBoth("groups"+name, func(t *testing.T, l *storetest.Large, tenant string, endpoint webhook.EndpointID) {
 			t.Helper()
@@ -102,6 +105,19 @@ func pageVisits() (all []visit) {
 			}
 		})...)
 	}
+	all = append(all, ofBoth("attempts to an endpoint and of an event", func(t *testing.T, l *storetest.Large, tenant string, endpoint webhook.EndpointID) {
+		t.Helper()
+		page, _, err := l.ListAttempts(t.Context(), tenant, webhook.AttemptFilter{EndpointID: endpoint}, 25, webhook.DeliveryAttempt{})
+		require.NoError(t, err)
+		require.NotEmpty(t, page)
+		_, _, err = l.ListAttempts(t.Context(), tenant, webhook.AttemptFilter{EndpointID: endpoint}, 25, page[len(page)-1])
+		require.NoError(t, err)
+		d, err := l.Delivery(t.Context(), tenant, page[0].DeliveryID)
+		require.NoError(t, err)
+		of, _, err := l.ListAttempts(t.Context(), tenant, webhook.AttemptFilter{EventID: d.EventID}, 25, webhook.DeliveryAttempt{})
+		require.NoError(t, err)
+		require.NotEmpty(t, of)
+	})...)
 	for _, source := range []webhook.ReplaySource{webhook.ReplayDeadLetters, webhook.ReplayEvents} {
 		counted := ofBoth("preview of a replay of "+source.String(), func(t *testing.T, l *storetest.Large, tenant string, endpoint webhook.EndpointID) {
 			t.Helper()
