@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// condition is the condition of an endpoint in a sentence. What waits for the endpoint is in its health.
-type condition struct {
+// endpointCondition is the condition of an endpoint, with a sentence. What waits for the endpoint is in its health.
+type endpointCondition struct {
 	id webhook.EndpointID
 	client.EndpointCondition
 }
@@ -36,15 +36,15 @@ type conditionReader struct {
 
 // cached makes a cache of conditions, by tenant and newest endpoint first, so that many readers
 // cost as much as one. The caller closes it.
-func (r conditionReader) cached() *cache.Cache[string, []condition] {
-	return cache.New(cache.Config[string, []condition]{
+func (r conditionReader) cached() *cache.Cache[string, []endpointCondition] {
+	return cache.New(cache.Config[string, []endpointCondition]{
 		Limit: maxConditionLists, Life: func() time.Duration { return conditionsFor }, Fill: r.read,
 		Translate: func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} },
 	})
 }
 
 // read reads the conditions of all endpoints of a tenant.
-func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.Filled[[]condition], err error) {
+func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.Filled[[]endpointCondition], err error) {
 	endpoints, err := r.situations.TenantEndpoints(ctx, tenantID)
 	if err != nil {
 		return read, err
@@ -58,29 +58,36 @@ func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.
 		return read, err
 	}
 	now := r.now()
-	read.Value = make([]condition, 0, len(endpoints))
+	read.Value = make([]endpointCondition, 0, len(endpoints))
 	for _, e := range slices.Backward(endpoints) {
 		seen, known := observed[e.ID]
-		explained := explain.Condition(&webhook.Health{Endpoint: *e, Observed: seen, Known: known, Stale: stale}, now)
-		read.Value = append(read.Value, condition{e.ID, client.EndpointCondition{
+		health := &webhook.Health{Endpoint: *e, Observed: seen, Known: known, Stale: stale}
+		explained, short := explain.Condition(health, now), explain.ConditionOf(health, now)
+		read.Value = append(read.Value, endpointCondition{e.ID, client.EndpointCondition{
 			EndpointID: e.ID.String(), URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: stateOf(e.State),
-			Code: string(explained.Code), Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+			Condition: string(short.Code), Since: timestamp(short.Since), Code: string(explained.Code), Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
 		}})
 	}
 	return read, nil
 }
 
+// isCondition reports whether the text is the code of a condition.
+func isCondition(text string) bool {
+	return slices.Contains(explain.ConditionCodes(), explain.ConditionCode(text))
+}
+
 // conditionHandler lists the conditions of endpoints.
 type conditionHandler struct {
-	cached  *cache.Cache[string, []condition] // by tenant
+	cached  *cache.Cache[string, []endpointCondition] // by tenant
 	tenants tenantReader
 }
 
 // list lists the conditions of a tenant's endpoints, newest endpoint first.
 func (h *conditionHandler) list(c call) error {
-	q := c.query("endpoint-conditions", "state", "trouble", "text")
+	q := c.query("endpoint-conditions", "state", "condition", "trouble", "text")
 	state := q.text("state", func(v string) bool { return slices.Contains([]string{"active", "paused", "disabled"}, v) },
 		`must be "active", "paused" or "disabled"`)
+	condition := q.text("condition", isCondition, `must be "healthy", "slow", "at_limit", "failing", "circuit_open", "paused" or "disabled"`)
 	trouble := q.text("trouble", func(v string) bool { return v == "true" || v == "false" }, `must be "true" or "false"`)
 	text := strings.ToLower(q.text("text", func(v string) bool { return printable(v, maxName) }, notPrintable(maxName)))
 	if err := q.problem(); err != nil {
@@ -93,11 +100,11 @@ func (h *conditionHandler) list(c call) error {
 	if err != nil {
 		return err
 	}
-	wanted := func(v condition) bool {
-		return (state == "" || string(v.State) == state) && (trouble == "" || v.Trouble == (trouble == "true")) &&
+	wanted := func(v endpointCondition) bool {
+		return (state == "" || string(v.State) == state) && (condition == "" || v.Condition == condition) && (trouble == "" || v.Trouble == (trouble == "true")) &&
 			(text == "" || strings.Contains(strings.ToLower(v.URL+"\n"+v.Description+"\n"+v.EndpointID), text))
 	}
-	fetch := func(limit int, after string) (found []condition, err error) {
+	fetch := func(limit int, after string) (found []endpointCondition, err error) {
 		for _, v := range all {
 			if after != "" && idPosition(v.id) >= after || !wanted(v) {
 				continue
@@ -108,5 +115,5 @@ func (h *conditionHandler) list(c call) error {
 		}
 		return found, nil
 	}
-	return list(c, q, fetch, func(v condition) string { return idPosition(v.id) }, func(v condition) client.EndpointCondition { return v.EndpointCondition })
+	return list(c, q, fetch, func(v endpointCondition) string { return idPosition(v.id) }, func(v endpointCondition) client.EndpointCondition { return v.EndpointCondition })
 }

@@ -272,14 +272,23 @@ func (h *eventHandler) list(c call) error {
 	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
+	var outcomes map[webhook.EventID]webhook.EventOutcomes // of those that were fetched last
 	fetch := func(limit int, after string) ([]webhook.Event, string, error) {
 		found, searched, err := h.events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		if err != nil {
+			return nil, "", err
+		}
+		ids := make([]webhook.EventID, len(found))
+		for i := range found {
+			ids[i] = found[i].ID
+		}
+		outcomes, err = h.events.Outcomes(c.Request().Context(), c.tenant, ids)
 		return found, searchedPosition(searched), err
 	}
-	show := func([]webhook.Event) func(webhook.Event) client.Event {
+	show := func([]webhook.Event) func(webhook.Event) client.ListedEvent {
 		x := h.explanations.explainer(c)
-		return func(e webhook.Event) client.Event {
-			view := showEvent(e)
+		return func(e webhook.Event) client.ListedEvent {
+			view := client.ListedEvent{Event: showEvent(e), Outcomes: client.EventOutcomes(outcomes[e.ID])}
 			if explained := x.event(e); explained != nil {
 				view.Summary = explained.Summary
 			}

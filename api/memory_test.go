@@ -540,6 +540,19 @@ func (m *memory) Attempts(_ context.Context, tenant string, id webhook.DeliveryI
 	return out, nil
 }
 
+func (m *memory) Outcomes(_ context.Context, tenant string, ids []webhook.EventID) (map[webhook.EventID]webhook.EventOutcomes, error) {
+	defer m.lock()()
+	outcomes := map[webhook.EventID]webhook.EventOutcomes{}
+	for _, d := range m.deliveries {
+		if d.TenantID == tenant && slices.Contains(ids, d.EventID) {
+			of := outcomes[d.EventID]
+			of.Add(d.State, 1)
+			outcomes[d.EventID] = of
+		}
+	}
+	return outcomes, m.broken
+}
+
 func (m *memory) ListAttempts(_ context.Context, tenant string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
 	found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error,
 ) {

@@ -93,6 +93,8 @@ type Events interface {
 	Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error)
 	Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error)
 	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) (found []webhook.Event, searched [16]byte, err error)
+	// Outcomes counts the deliveries of events by where they stand.
+	Outcomes(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.EventOutcomes, error)
 }
 
 // PayloadErasures erases payloads, and reads which were removed.

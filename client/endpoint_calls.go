@@ -89,14 +89,15 @@ func (e Endpoints) List() List[Endpoint] { return List[Endpoint]{e.scope, nil} }
 
 // ConditionFilter selects endpoints by their condition. What is zero is not compared.
 type ConditionFilter struct {
-	State   EndpointState
-	Text    string // part of the URL, the description or the id
-	Trouble *bool  // whether it needs attention
+	State     EndpointState
+	Condition string // as in ShortCondition
+	Text      string // part of the URL, the description or the id
+	Trouble   *bool  // whether it needs attention
 }
 
 // Conditions lists the conditions of endpoints.
 func (e Endpoints) Conditions(f ConditionFilter) List[EndpointCondition] {
-	query := parameters("state", string(f.State), "text", f.Text)
+	query := parameters("state", string(f.State), "condition", f.Condition, "text", f.Text)
 	if f.Trouble != nil {
 		query.Set("trouble", "false")
 		if *f.Trouble {

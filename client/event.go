@@ -88,6 +88,22 @@ type EventFilter struct {
 	Since, Until time.Time
 }
 
+// ListedEvent is an event of a list.
+type ListedEvent struct {
+	Event
+
+	Outcomes EventOutcomes `json:"outcomes"`
+}
+
+// EventOutcomes is how many deliveries of an event stand where, of up to 250.
+type EventOutcomes struct {
+	Delivered int  `json:"delivered"`
+	Waiting   int  `json:"waiting"` // for their first attempt, a retry or a release
+	Failed    int  `json:"failed"`  // given up, and maybe discarded
+	Cancelled int  `json:"cancelled"`
+	More      bool `json:"more"` // there are more than were counted
+}
+
 // Events are the calls about events.
 type Events struct{ scope }
 
@@ -115,8 +131,8 @@ func (e Events) PostBatch(ctx context.Context, events []EventInput, o ...Option)
 }
 
 // List lists events.
-func (e Events) List(f EventFilter) List[Event] {
-	return List[Event]{e.scope, parameters("type", f.Type, "external_id", f.ExternalID, "since", instant(f.Since), "until", instant(f.Until))}
+func (e Events) List(f EventFilter) List[ListedEvent] {
+	return List[ListedEvent]{e.scope, parameters("type", f.Type, "external_id", f.ExternalID, "since", instant(f.Since), "until", instant(f.Until))}
 }
 
 // Get reads an event with its deliveries.

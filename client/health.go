@@ -55,8 +55,10 @@ type EndpointCondition struct {
 	Description string        `json:"description"`
 	EventTypes  []string      `json:"event_types"`
 	State       EndpointState `json:"state"`
-	Code        string        `json:"code"`    // of an Explanation
-	Trouble     bool          `json:"trouble"` // it needs attention
-	Summary     string        `json:"summary"` // for people
+	Condition   string        `json:"condition"` // as in ShortCondition
+	Since       Time          `json:"since"`     // since when it is failing, or its circuit open; null if that is not known
+	Code        string        `json:"code"`      // of an Explanation
+	Trouble     bool          `json:"trouble"`   // it needs attention
+	Summary     string        `json:"summary"`   // for people
 	CreatedAt   Time          `json:"created_at"`
 }

@@ -21,11 +21,15 @@ type deliveriesView struct {
 	List    client.Page[client.Delivery]
 	Next    string
 	Several string // the states, if there are several
+
+	Endpoints endpointNames
 }
+
+const deliveriesTitle = "Deliveries"
 
 func listDeliveries(p *page) error {
 	typed := p.r.URL.Query()
-	v := deliveriesView{Filter: p.readFilter(typed, "state", "endpoint_id", "event_id", "event_type", "since", "until")}
+	v := deliveriesView{Filter: p.readFilter(typed, deliveryFields()...)}
 	if states := typed["state"]; len(states) > 1 {
 		v.Several = "Now: " + words(clip(visible(strings.Join(states, ", ")), maxFlash))
 	}
@@ -35,8 +39,16 @@ func listDeliveries(p *page) error {
 		}
 	}
 	v.Next = v.List.NextCursor
+	var ids []string
+	for _, d := range v.List.Data {
+		ids = append(ids, d.EndpointID)
+	}
+	var err error
+	if v.Endpoints, err = readNamesOf(p, ids); err != nil {
+		return err
+	}
 	f := v.Filter.Form
-	return p.show(view{Template: "deliveries", Title: "Deliveries", Entry: "Deliveries", Status: f.status(), Live: !f.Failed(), Data: v})
+	return p.show(view{Template: "deliveries", Title: deliveriesTitle, Entry: deliveriesTitle, Status: f.status(), Live: !f.Failed(), Data: v})
 }
 
 // shownAttempts is how many of a delivery's attempts are shown and drawn: with the largest answers of hostile receivers
@@ -174,6 +186,7 @@ func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\
 // Commands to deliveries. Dead letters take the last two.
 const (
 	commandCancel  = "cancel"
+	commandRetry   = "retry"
 	commandReplay  = "replay"
 	commandDiscard = "discard"
 )

@@ -31,7 +31,7 @@ func askDiscardLetters(p *page) error {
 	if groups.More || groups.Counted > maxDiscarded {
 		detail += fmt.Sprintf(" The newest %s are discarded at once; repeat it for the rest.", count(maxDiscarded))
 	}
-	back := lettersPath(p, p.readFilter(p.r.URL.Query(), letterFields()...))
+	back := selectedLetters().listPath(p, p.readFilter(p.r.URL.Query(), letterFields()...))
 	return p.ask(deadLettersTitle, deadLettersTitle, question{
 		Question: questionOf(commandDiscard, groups.Words()), Button: buttonOf(commandDiscard), Back: back,
 		Hidden: f.query, Detail: detail, Danger: true, Reason: true,
@@ -67,7 +67,7 @@ func discardLetters(p *page) error {
 				ids[i] = letter.ID
 			}
 			var discarded, changed int
-			discarded, changed, err = commandLetters(ctx, p, ids, commandDiscard)
+			discarded, changed, err = selectedLetters().command(ctx, p, ids, commandDiscard)
 			done, skipped = done+discarded, skipped+changed
 		}
 		if err != nil {
@@ -75,16 +75,16 @@ func discardLetters(p *page) error {
 				return err
 			}
 			if ctx.Err() == nil {
-				return p.done(lettersPath(p, f), doneSentence(commandDiscard, done, skipped)+restSentence(err))
+				return p.done(selectedLetters().listPath(p, f), selectedLetters().doneSentence(commandDiscard, done, skipped)+restSentence(err))
 			}
 			break // the time is over
 		}
 		cursor = found.NextCursor
 		more = cursor != ""
 	}
-	sentence := doneSentence(commandDiscard, done, skipped)
+	sentence := selectedLetters().doneSentence(commandDiscard, done, skipped)
 	if more {
 		sentence += " There are more; repeat it for the rest."
 	}
-	return p.done(lettersPath(p, f), sentence)
+	return p.done(selectedLetters().listPath(p, f), sentence)
 }

@@ -23,7 +23,7 @@ type endpointsView struct {
 
 func listEndpoints(p *page) error {
 	typed := p.r.URL.Query()
-	v := endpointsView{Filter: p.readFilter(typed, "text", "state", "trouble")}
+	v := endpointsView{Filter: p.readFilter(typed, "text", "condition", "trouble")}
 	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "endpoint-conditions"); err != nil {
 		if v.Filter, err = v.Filter.refused(err); err != nil {
 			return err
@@ -45,7 +45,11 @@ type endpointView struct {
 	Grouped  int // deliveries in Failures
 	Settings []setting
 	Name     string
+	Recent   []client.Delivery // the newest
 }
+
+// recentDeliveries is how many of an endpoint's newest deliveries its page shows.
+const recentDeliveries = "10"
 
 // Explanation is that of the health.
 func (v endpointView) Explanation() *client.Explanation { return &v.Health.Explanation }
@@ -98,6 +102,11 @@ func showEndpoint(p *page) error {
 	if err != nil {
 		return err
 	}
+	var recent client.Page[client.Delivery]
+	if err := p.get(&recent, url.Values{"endpoint_id": {id}, "limit": {recentDeliveries}}, "deliveries"); err != nil {
+		return err
+	}
+	v.Recent = recent.Data
 	v.Failures, v.Grouped = groupFailures(failed.Data), len(failed.Data)
 	v.Name = id
 	if !v.Sealed {

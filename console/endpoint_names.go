@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/everpost/everpost/client"
 )
@@ -12,7 +13,8 @@ import (
 type endpointNames struct {
 	ids  []string // in the order of the API, the newest first
 	urls map[string]string
-	More bool // there are others
+	said map[string]string // their descriptions
+	More bool              // there are others
 }
 
 // readEndpointNames reads the tenant's newest endpoints, one page of the API.
@@ -21,10 +23,38 @@ func readEndpointNames(p *page) (endpointNames, error) {
 	if err := p.get(&found, url.Values{"limit": {"250"}}, "endpoint-conditions"); err != nil {
 		return endpointNames{}, err
 	}
-	names := endpointNames{urls: map[string]string{}, More: found.NextCursor != ""}
+	names := endpointNames{urls: map[string]string{}, said: map[string]string{}, More: found.NextCursor != ""}
 	for _, e := range found.Data {
 		names.ids = append(names.ids, e.EndpointID)
-		names.urls[e.EndpointID] = e.URL
+		names.urls[e.EndpointID], names.said[e.EndpointID] = e.URL, e.Description
+	}
+	return names, nil
+}
+
+// maxNamesRead bounds the endpoints of a list that are read one by one, because they are not among the newest: the others are shown by their ids.
+const maxNamesRead = 20
+
+// readNamesOf reads the names of the endpoints of a list, and of the tenant's newest ones for a choice.
+func readNamesOf(p *page, ids []string) (endpointNames, error) {
+	names, err := readEndpointNames(p)
+	if err != nil || !names.More {
+		return names, err
+	}
+	read := 0
+	for _, id := range ids {
+		if _, known := names.urls[id]; known || read == maxNamesRead {
+			continue
+		}
+		read++
+		var e client.Endpoint
+		switch err := p.get(&e, nil, "endpoints", id); {
+		case err == nil:
+			names.urls[id], names.said[id] = e.URL, e.Description
+		case isStatus(err, http.StatusNotFound), isStatus(err, http.StatusInternalServerError): // deleted, or it cannot be decrypted
+			names.urls[id] = ""
+		default:
+			return names, err
+		}
 	}
 	return names, nil
 }
@@ -45,6 +75,18 @@ func (n endpointNames) Name(id string) string {
 		return address
 	}
 	return id
+}
+
+// Short is what people call an endpoint: its description, or its URL without the scheme.
+func (n endpointNames) Short(id string) string {
+	if text := n.said[id]; text != "" {
+		return text
+	}
+	_, address, found := strings.Cut(n.urls[id], "://")
+	if !found {
+		return id
+	}
+	return address
 }
 
 // maxChoices bounds the endpoints of a choice: a page has 100 KB.

@@ -12,7 +12,7 @@ import (
 // eventsView is the list of events.
 type eventsView struct {
 	Filter  filter
-	List    client.Page[client.AcceptedEvent]
+	List    client.Page[client.ListedEvent]
 	Next    string
 	Example string
 }
@@ -60,6 +60,8 @@ type eventView struct {
 	Raw     bool // as it was sent, not indented
 	JSON    bool // it can be indented
 	More    int  // deliveries that are not shown
+
+	Endpoints endpointNames
 }
 
 // shownDeliveries is how many of an event's deliveries its page shows.
@@ -73,6 +75,14 @@ func showEvent(p *page) error {
 	}
 	if n := len(v.Event.Deliveries); n > shownDeliveries {
 		v.Event.Deliveries, v.More = v.Event.Deliveries[:shownDeliveries], n-shownDeliveries
+	}
+	var ids []string
+	for _, d := range v.Event.Deliveries {
+		ids = append(ids, d.EndpointID)
+	}
+	var err error
+	if v.Endpoints, err = readNamesOf(p, ids); err != nil {
+		return err
 	}
 	if p.live == nil {
 		if err := addPayload(p, &v); err != nil {

@@ -27,7 +27,7 @@ func (p *page) readFilter(typed url.Values, names ...string) filter {
 			continue
 		}
 		f.Form.Values[name] = values
-		if name == "since" || name == "until" {
+		if strings.HasSuffix(name, "since") || strings.HasSuffix(name, "until") {
 			if at, ok := query.ParseInstant(strings.TrimSpace(values[0]), p.console.config.Now()); ok {
 				values = []string{at.UTC().Format(time.RFC3339Nano)}
 				p.ages[name] = values
@@ -62,5 +62,10 @@ func (f filter) refused(err error) (filter, error) {
 
 // letterFields are the filters of dead letters, by their names in the API.
 func letterFields() []string {
-	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until"}
+	return []string{"endpoint_id", "event_type", "reason", "status", "since", "until", "ended_since", "ended_until"}
+}
+
+// deliveryFields are the filters of deliveries, by their names in the API.
+func deliveryFields() []string {
+	return []string{"state", "endpoint_id", "event_id", "external_id", "event_type", "status", "since", "until", "ended_since", "ended_until"}
 }

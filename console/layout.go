@@ -100,6 +100,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"instant":  func(t any) string { return instant(timeOf(t)) },
 		"rfc3339":  func(t any) string { return rfc3339(timeOf(t)) },
 		"relative": func(t any) string { return relative(timeOf(t), now()) },
+		"lasting":  func(t any) string { return span(now().Sub(timeOf(t))) },
 		"ms":       milliseconds,
 		"percent":  percent,
 		"rate":     rateWords,

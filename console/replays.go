@@ -100,6 +100,7 @@ type replayView struct {
 
 	Endpoints endpointNames
 	RateForm  form
+	Ill       []client.EndpointCondition // see newReplayView
 }
 
 func showReplay(p *page) error { return showReplayWith(p, newForm("rate_per_minute", "")) }
@@ -113,6 +114,11 @@ func showReplayWith(p *page, rate form) error {
 		var err error
 		if v.Endpoints, err = readEndpointName(p, *v.EndpointID); err != nil {
 			return err
+		}
+		if v.Open() {
+			if v.Ill, err = illEndpoints(p, url.Values{"endpoint_id": {*v.EndpointID}}); err != nil {
+				return err
+			}
 		}
 	}
 	return p.show(view{Template: "replay", Title: "Replay " + v.ID, Entry: replaysTitle, Status: rate.status(), Live: true, Data: v})
@@ -161,7 +167,8 @@ type newReplayView struct {
 	Form      form
 	Endpoints endpointNames
 	Counted   bool
-	Total     *int64 // nil: counting takes too long
+	Total     *int64                     // nil: counting takes too long
+	Ill       []client.EndpointCondition // endpoints of the set to which nothing, or little, gets through now
 }
 
 // Words is what would be sent, in words.
@@ -182,7 +189,7 @@ func (v newReplayView) Nothing() bool { return v.Total != nil && *v.Total == 0 }
 // newReplayForm is the form with the defaults of the API.
 func newReplayForm() form {
 	return newForm("source", webhook.ReplayDeadLetters.String(), "endpoint_id", "", "event_type", "", "reason", "", "status", "",
-		"since", "", "until", "", "include_unmatched", "", "rate_per_minute", "100", "ramp", "on")
+		"since", "", "until", "", "ended_since", "", "ended_until", "", "include_unmatched", "", "rate_per_minute", "100", "ramp", "on")
 }
 
 // showNewReplay shows the form. With "preview" in the query it also counts what would be sent.
@@ -205,8 +212,42 @@ func showNewReplay(p *page) error {
 				return err
 			}
 		}
+		if v.Counted && !v.Nothing() {
+			if v.Ill, err = illEndpoints(p, f.Values); err != nil {
+				return err
+			}
+		}
 	}
 	return showReplayForm(p, v)
+}
+
+// shownIll bounds the endpoints that a replay warns of.
+const shownIll = 5
+
+// illEndpoints are endpoints that a replay with these fields sends to, and that need attention first: those that are paused, disabled or failing.
+func illEndpoints(p *page, fields url.Values) (ill []client.EndpointCondition, err error) {
+	var sick client.Page[client.EndpointCondition]
+	if err := p.get(&sick, url.Values{"trouble": {"true"}, "limit": {"250"}}, "endpoint-conditions"); err != nil || len(sick.Data) == 0 {
+		return nil, err
+	}
+	ofSet := map[string]bool{}
+	if id := fields.Get("endpoint_id"); id != "" {
+		ofSet[id] = true
+	} else {
+		var groups letterGroups
+		if err := p.get(&groups, p.readFilter(fields, letterFields()...).query, "dead-letters", "groups"); err != nil {
+			return nil, err
+		}
+		for _, g := range groups.Groups {
+			ofSet[g.EndpointID] = true
+		}
+	}
+	for _, e := range sick.Data {
+		if ofSet[e.EndpointID] && len(ill) < shownIll {
+			ill = append(ill, e)
+		}
+	}
+	return ill, nil
 }
 
 func showReplayForm(p *page, v newReplayView) error {

@@ -60,6 +60,7 @@ func routes() []route { //nolint:funlen // a table
 		{pattern: get + event + "/payload", handle: showPayload},
 
 		{pattern: get + deliveries, handle: listDeliveries},
+		{pattern: post + deliveries + "/selected", handle: changeSelected(selectedDeliveries())},
 		{pattern: get + delivery, handle: showDelivery},
 		{pattern: post + delivery + "/retry", handle: retryDelivery},
 		{pattern: get + delivery + "/cancel", handle: askCommand(commandCancel)},
@@ -72,7 +73,7 @@ func routes() []route { //nolint:funlen // a table
 		{pattern: post + delivery + "/reschedule", handle: reschedule},
 
 		{pattern: get + deadLetters, handle: showDeadLetters},
-		{pattern: post + deadLetters + "/selected", handle: changeSelected},
+		{pattern: post + deadLetters + "/selected", handle: changeSelected(selectedLetters())},
 		{pattern: get + deadLetters + "/discard", handle: askDiscardLetters},
 		{pattern: post + deadLetters + "/discard", handle: discardLetters, slow: true},
 

@@ -150,6 +150,17 @@
   // --- forms and small things -----------------------------------------------------------------------
   // wire adds what needs an element: called again for a part that was replaced.
   const wire = (from) => {
+    for (const time of all("time[datetime]", from)) { // in the reader's zone; UTC in the title
+      const at = new Date(time.dateTime);
+      if (isNaN(at)) continue;
+      const here = at.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+      if (time.matches(".at")) {
+        time.title += " · " + time.textContent;
+        time.textContent = here;
+      } else {
+        time.title = here + " · " + time.title;
+      }
+    }
     for (const box of all("input[data-all]", from)) { // checks all boxes of its table
       box.closest("label, th").hidden = false;
       box.addEventListener("change", () => {
@@ -168,6 +179,8 @@
     }
   };
   wire(document);
+  const zone = $("#zone");
+  if (zone) zone.textContent = "times in the tables are those of " + Intl.DateTimeFormat().resolvedOptions().timeZone + ", in sentences and charts UTC";
 
   // A form is sent once: a second click would repeat the change.
   document.addEventListener("submit", (e) => {

@@ -87,8 +87,15 @@ func pageVisits() (all []visit) {
 	} {
 		all = append(all, ofBoth("events"+name, func(t *testing.T, l *storetest.Large, tenant string, _ webhook.EndpointID) {
 			t.Helper()
-			_, _, err := l.ListEvents(t.Context(), tenant, f, webhook.Page{Limit: 50})
+			found, _, err := l.ListEvents(t.Context(), tenant, f, webhook.Page{Limit: 50})
 			require.NoError(t, err)
+			ids := make([]webhook.EventID, len(found))
+			for i := range found {
+				ids[i] = found[i].ID
+			}
+			of, err := l.Outcomes(t.Context(), tenant, ids)
+			require.NoError(t, err)
+			require.Len(t, of, len(ids))
 		})...)
 	}
 	for name, f := range map[string]webhook.DeliveryFilter{
