@@ -57,6 +57,8 @@ const shownAttempts = 25
 
 // deliveryView is the page of a delivery.
 type deliveryView struct {
+	shownPayload
+
 	Delivery client.Delivery
 	Timeline template.HTML
 	Attempts []client.Attempt // newest first
@@ -96,6 +98,10 @@ func showDelivery(p *page) error {
 	v.Timeline = drawDelivery(v.Delivery, v.Attempts, p.console.config.Now())
 	if p.live == nil {
 		if err := addCurl(p, &v); err != nil {
+			return err
+		}
+		var err error
+		if v.shownPayload, err = readPayload(p, v.Delivery.EventID); err != nil {
 			return err
 		}
 	}

@@ -53,15 +53,21 @@ const maxShownPayload = 32 << 10
 
 // eventView is the page of an event.
 type eventView struct {
-	Event   client.AcceptedEvent
+	shownPayload
+
+	Event     client.AcceptedEvent
+	More      int // deliveries that are not shown
+	Endpoints endpointNames
+}
+
+// shownPayload is the payload of an event on a page.
+type shownPayload struct {
+	EventID string
 	Payload string
 	Cut     bool // there is more
 	Gone    bool // the payload was removed, or the event is past its retention
 	Raw     bool // as it was sent, not indented
 	JSON    bool // it can be indented
-	More    int  // deliveries that are not shown
-
-	Endpoints endpointNames
 }
 
 // shownDeliveries is how many of an event's deliveries its page shows.
@@ -69,7 +75,7 @@ const shownDeliveries = 100
 
 func showEvent(p *page) error {
 	id := p.r.PathValue("id")
-	v := eventView{Raw: p.r.URL.Query().Get("payload") == "raw"}
+	v := eventView{}
 	if err := p.get(&v.Event, nil, "events", id); err != nil {
 		return err
 	}
@@ -85,27 +91,29 @@ func showEvent(p *page) error {
 		return err
 	}
 	if p.live == nil {
-		if err := addPayload(p, &v); err != nil {
+		if v.shownPayload, err = readPayload(p, v.Event.ID); err != nil {
 			return err
 		}
 	}
 	return p.show(view{Template: "event", Title: "Event " + clip(visible(v.Event.Type), 60), Entry: "Events", Live: true, Data: v})
 }
 
-func addPayload(p *page, v *eventView) error {
+// readPayload reads the payload of an event, or its beginning, indented unless the page asks for it as it was sent.
+func readPayload(p *page, event string) (v shownPayload, err error) {
+	v.EventID, v.Raw = event, p.r.URL.Query().Get("payload") == "raw"
 	var payload []byte
-	err := p.get(&payload, nil, "events", v.Event.ID, "payload")
+	err = p.get(&payload, nil, "events", event, "payload")
 	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusGone) {
 		v.Gone = true
-		return nil
+		return v, nil
 	}
 	if err != nil {
-		return err
+		return v, err
 	}
 	v.Payload = string(payload)
 	if len(payload) > webhook.DefaultMaxPayload { // formatting it would take too long
 		v.Payload, v.Cut = clip(v.Payload, maxShownPayload), true
-		return nil
+		return v, nil
 	}
 	indented, ok := pretty(v.Payload)
 	v.JSON = ok
@@ -115,7 +123,7 @@ func addPayload(p *page, v *eventView) error {
 	if v.Cut = len(v.Payload) > maxShownPayload; v.Cut {
 		v.Payload = clip(v.Payload, maxShownPayload)
 	}
-	return nil
+	return v, nil
 }
 
 // showPayload shows a payload as it was sent, as text and nothing else.

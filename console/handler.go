@@ -40,8 +40,12 @@ func New(c Config) (*Console, error) {
 // ServeHTTP implements http.Handler.
 func (s *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.headers(w, r)
-	if r.URL.Path == Root {
+	switch r.URL.Path {
+	case Root, start:
 		http.Redirect(w, r, Root+"/", http.StatusTemporaryRedirect)
+		return
+	case favicon:
+		http.Redirect(w, r, s.assets.address("icon.svg"), http.StatusTemporaryRedirect)
 		return
 	}
 	s.mux.ServeHTTP(w, r)

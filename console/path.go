@@ -1,6 +1,7 @@
 package console
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 )
@@ -8,8 +9,22 @@ import (
 // Root is the path of the console.
 const Root = "/console"
 
-// Owns reports whether a path is the console's.
-func Owns(path string) bool {
+// The paths outside of Root that a browser asks for.
+const (
+	start   = "/"
+	favicon = "/favicon.ico"
+)
+
+// Owns reports whether a request is the console's: below Root, or what a browser asks for that was given the address of the server.
+func Owns(r *http.Request) bool {
+	if r.URL.Path == start || r.URL.Path == favicon {
+		return r.Method == http.MethodGet || r.Method == http.MethodHead
+	}
+	return isBelow(r.URL.Path)
+}
+
+// isBelow reports whether a path is that of a page.
+func isBelow(path string) bool {
 	rest, found := strings.CutPrefix(path, Root)
 	return found && (rest == "" || rest[0] == '/')
 }
@@ -26,7 +41,7 @@ func pagePath(tenant string, parts ...string) string {
 // localPath returns a path of the console to go to after a log-in; the start page for anything else.
 func localPath(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !Owns(u.Path) || strings.ContainsAny(to, "\\\r\n\t") ||
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !isBelow(u.Path) || strings.ContainsAny(to, "\\\r\n\t") ||
 		strings.HasPrefix(u.Path, Root+"/login") || strings.HasPrefix(u.Path, Root+"/links/") || strings.Contains(u.Path, "//") {
 		return Root + "/"
 	}

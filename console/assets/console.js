@@ -180,7 +180,8 @@
   };
   wire(document);
   const zone = $("#zone");
-  if (zone) zone.textContent = "times in the tables are those of " + Intl.DateTimeFormat().resolvedOptions().timeZone + ", in sentences and charts UTC";
+  const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && here !== "UTC") zone.textContent = "times are those of " + here + ", in sentences and charts UTC";
 
   // A form is sent once: a second click would repeat the change.
   document.addEventListener("submit", (e) => {

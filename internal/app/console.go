@@ -45,7 +45,7 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 	a.console = pages
 	rest := handler
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if console.Owns(r.URL.Path) {
+		if console.Owns(r) {
 			pages.ServeHTTP(w, r)
 			return
 		}
