@@ -1,0 +1,96 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Lists answer the first question: to whom, what became of it, and how it stands.
+func TestListsSayHowItStands(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	endpoint := b.endpoint(t, "acme", `,"description":"Warehouse <b>","event_types":["order.*"]`)
+	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":17},"external_id":"order-17"}`)
+	b.event(t, "acme", `{"type":"user.created","payload":{}}`)
+	u := b.loggedIn(t, "operator")
+
+	events := u.get(t, http.StatusOK, "/console/t/acme/events")
+	require.Contains(t, events, "1 waiting</span>")
+	require.Contains(t, events, "No endpoint matched", "the other one")
+	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/events/"+event), "Warehouse &lt;b&gt;")
+	list := u.get(t, http.StatusOK, "/console/t/acme/deliveries?external_id=order-17&since=1h")
+	require.Contains(t, list, "Warehouse &lt;b&gt;")
+	require.Contains(t, list, delivery)
+	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/deliveries?ended_since=1h"), "No delivery matches.", "it is open")
+	require.Contains(t, u.get(t, http.StatusBadRequest, "/console/t/acme/deliveries?status=99"), "must be a status code from 100 to 999")
+	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/deliveries/"+delivery), "&#34;order&#34;: 17", "its payload")
+
+	endpoints := "/console/t/acme/endpoints"
+	require.Contains(t, u.get(t, http.StatusOK, endpoints), `<span class="state s-healthy">healthy</span>`)
+	require.Contains(t, u.get(t, http.StatusOK, endpoints+"?condition=failing"), "No endpoint matches.")
+	require.Contains(t, u.get(t, http.StatusOK, endpoints+"/"+endpoint), "Newest deliveries")
+	b.api(t, http.StatusOK, "POST", "/v1/tenants/acme/endpoints/"+endpoint+"/pause", "")
+	paused := func() bool {
+		_, text := u.do(t, http.MethodGet, endpoints+"?condition=paused", nil)
+		return strings.Contains(text, "s-paused")
+	}
+	require.Eventually(t, paused, eventually, poll, "conditions are 2 s old at most")
+}
+
+// Commands go to the deliveries that were selected; those whose state does not allow it are skipped, and counted.
+func TestSelectedDeliveries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t, "acme", `,"event_types":["order.*"]`)
+	_, first := b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	_, second := b.event(t, "acme", `{"type":"order.paid","payload":2}`)
+	u := b.loggedIn(t, "operator")
+	const list, selected = "/console/t/acme/deliveries", "/console/t/acme/deliveries/selected"
+	u.get(t, http.StatusOK, list)
+	w, _ := u.post(t, http.StatusSeeOther, selected, "command", "cancel")
+	require.Equal(t, list, w.Header.Get("Location"))
+	require.Contains(t, u.get(t, http.StatusOK, list), "Nothing was selected.")
+
+	_, asked := u.post(t, http.StatusOK, selected, "command", "cancel", "id", first, "filter", "state=pending")
+	require.Contains(t, asked, "Cancel 1 delivery?")
+	require.Contains(t, asked, first)
+	w, _ = u.post(t, http.StatusSeeOther, selected, "command", "cancel", "id", first, "sure", "1", "filter", "state=pending", "why", "a mistake")
+	require.Equal(t, list+"?state=pending", w.Header.Get("Location"), "back to what was shown")
+	require.Contains(t, u.get(t, http.StatusOK, list), "Cancelling 1 delivery.")
+
+	u.post(t, http.StatusSeeOther, selected, "command", "replay", "id", second, "sure", "1")
+	require.Contains(t, u.get(t, http.StatusOK, list), "skipped because their state does not allow it: 1")
+	u.post(t, http.StatusBadRequest, selected, "command", "discard", "id", second)
+}
+
+// A replay to an endpoint that cannot take it says so before it begins.
+func TestAReplayWarns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	endpoint := b.endpoint(t, "acme", `,"description":"Warehouse","event_types":["order.*"]`)
+	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	b.api(t, http.StatusOK, "POST", "/v1/tenants/acme/endpoints/"+endpoint+"/pause", "")
+	u := b.loggedIn(t, "operator")
+	page := "/console/t/acme/replays/new?preview=1&source=events&since=1h&include_unmatched=on&rate_per_minute=100&endpoint_id=" + endpoint
+	warned := func() bool {
+		_, text := u.do(t, http.MethodGet, page, nil)
+		return strings.Contains(text, "What goes to these endpoints waits")
+	}
+	require.Eventually(t, warned, eventually, poll)
+}
+
+// The address of the server alone leads to the console.
+func TestTheStartPage(t *testing.T) {
+	t.Parallel()
+	u := setup(t).browser(t)
+	w, _ := u.do(t, http.MethodGet, "/", nil)
+	require.Equal(t, http.StatusTemporaryRedirect, w.StatusCode)
+	require.Equal(t, "/console/", w.Header.Get("Location"))
+	w, _ = u.do(t, http.MethodGet, "/favicon.ico", nil)
+	require.Contains(t, w.Header.Get("Location"), "/console/assets/icon.svg")
+	w, _ = u.do(t, http.MethodPost, "/", nil)
+	require.Equal(t, http.StatusNotFound, w.StatusCode)
+}
