@@ -65,7 +65,8 @@ func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.
 		explained, short := explain.Condition(health, now), explain.ConditionOf(health, now)
 		read.Value = append(read.Value, endpointCondition{e.ID, client.EndpointCondition{
 			EndpointID: e.ID.String(), URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: stateOf(e.State),
-			Condition: string(short.Code), Since: timestamp(short.Since), Code: string(explained.Code), Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+			Condition: string(short.Code), Since: timestamp(short.Since), Code: string(explained.Code), Trouble: unhealthy(explained.Code),
+			Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
 		}})
 	}
 	return read, nil
@@ -101,7 +102,8 @@ func (h *conditionHandler) list(c call) error {
 		return err
 	}
 	wanted := func(v endpointCondition) bool {
-		return (state == "" || string(v.State) == state) && (condition == "" || v.Condition == condition) && (trouble == "" || v.Trouble == (trouble == "true")) &&
+		return (state == "" || string(v.State) == state) && (condition == "" || v.Condition == condition) &&
+			(trouble == "" || v.Trouble == (trouble == "true")) &&
 			(text == "" || strings.Contains(strings.ToLower(v.URL+"\n"+v.Description+"\n"+v.EndpointID), text))
 	}
 	fetch := func(limit int, after string) (found []endpointCondition, err error) {
@@ -115,5 +117,6 @@ func (h *conditionHandler) list(c call) error {
 		}
 		return found, nil
 	}
-	return list(c, q, fetch, func(v endpointCondition) string { return idPosition(v.id) }, func(v endpointCondition) client.EndpointCondition { return v.EndpointCondition })
+	show := func(v endpointCondition) client.EndpointCondition { return v.EndpointCondition }
+	return list(c, q, fetch, func(v endpointCondition) string { return idPosition(v.id) }, show)
 }

@@ -87,14 +87,19 @@ type Intake interface {
 	AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error)
 }
 
-// Events stores and reads events.
-type Events interface {
-	Intake
-	Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error)
-	Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error)
+// EventLists reads lists of events.
+type EventLists interface {
 	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) (found []webhook.Event, searched [16]byte, err error)
 	// Outcomes counts the deliveries of events by where they stand.
 	Outcomes(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.EventOutcomes, error)
+}
+
+// Events stores and reads events.
+type Events interface {
+	Intake
+	EventLists
+	Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error)
+	Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error)
 }
 
 // PayloadErasures erases payloads, and reads which were removed.
@@ -108,15 +113,17 @@ type PayloadErasures interface {
 	RemovedPayloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.PayloadRemoval, error)
 }
 
-// Deliveries reads deliveries and stores commands to them.
-type Deliveries interface {
-	Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error)
-	ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) (found []webhook.Delivery, searched [16]byte, err error)
-	// Attempts returns the newest first; afterNumber 0 starts at the newest.
+// AttemptLists reads attempts.
+type AttemptLists interface {
+	// Attempts returns those of a delivery, the newest first; afterNumber 0 starts at the newest.
 	Attempts(ctx context.Context, tenantID string, id webhook.DeliveryID, limit, afterNumber int) ([]webhook.Attempt, error)
 	// ListAttempts returns those of the newest delivery first, after one of them. If searched is not zero, the list goes on after that delivery.
 	ListAttempts(ctx context.Context, tenantID string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
 		found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error)
+}
+
+// DeliveryCommands stores commands to deliveries.
+type DeliveryCommands interface {
 	// CancelEvent cancels the open deliveries of an event and returns them, with the commands' ids for the signals. CodeNotFound: there is no
 	// such event.
 	CancelEvent(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EventID, reason string) ([]webhook.CommandedDelivery, error)
@@ -125,6 +132,14 @@ type Deliveries interface {
 	// with the command's id for the signal.
 	Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID,
 		c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
+}
+
+// Deliveries reads deliveries and stores commands to them.
+type Deliveries interface {
+	AttemptLists
+	DeliveryCommands
+	Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error)
+	ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) (found []webhook.Delivery, searched [16]byte, err error)
 }
 
 // DeadLetterGroups groups dead letters.

@@ -205,20 +205,26 @@ func showNewReplay(p *page) error {
 	}
 	v := newReplayView{Form: f}
 	if typed.Has("preview") {
-		var preview client.ReplayPreview
-		err := p.send(&preview, http.MethodPost, replayBody(p, f.Values), "replays", "preview")
-		if v.Total, v.Counted = preview.Total, err == nil; err != nil {
-			if v.Form, err = f.refused(f.Values, err); err != nil {
-				return err
-			}
-		}
-		if v.Counted && !v.Nothing() {
-			if v.Ill, err = illEndpoints(p, f.Values); err != nil {
-				return err
-			}
+		if err := v.count(p); err != nil {
+			return err
 		}
 	}
 	return showReplayForm(p, v)
+}
+
+// count counts what would be sent, and finds the endpoints to warn of. A refusal of the API is shown with the form.
+func (v *newReplayView) count(p *page) error {
+	var preview client.ReplayPreview
+	err := p.send(&preview, http.MethodPost, replayBody(p, v.Form.Values), "replays", "preview")
+	if err != nil {
+		v.Form, err = v.Form.refused(v.Form.Values, err)
+		return err
+	}
+	v.Total, v.Counted = preview.Total, true
+	if !v.Nothing() {
+		v.Ill, err = illEndpoints(p, v.Form.Values)
+	}
+	return err
 }
 
 // shownIll bounds the endpoints that a replay warns of.

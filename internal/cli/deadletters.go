@@ -66,7 +66,8 @@ func (c *DeadLettersReplayCommand) Run(ctx context.Context, p Process) error {
 	case c.All:
 		return c.startReplay(ctx, p, replayBody("dead_letters", deadLetterFields(c.deliveryFilters, c.Reason, time.Now()), c.pace))
 	case len(c.IDs) == 0:
-		return usage("dead-letters replay: say which: their ids, or --all (with --endpoint, --event-type, --reason, --status, --since, --until, --ended-since, --ended-until)")
+		return usage("dead-letters replay: say which: their ids, or --all (with --endpoint, --event-type, --reason, --status, " +
+			"--since, --until, --ended-since, --ended-until)")
 	case c.deliveryFilters != deliveryFilters{} || c.pace != pace{Ramp: true}:
 		return usage("dead-letters replay: filters and a rate go with --all, not with ids")
 	}

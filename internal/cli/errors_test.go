@@ -161,7 +161,8 @@ func TestUnreachable(t *testing.T) {
 func TestHelpOfTheClient(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{
-		"send", "events list", "events get", "events payload", "events attempts", "events cancel", "endpoints attempts", "deliveries list", "deliveries get", "deliveries attempts", "deliveries cancel",
+		"send", "events list", "events get", "events payload", "events attempts", "events cancel", "endpoints attempts",
+		"deliveries list", "deliveries get", "deliveries attempts", "deliveries cancel",
 		"deliveries retry", "deliveries reschedule", "deliveries replay", "dead-letters list", "dead-letters replay", "dead-letters discard",
 		"endpoints list", "endpoints get", "endpoints create", "endpoints update", "endpoints delete", "endpoints secret", "endpoints pause",
 		"endpoints resume", "endpoints release", "endpoints close-circuit", "endpoints health", "endpoints test",

@@ -50,7 +50,8 @@ func (c *ReplaysCreateCommand) Run(ctx context.Context, p Process) error {
 		narrow = narrow || value != ""
 	}
 	if !narrow && !c.All {
-		return usage("replays create: say which: --endpoint, --event-type, --reason, --status, --since, --until, --ended-since or --ended-until, or --all of the tenant's")
+		return usage("replays create: say which: --endpoint, --event-type, --reason, --status, --since, --until, --ended-since or --ended-until, " +
+			"or --all of the tenant's")
 	}
 	body := replayBody(c.Source, filters, c.pace)
 	if c.IncludeUnmatched {

@@ -86,7 +86,7 @@ type filters struct {
 	EventType  string `json:"event_type,omitempty" jsonschema:"Only deliveries of events of this type, or of types that match a pattern such as order.*."`
 	Since      string `json:"since,omitempty" jsonschema:"Only deliveries created since: a time (RFC 3339), or a duration ago such as 90m."`
 	Until      string `json:"until,omitempty" jsonschema:"Only deliveries created before: a time (RFC 3339), or a duration ago such as 90m."`
-	EndedSince string `json:"ended_since,omitempty" jsonschema:"Only deliveries that ended since (delivered, given up, cancelled, discarded): a time, or a duration ago."`
+	EndedSince string `json:"ended_since,omitempty" jsonschema:"Only deliveries that ended since (delivered, given up, cancelled): a time, or a duration ago."`
 	EndedUntil string `json:"ended_until,omitempty" jsonschema:"Only deliveries that ended before: a time, or a duration ago."`
 	Status     int    `json:"status,omitempty" jsonschema:"Only deliveries whose last answer had this HTTP status."`
 }

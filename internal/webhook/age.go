@@ -20,8 +20,8 @@ func ParseAge(text string) (age time.Duration, ok bool) {
 		return age, err == nil && age >= 0 && age <= maxAge
 	}
 	n, err := strconv.ParseUint(text[:len(text)-1], 10, 31)
-	if err != nil || time.Duration(n) > maxAge/unit { //nolint:gosec // 31 bits
+	if err != nil || time.Duration(n) > maxAge/unit {
 		return 0, false
 	}
-	return time.Duration(n) * unit, true //nolint:gosec // the same
+	return time.Duration(n) * unit, true
 }

@@ -24,6 +24,7 @@ func (o *EventOutcomes) Add(s State, n int) {
 		o.Failed += n
 	case StateCancelled:
 		o.Cancelled += n
+	case stateCount:
 	}
 	o.More = o.More || o.Delivered+o.Waiting+o.Failed+o.Cancelled >= MaxOutcomes
 }

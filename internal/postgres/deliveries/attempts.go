@@ -63,8 +63,8 @@ const maxAttempted, attemptedPart = 1000, 50
 // of the page before. It looks at 1,000 deliveries at most: searched is the last of them if the page is not full and there may be more.
 // CodeRateLimited and CodeUnavailable: see postgres.ReadList.
 //
-// The deliveries are read by the index of the endpoint, or of the tenant within the event's millisecond, and each one's attempts in the one partition of its day: some ten
-// blocks each.
+// The deliveries are read by the index of the endpoint, or of the tenant within the event's millisecond, and each one's attempts in the one partition
+// of its day: some ten blocks each.
 func (s *Deliveries) ListAttempts(ctx context.Context, tenantID string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
 	found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error,
 ) {
@@ -81,7 +81,8 @@ func (s *Deliveries) ListAttempts(ctx context.Context, tenantID string, f webhoo
 	}
 	for part := range slices.Chunk(looked, attemptedPart) {
 		more, err := postgres.QueryAll(ctx, c, "list attempts", scanAttempt, `
-			select a.* from unnest($1::uuid[]) u (id) cross join lateral (
+			select a.* from unnest($1::uuid[]) u (id) cross join lateral (`+ //nolint:unqueryvet // the columns are named in it
+			`
 				select `+attemptColumns+` from attempts a
 				where a.delivery_id = u.id and (a.delivery_id <> $2 or (a.run, a.number) < ($3::int, $4::int)) order by a.run desc, a.number desc limit $5) a
 			order by a.delivery_id desc, a.run desc, a.number desc limit $5`, part, after.DeliveryID, after.Run, after.Number, limit-len(found))

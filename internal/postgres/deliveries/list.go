@@ -89,7 +89,8 @@ func searchDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page)
 
 // wantsPending reports whether a list has deliveries that only have an outbox row.
 func wantsPending(f webhook.DeliveryFilter) bool {
-	return f.Reason == "" && f.Status == 0 && f.EndedSince.IsZero() && f.EndedUntil.IsZero() && (len(f.States) == 0 || slices.Contains(f.States, webhook.StatePending))
+	return f.Reason == "" && f.Status == 0 && f.EndedSince.IsZero() && f.EndedUntil.IsZero() &&
+		(len(f.States) == 0 || slices.Contains(f.States, webhook.StatePending))
 }
 
 // searchesOutbox reports whether some of the tenant's outbox rows may not be part of a list.

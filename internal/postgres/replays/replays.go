@@ -17,7 +17,8 @@ import (
 )
 
 // replayColumns is what scanReplay scans, of the table r.
-const replayColumns = `r.id, r.tenant_id, r.source, r.endpoint_id, r.event_type, r.reason, r.status, r.since, r.until, r.ended_since, r.ended_until, r.include_unmatched,
+const replayColumns = `r.id, r.tenant_id, r.source, r.endpoint_id, r.event_type, r.reason, r.status, r.since, r.until,
+	r.ended_since, r.ended_until, r.include_unmatched,
 	r.asked, r.rate, r.ramp, r.state, r.state_reason, r.total, r.released, r.skipped, r.delivered, r.failed,
 	r.command, r.command_rate, r.command_id, r.started, r.created_at, r.completed_at`
 
@@ -113,7 +114,8 @@ func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16, $17, $18)`,
 		r.ID, r.TenantID, int16(r.Source), pgtype.UUID{Bytes: r.Filter.EndpointID, Valid: !r.Filter.EndpointID.IsZero()},
 		r.Filter.EventType, r.Filter.Reason, r.Filter.Status, postgres.Optional(r.Filter.Since), postgres.Optional(r.Filter.Until), r.CreatedAt,
-		r.Asked, r.Ramp, r.Total, set.low, r.Filter.IncludeUnmatched, int16(r.State), postgres.Optional(r.Filter.EndedSince), postgres.Optional(r.Filter.EndedUntil))
+		r.Asked, r.Ramp, r.Total, set.low, r.Filter.IncludeUnmatched, int16(r.State),
+		postgres.Optional(r.Filter.EndedSince), postgres.Optional(r.Filter.EndedUntil))
 	if err != nil {
 		return err
 	}
