@@ -205,26 +205,27 @@ func showNewReplay(p *page) error {
 	}
 	v := newReplayView{Form: f}
 	if typed.Has("preview") {
-		if err := v.count(p); err != nil {
+		var err error
+		if v, err = countReplay(p, f); err != nil {
 			return err
 		}
 	}
 	return showReplayForm(p, v)
 }
 
-// count counts what would be sent, and finds the endpoints to warn of. A refusal of the API is shown with the form.
-func (v *newReplayView) count(p *page) error {
+// countReplay counts what would be sent, and finds the endpoints to warn of. A refusal of the API is shown with the form.
+func countReplay(p *page, f form) (v newReplayView, err error) {
+	v.Form = f
 	var preview client.ReplayPreview
-	err := p.send(&preview, http.MethodPost, replayBody(p, v.Form.Values), "replays", "preview")
-	if err != nil {
-		v.Form, err = v.Form.refused(v.Form.Values, err)
-		return err
+	if err := p.send(&preview, http.MethodPost, replayBody(p, f.Values), "replays", "preview"); err != nil {
+		v.Form, err = f.refused(f.Values, err)
+		return v, err
 	}
 	v.Total, v.Counted = preview.Total, true
 	if !v.Nothing() {
-		v.Ill, err = illEndpoints(p, v.Form.Values)
+		v.Ill, err = illEndpoints(p, f.Values)
 	}
-	return err
+	return v, err
 }
 
 // shownIll bounds the endpoints that a replay warns of.
