@@ -23,7 +23,7 @@ type endpointsView struct {
 
 func listEndpoints(p *page) error {
 	typed := p.r.URL.Query()
-	v := endpointsView{Filter: p.readFilter(typed, "text", "condition", "trouble")}
+	v := endpointsView{Filter: p.readFilter(typed, "text", "state", "condition", "trouble")}
 	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "endpoint-conditions"); err != nil {
 		if v.Filter, err = v.Filter.refused(err); err != nil {
 			return err

@@ -46,14 +46,10 @@ func readNamesOf(p *page, ids []string) (endpointNames, error) {
 			continue
 		}
 		read++
+		names.urls[id] = ""
 		var e client.Endpoint
-		switch err := p.get(&e, nil, "endpoints", id); {
-		case err == nil:
+		if p.get(&e, nil, "endpoints", id) == nil { // an error: it is deleted, cannot be decrypted or cannot be read now, and is shown by its id
 			names.urls[id], names.said[id] = e.URL, e.Description
-		case isStatus(err, http.StatusNotFound), isStatus(err, http.StatusInternalServerError): // deleted, or it cannot be decrypted
-			names.urls[id] = ""
-		default:
-			return names, err
 		}
 	}
 	return names, nil

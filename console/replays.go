@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/everpost/everpost/client"
@@ -228,14 +229,28 @@ func countReplay(p *page, f form) (v newReplayView, err error) {
 	return v, err
 }
 
+// unlessBusy is the error unless it says that the tenant, or everything, is busy now.
+func unlessBusy(err error) error {
+	if isStatus(err, http.StatusTooManyRequests) || isStatus(err, http.StatusServiceUnavailable) {
+		return nil
+	}
+	return err
+}
+
+// stopsDeliveries reports whether little or nothing gets through to an endpoint in this condition.
+func stopsDeliveries(condition string) bool {
+	return slices.Contains([]string{"failing", "circuit_open", "paused", "disabled"}, condition)
+}
+
 // shownIll bounds the endpoints that a replay warns of.
 const shownIll = 5
 
-// illEndpoints are endpoints that a replay with these fields sends to, and that need attention first: those that are paused, disabled or failing.
+// illEndpoints are endpoints that a replay with these fields sends to, and to which little or nothing gets through. None if they cannot be read now:
+// a warning is no reason not to replay.
 func illEndpoints(p *page, fields url.Values) (ill []client.EndpointCondition, err error) {
 	var sick client.Page[client.EndpointCondition]
 	if err := p.get(&sick, url.Values{"trouble": {"true"}, "limit": {"250"}}, "endpoint-conditions"); err != nil || len(sick.Data) == 0 {
-		return nil, err
+		return nil, unlessBusy(err)
 	}
 	ofSet := map[string]bool{}
 	if id := fields.Get("endpoint_id"); id != "" {
@@ -243,14 +258,14 @@ func illEndpoints(p *page, fields url.Values) (ill []client.EndpointCondition, e
 	} else {
 		var groups letterGroups
 		if err := p.get(&groups, p.readFilter(fields, letterFields()...).query, "dead-letters", "groups"); err != nil {
-			return nil, err
+			return nil, unlessBusy(err)
 		}
 		for _, g := range groups.Groups {
 			ofSet[g.EndpointID] = true
 		}
 	}
 	for _, e := range sick.Data {
-		if ofSet[e.EndpointID] && len(ill) < shownIll {
+		if ofSet[e.EndpointID] && stopsDeliveries(e.Condition) && len(ill) < shownIll {
 			ill = append(ill, e)
 		}
 	}

@@ -181,7 +181,7 @@
   wire(document);
   const zone = $("#zone");
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  if (zone && here !== "UTC") zone.textContent = "times are those of " + here + ", in sentences and charts UTC";
+  if (zone && here !== "UTC") zone.textContent = "times are those of " + here + "; in sentences, charts and what you type UTC";
 
   // A form is sent once: a second click would repeat the change.
   document.addEventListener("submit", (e) => {

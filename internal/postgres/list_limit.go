@@ -89,6 +89,11 @@ func ReadList[T any](ctx context.Context, s *Core, c Caller, op string, scan pgx
 	return found, err
 }
 
+// InList runs the statements of a list in one turn, as ReadList runs one.
+func InList(ctx context.Context, s *Core, c Caller, op string, read func(Caller) error) error {
+	return s.lists.run(ctx, op, c, read)
+}
+
 // Bound selects the ids of rows that a list with filters may look at, newest first.
 type Bound struct {
 	SQL  string

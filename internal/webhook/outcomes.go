@@ -12,9 +12,11 @@ type EventOutcomes struct {
 	More      bool // there are more than were counted
 }
 
-// Add counts deliveries in a state.
+// Add counts deliveries in a state, up to MaxOutcomes in all.
 func (o *EventOutcomes) Add(s State, n int) {
-	n = min(n, MaxOutcomes)
+	room := MaxOutcomes - o.Delivered - o.Waiting - o.Failed - o.Cancelled
+	o.More = o.More || n > room
+	n = min(n, room)
 	switch s {
 	case StateDelivered:
 		o.Delivered += n
@@ -26,5 +28,4 @@ func (o *EventOutcomes) Add(s State, n int) {
 		o.Cancelled += n
 	case stateCount:
 	}
-	o.More = o.More || o.Delivered+o.Waiting+o.Failed+o.Cancelled >= MaxOutcomes
 }

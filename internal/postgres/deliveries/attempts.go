@@ -15,6 +15,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// AttemptLists reads the attempts of several deliveries.
+type AttemptLists struct{ core *postgres.Core }
+
 // Attempts reads a delivery's attempts, newest first, from below afterNumber
 // (0: from the newest). A delivery without one has an empty list. CodeRateLimited and CodeUnavailable: see
 // postgres.ReadList, which a read of more than one is.
@@ -42,7 +45,7 @@ func (s *Deliveries) Attempts(ctx context.Context, tenantID string, id webhook.D
 // those after a position, or the first ones if that is zero. It leaves out deliveries that do not exist.
 //
 // Each delivery is looked up by itself, in the one partition of its day: some ten blocks each, and one or two for each attempt.
-func (s *Deliveries) AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) (
+func (s *AttemptLists) AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) (
 	[]webhook.DeliveryAttempt, error,
 ) {
 	left := slices.DeleteFunc(RawIDs(ids), func(id [16]byte) bool { return bytes.Compare(id[:], after.DeliveryID[:]) < 0 })
@@ -65,42 +68,47 @@ const maxAttempted, attemptedPart = 1000, 50
 //
 // The deliveries are read by the index of the endpoint, or of the tenant within the event's millisecond, and each one's attempts in the one partition
 // of its day: some ten blocks each.
-func (s *Deliveries) ListAttempts(ctx context.Context, tenantID string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
+func (s *AttemptLists) ListAttempts(ctx context.Context, tenantID string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
 	found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error,
 ) {
-	c, of := s.core.OfTenant(tenantID).ByIndex(), webhook.DeliveryFilter{EndpointID: f.EndpointID, EventID: f.EventID}
+	of := webhook.DeliveryFilter{EndpointID: f.EndpointID, EventID: f.EventID}
 	q := postgres.FilterQuery{Args: []any{tenantID}}
 	sql := `select d.id from deliveries d where ` + base(&q, of) + window(&q, "d.id", "d", of, webhook.Page{})
 	if !after.DeliveryID.IsZero() {
 		sql += " and d.id <= " + q.Arg(after.DeliveryID)
 	}
 	sql += ` order by d.id desc limit ` + q.Arg(maxAttempted)
-	looked, err := postgres.ReadList(ctx, s.core, c, "list attempts", pgx.RowTo[[16]byte], sql, q.Args...)
-	if err != nil || len(looked) == 0 {
-		return nil, searched, err
-	}
-	for part := range slices.Chunk(looked, attemptedPart) {
-		more, err := postgres.QueryAll(ctx, c, "list attempts", scanAttempt, `
-			select `+attemptColumns+` from unnest($1::uuid[]) u (id) cross join lateral (
-				select `+attemptColumns+` from attempts a
-				where a.delivery_id = u.id and (a.delivery_id <> $2 or (a.run, a.number) < ($3::int, $4::int)) order by a.run desc, a.number desc limit $5) a
-			order by a.delivery_id desc, a.run desc, a.number desc limit $5`, part, after.DeliveryID, after.Run, after.Number, limit-len(found))
+	const op = "list attempts"
+	err = postgres.InList(ctx, s.core, s.core.OfTenant(tenantID), op, func(c postgres.Caller) error {
+		found, searched = nil, webhook.DeliveryID{}
+		looked, err := postgres.QueryAll(ctx, c, op, pgx.RowTo[[16]byte], sql, q.Args...)
 		if err != nil {
-			return nil, searched, err
+			return err
 		}
-		if found = append(found, more...); len(found) == limit {
-			return found, searched, nil
+		for part := range slices.Chunk(looked, attemptedPart) {
+			more, err := postgres.QueryAll(ctx, c, op, scanAttempt, `
+				select `+attemptColumns+` from unnest($1::uuid[]) u (id) cross join lateral (
+					select `+attemptColumns+` from attempts a
+					where a.delivery_id = u.id and (a.delivery_id <> $2 or (a.run, a.number) < ($3::int, $4::int)) order by a.run desc, a.number desc limit $5) a
+				order by a.delivery_id desc, a.run desc, a.number desc limit $5`, part, after.DeliveryID, after.Run, after.Number, limit-len(found))
+			if err != nil {
+				return err
+			}
+			if found = append(found, more...); len(found) == limit {
+				return nil
+			}
 		}
-	}
-	if len(looked) == maxAttempted {
-		searched = looked[len(looked)-1]
-	}
-	return found, searched, nil
+		if len(looked) == maxAttempted {
+			searched = looked[len(looked)-1]
+		}
+		return nil
+	})
+	return found, searched, err
 }
 
 // HasReused reports whether an attempt of a run met the end of a kept connection. It reads the attempts of the run, by the
 // primary key.
-func (s *Deliveries) HasReused(ctx context.Context, id webhook.DeliveryID, run int) (bool, error) {
+func (s *AttemptLists) HasReused(ctx context.Context, id webhook.DeliveryID, run int) (bool, error) {
 	var has bool
 	err := s.core.AsWorker().WithConn(ctx, "look for an attempt", func(ctx context.Context, conn postgres.Querier) error {
 		return conn.QueryRow(ctx, `select exists (select from attempts where delivery_id = $1 and run = $2 and reason = $3)`,

@@ -27,7 +27,7 @@ func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID str
 }
 
 // CancelEvent stores a cancel for each open delivery of an event, with one audit entry, and returns these deliveries with the command. One that a
-// cancel is pending for already is among them. CodeNotFound: the tenant has no such event.
+// cancel is pending for already is left as it is. CodeNotFound: the tenant has no such event.
 func (s *Deliveries) CancelEvent(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EventID, reason string) (
 	cancelled []webhook.CommandedDelivery, err error,
 ) {
@@ -45,8 +45,12 @@ func (s *Deliveries) CancelEvent(ctx context.Context, by webhook.Actor, tenantID
 		if err != nil {
 			return err
 		}
+		pending, err := cancelPending(ctx, tx, found)
+		if err != nil {
+			return err
+		}
 		for _, d := range found {
-			if !d.State.Open() {
+			if !d.State.Open() || pending[d.DeliveryID] {
 				continue
 			}
 			c := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reason}
@@ -63,6 +67,25 @@ func (s *Deliveries) CancelEvent(ctx context.Context, by webhook.Actor, tenantID
 	}
 	failpoint.Hit("command-after-commit")
 	return cancelled, nil
+}
+
+// cancelPending are those of the deliveries, which this transaction has locked, for which a cancel is stored and not handled yet.
+func cancelPending(ctx context.Context, tx pgx.Tx, of []webhook.Delivery) (map[webhook.DeliveryID]bool, error) {
+	ids := make([][16]byte, len(of))
+	for i, d := range of {
+		ids[i] = d.DeliveryID
+	}
+	rows, err := tx.Query(ctx, `select id from deliveries where id = any($1) and command = $2`, ids, int16(webhook.CommandCancel))
+	if err != nil {
+		return nil, err
+	}
+	pending := map[webhook.DeliveryID]bool{}
+	var id [16]byte
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		pending[id] = true
+		return nil
+	})
+	return pending, err
 }
 
 // commandIf is Command with a condition; CodeConflict: the delivery does not meet it. The relay starts what a replay opens after a time.

@@ -418,7 +418,10 @@ func TestCancelEvent(t *testing.T) {
 		require.Equal(t, webhook.CommandCancel, c.Command.Command)
 		require.Equal(t, "a mistake", c.Command.Reason)
 	}
-	require.Equal(t, 1, storetest.Audits(t, b.Stores, "event.cancel"))
+	again, err := b.CancelEvent(t.Context(), storetest.TestActor(), "acme", a.Event.ID, "another reason")
+	require.NoError(t, err)
+	require.Empty(t, again, "a pending cancel stays as it is")
+	require.Equal(t, 2, storetest.Audits(t, b.Stores, "event.cancel"))
 	_, err = b.CancelEvent(t.Context(), storetest.TestActor(), "other", a.Event.ID, "")
 	storetest.RequireCode(t, webhook.CodeNotFound, err)
 }

@@ -17,6 +17,7 @@ import (
 // Deliveries reads and writes deliveries: claims, steps with their attempts, and commands.
 type Deliveries struct {
 	*DeadLetters
+	*AttemptLists
 
 	core *postgres.Core
 
@@ -39,7 +40,9 @@ const (
 
 // New returns a Deliveries. Call Close when it is not used any more.
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
-	deliveries := &Deliveries{DeadLetters: &DeadLetters{s}, core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
+	deliveries := &Deliveries{
+		DeadLetters: &DeadLetters{s}, AttemptLists: &AttemptLists{s}, core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1),
+	}
 	deliveries.records = postgres.NewRowWriter("record delivery", recordWeight, deliveries.flushRecords,
 		apartOf(s, (*recording).needs), s.ObserverOf("steps"))
 	deliveries.claims = postgres.NewRowWriter("claim attempt", claimWeight, deliveries.flushClaims,

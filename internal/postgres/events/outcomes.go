@@ -11,30 +11,38 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// maxCounted bounds the deliveries of one millisecond that are counted for a list of events: a batch of 100 events has as many with 200 endpoints each.
+const maxCounted = 20_000
+
 // Outcomes counts the deliveries of events of a tenant by where they stand, up to webhook.MaxOutcomes of each event. An event without
-// deliveries is not among them.
+// deliveries is not among them. CodeRateLimited and CodeUnavailable: see postgres.ReadList.
 //
-// Each event's deliveries are read by the index of the tenant within the event's millisecond: some four blocks for each event, and one for each
-// delivery.
+// The deliveries of each millisecond in which one of the events was accepted are read once, by the index of the tenant: some four blocks for each, and
+// one for each delivery.
 func (s *Events) Outcomes(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.EventOutcomes, error) {
-	lows, highs := make([][16]byte, len(ids)), make([][16]byte, len(ids))
-	for i, id := range ids {
-		lows[i], highs[i] = postgres.IDsFrom(id.Time()), postgres.IDsFrom(id.Time().Add(time.Millisecond))
+	windows := map[time.Time]bool{}
+	var lows, highs [][16]byte
+	for _, id := range ids {
+		if at := id.Time(); !windows[at] {
+			windows[at] = true
+			lows, highs = append(lows, postgres.IDsFrom(at)), append(highs, postgres.IDsFrom(at.Add(time.Millisecond)))
+		}
 	}
 	type row struct {
 		ID    [16]byte
 		State int16
 		N     int
 	}
-	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID).ByIndex(), "count the deliveries of events", pgx.RowToStructByPos[row], `
-		with u as materialized (select * from unnest($2::uuid[], $3::uuid[], $4::uuid[]) u (id, low, high))
-		select u.id, d.state, count(*) from u cross join lateral (
-			select d.state from deliveries d where d.tenant_id = $1 and d.id >= u.low and d.id < u.high and d.event_id = u.id limit $5) d group by 1, 2
+	found, err := postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), "count the deliveries of events", pgx.RowToStructByPos[row], `
+		with w as materialized (select * from unnest($3::uuid[], $4::uuid[]) w (low, high))
+		select d.event_id, d.state, count(*) from w cross join lateral (
+			select event_id, state from deliveries
+			where tenant_id = $1 and id >= w.low and id < w.high and event_id = any($2) limit $5) d group by 1, 2
 		union all
-		select u.id, `+postgres.Pending+`, count(*) from u cross join lateral (
-			select from outbox o where o.tenant_id = $1 and o.delivery_id >= u.low and o.delivery_id < u.high and o.event_id = u.id
+		select o.event_id, `+postgres.Pending+`, count(*) from w cross join lateral (
+			select o.event_id from outbox o where o.tenant_id = $1 and o.delivery_id >= w.low and o.delivery_id < w.high and o.event_id = any($2)
 				and not exists (select from deliveries d where d.id = o.delivery_id) limit $5) o group by 1`,
-		tenantID, deliveries.RawIDs(ids), lows, highs, webhook.MaxOutcomes+1)
+		tenantID, deliveries.RawIDs(ids), lows, highs, maxCounted)
 	outcomes := make(map[webhook.EventID]webhook.EventOutcomes, len(found))
 	for _, r := range found {
 		of := outcomes[r.ID]
