@@ -89,7 +89,8 @@ func (s *AttemptLists) ListAttempts(ctx context.Context, tenantID string, f webh
 			more, err := postgres.QueryAll(ctx, c, op, scanAttempt, `
 				select `+attemptColumns+` from unnest($1::uuid[]) u (id) cross join lateral (
 					select `+attemptColumns+` from attempts a
-					where a.delivery_id = u.id and (a.delivery_id <> $2 or (a.run, a.number) < ($3::int, $4::int)) order by a.run desc, a.number desc limit $5) a
+					where a.delivery_id = u.id and (a.delivery_id <> $2 or (a.run, a.number) < ($3::int, $4::int))
+					order by a.run desc, a.number desc limit $5) a
 				order by a.delivery_id desc, a.run desc, a.number desc limit $5`, part, after.DeliveryID, after.Run, after.Number, limit-len(found))
 			if err != nil {
 				return err
