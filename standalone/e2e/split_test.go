@@ -414,7 +414,8 @@ func testSplit(t *testing.T, both bool) {
 	seen := most(rated.Requests(), stretch)
 	require.LessOrEqual(t, float64(seen), perSecond*(stretch+1400*time.Millisecond).Seconds()+1)
 	t.Logf("%d events acknowledged over the kills of two workers and an API; %d posts without an answer, %d refused; "+
-		"%d deliveries sent twice, by kill: %v; %d questions to owners; max_in_flight %d seen as %d; %d/s seen as %.1f/s over %s; %.0f s under load, %.0f s in all",
+		"%d deliveries sent twice, by kill: %v; %d questions to owners; max_in_flight %d seen as %d; %d/s seen as %.1f/s over %s; "+
+		"%.0f s under load, %.0f s in all",
 		len(acked), broken, refused, twice, excused, s.permitsAsked(), maxInFlight, capped.Most(), perSecond, float64(seen)/stretch.Seconds(), stretch,
 		underLoad.Seconds(), time.Since(begun).Seconds())
 }
