@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
@@ -116,21 +117,13 @@ func readReplayField(d *jsonDecoder, r *webhook.Replay, name string) {
 	case "status":
 		set(d, &f.Status, 0, func(d *jsonDecoder) int { return d.integer(100, 999) })
 	case "since":
-		if !d.null() {
-			f.Since, _ = d.instant()
-		}
+		set(d, &f.Since, time.Time{}, readInstant)
 	case "until":
-		if !d.null() {
-			f.Until, _ = d.instant()
-		}
+		set(d, &f.Until, time.Time{}, readInstant)
 	case "ended_since":
-		if !d.null() {
-			f.EndedSince, _ = d.instant()
-		}
+		set(d, &f.EndedSince, time.Time{}, readInstant)
 	case "ended_until":
-		if !d.null() {
-			f.EndedUntil, _ = d.instant()
-		}
+		set(d, &f.EndedUntil, time.Time{}, readInstant)
 	case "include_unmatched":
 		set(d, &f.IncludeUnmatched, false, readBoolean)
 	case "rate_per_minute":
@@ -140,6 +133,11 @@ func readReplayField(d *jsonDecoder, r *webhook.Replay, name string) {
 	default:
 		d.unknown()
 	}
+}
+
+func readInstant(d *jsonDecoder) time.Time {
+	at, _ := d.instant() // what is wrong with it is noted
+	return at
 }
 
 func readReplaySource(d *jsonDecoder) webhook.ReplaySource {

@@ -36,9 +36,7 @@ func replay(ctx context.Context, b *bench) (_ []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if taken != nil {
-		defer func() { err = errors.Join(err, taken.Wait()) }()
-	}
+	defer func() { err = errors.Join(err, taken.Wait()) }()
 	m := startMeter(in.Pid())
 	l.began = time.Now()
 	if err := in.api.replay(ctx, dead); err != nil {

@@ -39,12 +39,8 @@ func listDeliveries(p *page) error {
 		}
 	}
 	v.Next = v.List.NextCursor
-	var ids []string
-	for _, d := range v.List.Data {
-		ids = append(ids, d.EndpointID)
-	}
 	var err error
-	if v.Endpoints, err = readNamesOf(p, ids); err != nil {
+	if v.Endpoints, err = readNamesOf(p, v.List.Data, func(d client.Delivery) string { return d.EndpointID }); err != nil {
 		return err
 	}
 	f := v.Filter.Form

@@ -34,14 +34,15 @@ func readEndpointNames(p *page) (endpointNames, error) {
 // maxNamesRead bounds the endpoints of a list that are read one by one, because they are not among the newest: the others are shown by their ids.
 const maxNamesRead = 20
 
-// readNamesOf reads the names of the endpoints of a list, and of the tenant's newest ones for a choice.
-func readNamesOf(p *page, ids []string) (endpointNames, error) {
+// readNamesOf reads the names of the endpoints of a list's rows, and of the tenant's newest ones.
+func readNamesOf[T any](p *page, rows []T, endpoint func(T) string) (endpointNames, error) {
 	names, err := readEndpointNames(p)
 	if err != nil || !names.More {
 		return names, err
 	}
 	read := 0
-	for _, id := range ids {
+	for _, row := range rows {
+		id := endpoint(row)
 		if _, known := names.urls[id]; known || read == maxNamesRead {
 			continue
 		}

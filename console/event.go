@@ -66,6 +66,7 @@ type shownPayload struct {
 	Payload string
 	Cut     bool // there is more
 	Gone    bool // the payload was removed, or the event is past its retention
+	Busy    bool // it cannot be read now
 	Raw     bool // as it was sent, not indented
 	JSON    bool // it can be indented
 }
@@ -82,12 +83,8 @@ func showEvent(p *page) error {
 	if n := len(v.Event.Deliveries); n > shownDeliveries {
 		v.Event.Deliveries, v.More = v.Event.Deliveries[:shownDeliveries], n-shownDeliveries
 	}
-	var ids []string
-	for _, d := range v.Event.Deliveries {
-		ids = append(ids, d.EndpointID)
-	}
 	var err error
-	if v.Endpoints, err = readNamesOf(p, ids); err != nil {
+	if v.Endpoints, err = readNamesOf(p, v.Event.Deliveries, func(d client.DeliveryStub) string { return d.EndpointID }); err != nil {
 		return err
 	}
 	if p.live == nil {
@@ -108,7 +105,8 @@ func readPayload(p *page, event string) (v shownPayload, err error) {
 		return v, nil
 	}
 	if err != nil {
-		return v, err
+		v.Busy = true
+		return v, unlessBusy(err)
 	}
 	v.Payload = string(payload)
 	if len(payload) > webhook.DefaultMaxPayload { // formatting it would take too long

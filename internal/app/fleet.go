@@ -100,12 +100,12 @@ func (a *App) meterFleet() {
 		}
 		return float64(a.fleet.Processes())
 	})
-	const asked = "Questions of this process to owners of other lanes whether a request may be sent."
+	const asked = "Permits to send a request that this process has asked the owners of other lanes for."
 	a.metrics.Counter("everpost_lane_permits_asked_total", asked, func() float64 {
 		if a.fleet == nil {
 			return 0
 		}
-		return float64(a.fleet.PermitsAsked())
+		return float64(a.fleet.PermitsAsked.Load())
 	})
 	const unreachable = "Processes that own lanes and have not been reached for 10 s, although they seem to run."
 	a.metrics.Gauge("everpost_lane_processes_unreachable", unreachable, func() float64 {

@@ -100,9 +100,6 @@ func (f *Fleet) Forecast(id webhook.EndpointID) admission.Forecast {
 	return admission.Forecast{Wait: known.Wait, Unhealthy: known.Unhealthy}
 }
 
-// PermitsAsked is how often this process has asked another one for a permit.
-func (f *Fleet) PermitsAsked() uint64 { return f.asked.Load() }
-
 // Admits reports whether this process admits the requests to an endpoint.
 func (f *Fleet) Admits(id webhook.EndpointID) bool {
 	_, own := f.owner(id)
@@ -215,7 +212,7 @@ func (f *Fleet) acquireOwn(ctx context.Context, r admission.Request, try bool) (
 // askPeer asks another process.
 func (f *Fleet) askPeer(ctx context.Context, p *peer, r admission.Request) (admission.Decision, bool) {
 	number, asked := f.lastID.Add(1), time.Now()
-	f.asked.Add(1)
+	f.PermitsAsked.Add(1)
 	r.Host, r.URL = f.controller.HostOf(r.URL), ""
 	reply := &AcquireReply{}
 	abandoned := func() { //nolint:contextcheck // it may still give a permit

@@ -81,6 +81,9 @@ type Config struct {
 
 // Fleet is this process among those that share the limits of endpoints. Start it once, and Leave and Stop it once.
 type Fleet struct {
+	// PermitsAsked counts the permits that this process has asked other processes for.
+	PermitsAsked atomic.Uint64
+
 	store      Store
 	controller *admission.Controller // nil in a process that owns no lanes, as listener
 	self       webhook.Process
@@ -94,7 +97,6 @@ type Fleet struct {
 	work     sync.WaitGroup
 	renewNow chan struct{} // asks the goroutine of the leases for a renewal at once
 	lastID   atomic.Uint64 // of the permits that this process has asked for
-	asked    atomic.Uint64 // how many of them it has asked other processes for
 
 	mu    sync.Mutex // guards all below
 	lanes [webhook.Lanes]lane

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -268,4 +269,47 @@ func TestDeletedEndpointKeepsItsDeadLetters(t *testing.T) {
 
 func execution(workflow string) *commonpb.WorkflowExecution {
 	return &commonpb.WorkflowExecution{WorkflowId: workflow}
+}
+
+// An event is cancelled in all its open deliveries by their workflows, and is then found by when that was.
+func TestCancelEvent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	r := newReceiver(t)
+	r.Script("/down", receivertest.Step{Status: http.StatusServiceUnavailable})
+	policy := fieldsOf{"strategy": "fixed", "base": "1h", "jitter": "none"}
+	down := b.endpoint(r, "/down", fieldsOf{"retry_policy": policy})
+	b.endpoint(r, "/up", nil)
+	e := b.post("order.paid", `{"order":17}`)
+	require.Len(t, e.Deliveries, 2)
+	states := map[string]string{}
+	for _, d := range e.Deliveries {
+		states[d.ID] = "delivered"
+		if d.EndpointID == down.ID {
+			states[d.ID] = "retrying"
+		}
+		b.waitState(d.ID, states[d.ID])
+	}
+	var made struct {
+		Cancelled int `json:"cancelled"`
+	}
+	b.ask(http.StatusAccepted, http.MethodPost, "/events/"+e.ID+"/cancel", fieldsOf{"reason": "a mistake"}, &made)
+	require.Equal(t, 1, made.Cancelled)
+	for id, state := range states {
+		if state == "retrying" {
+			require.NotZero(t, b.waitState(id, "cancelled").CompletedAt)
+		} else {
+			require.Equal(t, "delivered", b.delivery(id).State, "what has ended stays as it is")
+		}
+	}
+	require.Len(t, b.listDeliveries(url.Values{"event_id": {e.ID}, "ended_since": {"1h"}, "state": {"cancelled"}}), 1)
+	require.Empty(t, b.listDeliveries(url.Values{"event_id": {e.ID}, "ended_until": {"1h"}}))
+	var attempts struct {
+		Data []struct {
+			DeliveryID string `json:"delivery_id"`
+		} `json:"data"`
+	}
+	b.ask(http.StatusOK, http.MethodGet, "/endpoints/"+down.ID+"/attempts", nil, &attempts)
+	require.Len(t, attempts.Data, 1)
+	require.Equal(t, "retrying", states[attempts.Data[0].DeliveryID])
 }
