@@ -13,7 +13,8 @@ import (
 func (a *App) engineConfig() engine.Config {
 	o := a.options
 	c := engine.Config{
-		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log, Converter: a.converter, LocalWorker: o.Worker,
+		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log, Converter: a.converter,
+		LocalWorker:    o.Worker && !o.Config.WorkerVersioning,
 		MaxPerWorkflow: o.Config.MaxPerWorkflow, MaxEventIDs: o.MaxEventIDs, KeepDeadLetters: o.Config.DeadLetterRetention,
 		Tracer: a.tracer, Now: a.store.Now,
 	}

@@ -32,7 +32,7 @@ type Config struct {
 	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
 	KeepDeadLetters time.Duration
 	// LocalWorker says that a worker of this process, on the same client, runs workflows. It then gets the first task of a workflow with
-	// the answer to its start.
+	// the answer to its start. Temporal does not ask for the version of such a worker.
 	LocalWorker bool
 	// Tracer makes a span of each start; nil: there are none.
 	Tracer *tracing.Tracer

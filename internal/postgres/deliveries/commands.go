@@ -3,6 +3,8 @@ package deliveries
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,8 +33,7 @@ func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID str
 func (s *Deliveries) CancelEvent(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EventID, reason string) (
 	cancelled []webhook.CommandedDelivery, err error,
 ) {
-	err = s.core.OfTenant(tenantID).InTx(ctx, "cancel an event", func(ctx context.Context, tx pgx.Tx) error {
-		cancelled = nil
+	err = s.commanding(ctx, tenantID, "cancel an event", func(ctx context.Context, tx pgx.Tx) error {
 		var known bool
 		err := tx.QueryRow(ctx, `select exists (select from events where id = $1 and tenant_id = $2)`, id, tenantID).Scan(&known)
 		if err != nil {
@@ -45,19 +46,9 @@ func (s *Deliveries) CancelEvent(ctx context.Context, by webhook.Actor, tenantID
 		if err != nil {
 			return err
 		}
-		pending, err := cancelPending(ctx, tx, found)
-		if err != nil {
+		open := slices.DeleteFunc(found, func(d webhook.Delivery) bool { return !d.State.Open() })
+		if cancelled, err = cancelAll(ctx, tx, open, reason, false); err != nil {
 			return err
-		}
-		for _, d := range found {
-			if !d.State.Open() || pending[d.DeliveryID] {
-				continue
-			}
-			c := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reason}
-			if c.ID, err = StoreCommand(ctx, tx, d.DeliveryID, c); err != nil {
-				return err
-			}
-			cancelled = append(cancelled, webhook.CommandedDelivery{Delivery: d, Command: c})
 		}
 		detail := postgres.JSONBytes(map[string]string{"reason": reason, "cancelled": strconv.Itoa(len(cancelled))})
 		return audit.Write(ctx, tx, by, tenantID, audit.EventCancel, id.String(), detail)
@@ -65,27 +56,38 @@ func (s *Deliveries) CancelEvent(ctx context.Context, by webhook.Actor, tenantID
 	if err != nil {
 		return nil, err
 	}
-	failpoint.Hit("command-after-commit")
 	return cancelled, nil
 }
 
-// cancelPending are those of the deliveries, which this transaction has locked, for which a cancel is stored and not handled yet.
-func cancelPending(ctx context.Context, tx pgx.Tx, of []webhook.Delivery) (map[webhook.DeliveryID]bool, error) {
-	ids := make([][16]byte, len(of))
-	for i, d := range of {
-		ids[i] = d.DeliveryID
+// commanding stores commands in a transaction. Whoever called signals them after it.
+func (s *Deliveries) commanding(ctx context.Context, tenantID, name string, store func(context.Context, pgx.Tx) error) error {
+	if err := s.core.OfTenant(tenantID).InTx(ctx, name, store); err != nil {
+		return err
 	}
-	rows, err := tx.Query(ctx, `select id from deliveries where id = any($1) and command = $2`, ids, int16(webhook.CommandCancel))
+	failpoint.Hit("command-after-commit")
+	return nil
+}
+
+// cancelAll stores a cancel for open deliveries that this transaction has locked, in one statement, and returns them with it. Without
+// replace, those that a cancel is pending for already are left out.
+func cancelAll(ctx context.Context, tx pgx.Tx, open []webhook.Delivery, reason string, replace bool) ([]webhook.CommandedDelivery, error) {
+	of := make(map[webhook.DeliveryID]webhook.Delivery, len(open))
+	for _, d := range open {
+		of[d.DeliveryID] = d
+	}
+	rows, err := tx.Query(ctx, `
+		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = null, commanded_at = now(), command_signals = 0
+		where id = any($1) and ($4 or command <> $2) returning id, command_id`,
+		RawIDs(slices.Collect(maps.Keys(of))), int16(webhook.CommandCancel), reason, replace)
 	if err != nil {
 		return nil, err
 	}
-	pending := map[webhook.DeliveryID]bool{}
-	var id [16]byte
-	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		pending[id] = true
-		return nil
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {
+		var id [16]byte
+		c := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reason}
+		err := row.Scan(&id, &c.ID)
+		return webhook.CommandedDelivery{Delivery: of[id], Command: c}, err
 	})
-	return pending, err
 }
 
 // commandIf is Command with a condition; CodeConflict: the delivery does not meet it. The relay starts what a replay opens after a time.
@@ -99,7 +101,7 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 		}
 	}
 	var d webhook.Delivery
-	err := s.core.OfTenant(tenantID).InTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.commanding(ctx, tenantID, "store a command", func(ctx context.Context, tx pgx.Tx) error {
 		var err error
 		if d, err = lockDelivery(ctx, tx, tenantID, id); err != nil {
 			return err
@@ -134,7 +136,6 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 	if err != nil {
 		return webhook.Delivery{}, webhook.PendingCommand{}, err
 	}
-	failpoint.Hit("command-after-commit")
 	return d, c, nil
 }
 

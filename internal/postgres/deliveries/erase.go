@@ -26,6 +26,7 @@ func (s *Deliveries) LockForErasure(ctx context.Context, tx pgx.Tx, tenantID str
 	if err != nil {
 		return nil, nil, err
 	}
+	var open []webhook.Delivery
 	for _, d := range found {
 		ids = append(ids, d.DeliveryID)
 		if !d.State.Open() {
@@ -34,13 +35,10 @@ func (s *Deliveries) LockForErasure(ctx context.Context, tx pgx.Tx, tenantID str
 		if err := mayErase(s.core.Now(), d, mayCancel); err != nil {
 			return nil, nil, err
 		}
-		c := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: webhook.ReasonPayloadErased}
-		if c.ID, err = StoreCommand(ctx, tx, d.DeliveryID, c); err != nil {
-			return nil, nil, err
-		}
-		cancelled = append(cancelled, webhook.CommandedDelivery{Delivery: d, Command: c})
+		open = append(open, d)
 	}
-	return ids, cancelled, nil
+	cancelled, err = cancelAll(ctx, tx, open, webhook.ReasonPayloadErased, true)
+	return ids, cancelled, err
 }
 
 // lockOfEvent locks all deliveries of an event, also those that only have an outbox row, by the index of the tenant within the event's millisecond.
