@@ -386,7 +386,7 @@ func TestNotEager(t *testing.T) {
 	}{
 		"paused": {func(t *testing.T, b *bundle, p *process, _ *admission.Controller) {
 			t.Helper()
-			_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
+			_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, "")
 			require.NoError(t, err)
 			p.record.Endpoints.Cache().ForgetTenant(tenant)
 		}, webhook.StateHeld},

@@ -30,7 +30,7 @@ func TestTest(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, nil)
 	tests := activities.NewTests(p.config.Sender)
-	_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
+	_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, "")
 	require.NoError(t, err)
 	b.Script("/hook", receivertest.Step{Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": "7"}, Body: "busy"})
 

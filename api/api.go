@@ -86,7 +86,10 @@ func New(c Config) *Server {
 }
 
 // Close ends what runs in the background. Call it when the server takes no more requests.
-func (s *Server) Close() { s.handlers.conditions.cached.Close() }
+func (s *Server) Close() {
+	s.handlers.attention.reader.close()
+	s.handlers.conditions.cached.Close()
+}
 
 // Handler returns the API as an http.Handler.
 func (s *Server) Handler() http.Handler { return s.echo }

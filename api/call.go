@@ -40,10 +40,13 @@ type call struct {
 // actor is the caller for the audit log.
 func (c call) actor() webhook.Actor {
 	by := webhook.Actor{
-		KeyID: c.key.ID, RequestID: requestID(c), Source: c.proxies.SourceAddress(c.Request()), Request: c.once,
+		KeyID: c.key.ID, KeyName: c.key.Name, RequestID: requestID(c), Source: c.proxies.SourceAddress(c.Request()), Request: c.once,
+	}
+	if c.key.Scope == webhook.ScopeOperator { // tenants see it
+		by.KeyName = "an operator"
 	}
 	if !c.from.Link.IsZero() { // not the key that made the link: another person acts
-		by.KeyID, by.Name = webhook.KeyID{}, "console link "+c.from.Link.String()
+		by.KeyID, by.KeyName, by.Name = webhook.KeyID{}, "", "console link "+c.from.Link.String()
 	}
 	return by
 }

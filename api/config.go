@@ -39,6 +39,9 @@ type Config struct {
 	Starter          Starter
 	URLs             URLs
 
+	// Attention reads what needs attention.
+	Attention Attention
+
 	// Situations and Engine are for explanations.
 	Situations Situations
 	Engine     Engine

@@ -16,6 +16,7 @@ func showEndpoint(e webhook.Endpoint) client.Endpoint {
 	policy, source := e.PolicyInForce()
 	return client.Endpoint{
 		ID: e.ID.String(), TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: stateOf(e.State), StateReason: nullable(e.StateReason),
+		StateSince: timestamp(e.StateSince), StateBy: nullable(e.StateBy),
 		Signature: e.Signature, PublicKey: nullable(e.PublicKey), PayloadFormat: e.PayloadFormat.String(),
 		TraceContext: e.TraceContext, Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
 		RetryPolicy: showPolicy(policy), PolicySource: source.String(),

@@ -20,7 +20,7 @@ func TestEndpointShape(t *testing.T) {
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook?a=1&b=2","event_types":["order.*"]}`)
 	id, secret := a.json["id"].(string), a.json["secret"].(string)
 	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"state":"active",` +
-		`"state_reason":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw","trace_context":false,` +
+		`"state_reason":null,"state_since":null,"state_by":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw","trace_context":false,` +
 		`"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
 		`"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
 		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h",` +

@@ -5,6 +5,7 @@ type handlers struct {
 	documents  documentHandler
 	audit      auditHandler
 	statistics statisticsHandler
+	attention  attentionHandler
 
 	tenants tenantHandler
 	exports exportHandler
@@ -36,11 +37,13 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		situations: c.Situations, engine: c.Engine, deliveries: c.Deliveries, erasures: c.Erasures,
 		deadLettersKept: c.DeadLettersKept, workflowsKept: c.WorkflowsKept, now: c.Now, log: c.Logger,
 	}
+	conditions := conditionReader{situations: c.Situations, now: c.Now}.cached()
 	views := &deliveryViews{explanations: explained, workflowURLs: urls}
 	return &handlers{
 		documents:  newDocumentHandler(c.Version, all),
 		audit:      auditHandler{c.Audit},
 		statistics: statisticsHandler{statistics: c.Statistics, tenants: c.Tenants, now: c.Now},
+		attention:  attentionHandler{reader: newAttentionReader(c.Attention, conditions), tenants: c.Tenants},
 
 		tenants: tenantHandler{tenants: c.Tenants, updates: c.TenantUpdates, deletions: c.TenantDeletions, retention: c.Retention, now: c.Now},
 		exports: exportHandler{
@@ -56,7 +59,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		switches:   switchHandler{c.EndpointSwitch},
 		releases:   releaseHandler{c.Releases},
 		circuits:   circuitHandler{circuits: c.Circuits, endpoints: c.Endpoints, starter: c.Starter},
-		conditions: conditionHandler{cached: conditionReader{situations: c.Situations, now: c.Now}.cached(), tenants: c.Tenants},
+		conditions: conditionHandler{cached: conditions, tenants: c.Tenants},
 		health:     healthHandler{health: c.Health, now: c.Now},
 		tests:      endpointTestHandler{tests: c.Tests, maxPayload: c.MaxPayload},
 		secrets:    secretHandler{c.EndpointSecrets},

@@ -73,3 +73,14 @@ func (m *memory) ReleasesOf(context.Context, string, []webhook.EndpointID) ([]we
 	defer m.lock()()
 	return slices.Collect(maps.Values(m.releases)), m.unexplained
 }
+
+// TroubledTenants implements Attention.
+func (m *memory) TroubledTenants(_ context.Context, limit int) ([]webhook.TroubledTenant, error) {
+	defer m.lock()()
+	return m.troubled[:min(limit, len(m.troubled))], m.unexplained
+}
+
+func (m *memory) OpenCounts(context.Context, string) (webhook.OpenCounts, error) {
+	defer m.lock()()
+	return webhook.OpenCounts{Waiting: m.backlog.Waiting(), DeadLetters: len(m.troubled)}, m.unexplained
+}

@@ -22,6 +22,7 @@ type memory struct {
 	tenants    map[string]webhook.Tenant
 	keys       []webhook.Key
 	endpoints  []webhook.Endpoint
+	troubled   []webhook.TroubledTenant
 	secrets    map[webhook.EndpointID]string
 	events     []webhook.NewEvent // with their results, by index
 	accepted   []webhook.Accepted
@@ -291,24 +292,24 @@ func (m *memory) RotateSecret(_ context.Context, by webhook.Actor, tenant string
 	return done, nil
 }
 
-func (m *memory) PauseEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID) (webhook.Endpoint, error) {
+func (m *memory) PauseEndpoint(_ context.Context, by webhook.Actor, tenant string, id webhook.EndpointID, reason string) (webhook.Endpoint, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
 	if err == nil && e.State == webhook.EndpointDisabled {
 		err = &webhook.Error{Code: webhook.CodeConflict, Message: "the endpoint is disabled"}
 	}
 	if err == nil {
-		e.State = webhook.EndpointPaused
+		e.State, e.StateReason, e.StateSince, e.StateBy = webhook.EndpointPaused, reason, m.now(), by.Who()
 	}
 	return *e, err
 }
 
-func (m *memory) ResumeEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID, rate int,
+func (m *memory) ResumeEndpoint(_ context.Context, by webhook.Actor, tenant string, id webhook.EndpointID, rate int, reason string,
 ) (webhook.Endpoint, webhook.Release, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
 	if err == nil && e.State != webhook.EndpointActive {
-		e.State = webhook.EndpointActive
+		e.State, e.StateReason, e.StateSince, e.StateBy = webhook.EndpointActive, reason, m.now(), by.Who()
 		m.putRelease(webhook.Release{EndpointID: id, TenantID: tenant, Rate: rate, StartedAt: m.now()})
 	}
 	return *e, m.releases[id], err

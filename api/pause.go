@@ -10,11 +10,11 @@ import (
 
 // EndpointSwitch pauses and resumes endpoints.
 type EndpointSwitch interface {
-	// PauseEndpoint returns CodeConflict for a disabled endpoint.
-	PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error)
+	// PauseEndpoint returns CodeConflict for a disabled endpoint. The reason may be "".
+	PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, reason string) (webhook.Endpoint, error)
 	// ResumeEndpoint begins the release of the held deliveries at the rate (deliveries per
 	// minute), 0 for Everpost's own pace.
-	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int) (webhook.Endpoint, webhook.Release, error)
+	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int, reason string) (webhook.Endpoint, webhook.Release, error)
 }
 
 // switchHandler pauses and resumes endpoints.
@@ -25,10 +25,11 @@ func (h *switchHandler) pause(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.noBody(); err != nil {
+	reason, err := c.reason(withReason)
+	if err != nil {
 		return err
 	}
-	e, err := h.endpoints.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id)
+	e, err := h.endpoints.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id, reason)
 	if err != nil {
 		return err
 	}
@@ -40,24 +41,27 @@ func (h *switchHandler) resume(c call) error {
 	if err != nil {
 		return err
 	}
+	rate, reason := 0, ""
 	text, err := c.body()
 	if err != nil {
 		return err
 	}
-	rate := 0
 	if text != nil {
 		err := readObject(text, func(d *jsonDecoder, name string) {
-			if name != "rate_per_minute" {
+			switch name {
+			case "rate_per_minute":
+				set(d, &rate, 0, readReleaseRate)
+			case "reason":
+				set(d, &reason, "", readReason)
+			default:
 				d.unknown()
-				return
 			}
-			set(d, &rate, 0, readReleaseRate)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	e, release, err := h.endpoints.ResumeEndpoint(c.Request().Context(), c.actor(), c.tenant, id, rate)
+	e, release, err := h.endpoints.ResumeEndpoint(c.Request().Context(), c.actor(), c.tenant, id, rate, reason)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,8 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 		{route{get, "/v1/audit", operator, "listAudit", "entry"}, h.audit.list},
 		{route{get, "/v1/stats", operator, "getStats", "statistics"}, h.statistics.get},
 		{route{get, tenant + "/stats", admin, "getTenantStats", "tenant"}, h.statistics.getOfTenant},
+		{route{get, "/v1/attention", operator, "getAttention", "attention"}, h.attention.get},
+		{route{get, tenant + "/attention", admin, "getTenantAttention", "tenant"}, h.attention.getOfTenant},
 
 		{route{get, "/v1/tenants", operator, "listTenants", "tenant"}, h.tenants.list},
 		{route{put, tenant, operator, putTenantID, "tenant"}, h.tenants.put},

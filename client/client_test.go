@@ -80,7 +80,7 @@ func TestProblems(t *testing.T) {
 			`"errors":[{"field":"a","message":"b"}],"until":"2026-01-31T09:30:00.000000Z","new":1}`)
 	})
 	acme := c.Tenant("acme")
-	_, err := acme.Endpoints.Pause(t.Context(), "ep_1")
+	_, err := acme.Endpoints.Pause(t.Context(), "ep_1", client.PauseInput{})
 	refused := &client.Error{}
 	require.ErrorAs(t, fmt.Errorf("pause: %w", err), &refused)
 	require.EqualError(t, refused, "too many")

@@ -127,16 +127,18 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 	secret := client.SecretInput{Secret: "whsec_x", SecretEncoding: "text"}
 	key := client.IdempotencyKey("once")
 	return map[string]func() (any, error){
-		"listAudit":         func() (any, error) { return page(ctx, c.Audit(client.AuditFilter{Tenant: "acme", Since: at})) },
-		"getStats":          func() (any, error) { return some(c.Stats(ctx, client.StatsQuery{Step: "1h"})) },
-		"listTenants":       func() (any, error) { return page(ctx, c.Tenants()) },
-		"putTenant":         func() (any, error) { return some(acme.Put(ctx, tenant)) },
-		"updateTenant":      func() (any, error) { return some(acme.Update(ctx, tenant)) },
-		"getTenant":         func() (any, error) { return some(acme.Get(ctx)) },
-		"deleteTenant":      func() (any, error) { return none(acme.Delete(ctx)) },
-		"getTenantStats":    func() (any, error) { return some(acme.Stats(ctx, client.StatsQuery{EndpointID: "ep_1"})) },
-		"createConsoleLink": func() (any, error) { return some(acme.ConsoleLink(ctx, client.ConsoleLinkInput{Scope: "view"}, key)) },
-		"createLogInLink":   func() (any, error) { return some(c.LogInLink(ctx, key)) },
+		"listAudit":          func() (any, error) { return page(ctx, c.Audit(client.AuditFilter{Tenant: "acme", Since: at})) },
+		"getAttention":       func() (any, error) { return some(c.Attention(ctx)) },
+		"getTenantAttention": func() (any, error) { return some(acme.Attention(ctx)) },
+		"getStats":           func() (any, error) { return some(c.Stats(ctx, client.StatsQuery{Step: "1h"})) },
+		"listTenants":        func() (any, error) { return page(ctx, c.Tenants()) },
+		"putTenant":          func() (any, error) { return some(acme.Put(ctx, tenant)) },
+		"updateTenant":       func() (any, error) { return some(acme.Update(ctx, tenant)) },
+		"getTenant":          func() (any, error) { return some(acme.Get(ctx)) },
+		"deleteTenant":       func() (any, error) { return none(acme.Delete(ctx)) },
+		"getTenantStats":     func() (any, error) { return some(acme.Stats(ctx, client.StatsQuery{EndpointID: "ep_1"})) },
+		"createConsoleLink":  func() (any, error) { return some(acme.ConsoleLink(ctx, client.ConsoleLinkInput{Scope: "view"}, key)) },
+		"createLogInLink":    func() (any, error) { return some(c.LogInLink(ctx, key)) },
 		"createKey": func() (any, error) {
 			return some(acme.Keys.Create(ctx, client.KeyInput{Scope: client.ScopeAdmin, ExpiresAt: at}, key))
 		},
@@ -152,7 +154,9 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		"getEndpoint":    func() (any, error) { return some(acme.Endpoints.Get(ctx, "ep_1")) },
 		"updateEndpoint": func() (any, error) { return some(acme.Endpoints.Update(ctx, "ep_1", fields)) },
 		"deleteEndpoint": func() (any, error) { return none(acme.Endpoints.Delete(ctx, "ep_1")) },
-		"pauseEndpoint":  func() (any, error) { return some(acme.Endpoints.Pause(ctx, "ep_1", key)) },
+		"pauseEndpoint": func() (any, error) {
+			return some(acme.Endpoints.Pause(ctx, "ep_1", client.PauseInput{Reason: "planned maintenance"}, key))
+		},
 		"resumeEndpoint": func() (any, error) {
 			return some(acme.Endpoints.Resume(ctx, "ep_1", client.ResumeInput{RatePerMinute: 60}, key))
 		},

@@ -20,6 +20,8 @@ type Endpoint struct {
 	EventTypes      []string          `json:"event_types"`
 	State           EndpointState     `json:"state"`
 	StateReason     *string           `json:"state_reason"`
+	StateSince      Time              `json:"state_since"`              // when the state was changed last; null if it never was
+	StateBy         *string           `json:"state_by"`                 // who changed it
 	Secret          string            `json:"secret,omitempty"`         // in the answer to its creation only
 	SecretRead      string            `json:"secret_read,omitempty"`    // how the caller's own secret was read, such as "base64, 24 bytes"
 	SecretWarning   string            `json:"secret_warning,omitempty"` // that it may be meant in another encoding

@@ -146,15 +146,21 @@ func (e Endpoints) Health(ctx context.Context, id string) (EndpointHealth, error
 	return get[EndpointHealth](ctx, e.at(id, "health"), nil)
 }
 
+// PauseInput is why an endpoint is paused. It may be empty.
+type PauseInput struct {
+	Reason string `json:"reason,omitzero"`
+}
+
 // Pause pauses an endpoint: its deliveries are held.
-func (e Endpoints) Pause(ctx context.Context, id string, o ...Option) (Endpoint, error) {
-	return send[Endpoint](ctx, e.at(id, "pause"), http.MethodPost, nil, o...)
+func (e Endpoints) Pause(ctx context.Context, id string, in PauseInput, o ...Option) (Endpoint, error) {
+	return send[Endpoint](ctx, e.at(id, "pause"), http.MethodPost, in, o...)
 }
 
 // ResumeInput is how the held deliveries are released: 1 to 60,000 per minute; with 0 Everpost sets the pace, which begins at the rate before the
 // pause, at least 600, and doubles each minute.
 type ResumeInput struct {
-	RatePerMinute int `json:"rate_per_minute,omitzero"`
+	RatePerMinute int    `json:"rate_per_minute,omitzero"`
+	Reason        string `json:"reason,omitzero"` // why it is resumed
 }
 
 // Resume resumes an endpoint and releases its held deliveries.

@@ -51,12 +51,13 @@ type Circuit struct {
 // EndpointCondition describes an endpoint in a sentence, for lists.
 type EndpointCondition struct {
 	EndpointID  string        `json:"endpoint_id"`
+	TenantID    string        `json:"tenant_id"`
 	URL         string        `json:"url"`
 	Description string        `json:"description"`
 	EventTypes  []string      `json:"event_types"`
 	State       EndpointState `json:"state"`
 	Condition   string        `json:"condition"` // as in ShortCondition
-	Since       Time          `json:"since"`     // since when it is failing, or its circuit open; null if that is not known
+	Since       Time          `json:"since"`     // since when it is failing, paused or disabled, or its circuit open; null if that is not known
 	Code        string        `json:"code"`      // of an Explanation
 	Trouble     bool          `json:"trouble"`   // it needs attention
 	Summary     string        `json:"summary"`   // for people

@@ -21,6 +21,7 @@ func answers() map[string]any {
 		"ClientCertificate": client.Certificate{}, "NewEndpoint": client.Endpoint{}, "ProbedEndpoint": client.ProbedEndpoint{},
 		"ResumedEndpoint": client.ResumedEndpoint{}, "ShortCondition": client.ShortCondition{}, "StatsCounts": client.StatsCounts{},
 		"StatsPoint": client.StatsPoint{}, "Stats": client.Stats{}, "StatsLatency": client.StatsLatency{}, "ConsoleLink": client.ConsoleLink{},
+		"Attention": client.Attention{}, "TenantAttention": client.TenantAttention{}, "TroubledTenant": client.TroubledTenant{},
 		"EndpointCondition": client.EndpointCondition{}, "EndpointHealth": client.EndpointHealth{}, "Secret": client.Secret{}, "Rotated": client.Rotated{},
 		"CircuitBreaker": client.CircuitBreaker{}, "AutoDisable": client.AutoDisable{},
 		"PreviewAttempt": client.PreviewAttempt{}, "PreviewAmbiguous": client.PreviewAmbiguous{}, "Preview": client.Preview{}, "Preset": client.Preset{},

@@ -28,6 +28,7 @@ func (a *App) startAPI() {
 		MaxPayload:     int(a.options.Config.MaxPayload),
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
+		Attention:  attention{a.store},
 		Situations: situations{a.health, a.store}, Engine: underWay{a.engine.Health, a.activities},
 		Retention: a.options.Config.Retention, DeadLettersKept: a.options.Config.DeadLetterRetention,
 		ConsoleLinks: a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL,

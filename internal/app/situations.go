@@ -43,6 +43,17 @@ func (s situations) ReleasesOf(ctx context.Context, tenantID string, ids []webho
 	return s.store.Releases.ReleasesOf(ctx, tenantID, ids)
 }
 
+// attention lets the API show what needs attention.
+type attention struct{ store *stores.DB }
+
+func (a attention) TroubledTenants(ctx context.Context, limit int) ([]webhook.TroubledTenant, error) {
+	return a.store.EndpointHealth.TroubledTenants(ctx, limit)
+}
+
+func (a attention) OpenCounts(ctx context.Context, tenantID string) (webhook.OpenCounts, error) {
+	return a.store.Deliveries.OpenCounts(ctx, tenantID)
+}
+
 // underWay is the state of Temporal, and of the requests under way in this process.
 type underWay struct {
 	*engine.Health

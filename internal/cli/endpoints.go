@@ -163,23 +163,34 @@ func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
 // EndpointsPauseCommand pauses an endpoint.
 type EndpointsPauseCommand struct {
 	oneEndpoint `embed:""`
+
+	Reason string `help:"Why, for those who see that it is paused." placeholder:"TEXT"`
 }
 
 // Run pauses it.
 func (c *EndpointsPauseCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.newRequest(http.MethodPost, "pause", nil))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "pause", object(withReasonOf(c.Reason))))
 }
 
 // EndpointsResumeCommand resumes an endpoint.
 type EndpointsResumeCommand struct {
 	oneEndpoint `embed:""`
 
-	Rate float64 `help:"Held deliveries released per minute; without it Everpost sets the pace, from the rate before." name:"rate-per-minute" placeholder:"N"`
+	Reason string  `help:"Why, for those who see that it was resumed." placeholder:"TEXT"`
+	Rate   float64 `help:"Held deliveries released per minute; without it Everpost sets the pace, from the rate before." name:"rate-per-minute" placeholder:"N"`
+}
+
+// withReasonOf is a body with a reason, if there is one.
+func withReasonOf(reason string) map[string]any {
+	if reason == "" {
+		return map[string]any{}
+	}
+	return map[string]any{"reason": reason}
 }
 
 // Run resumes it.
 func (c *EndpointsResumeCommand) Run(ctx context.Context, p Process) error {
-	body := map[string]any{}
+	body := withReasonOf(c.Reason)
 	if c.Rate != 0 {
 		body["rate_per_minute"] = c.Rate
 	}

@@ -42,9 +42,9 @@ func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 	o := &h.Observed
 	switch s.condition().Code { //nolint:exhaustive // the others are not of endpoints, or of one that is healthy
 	case EndpointOff:
-		return ShortCondition{ConditionDisabled, foreign(h.Endpoint.StateReason), time.Time{}}
+		return ShortCondition{ConditionDisabled, foreign(h.Endpoint.StateReason), h.Endpoint.StateSince}
 	case EndpointPause:
-		return ShortCondition{ConditionPaused, foreign(h.Endpoint.StateReason), time.Time{}}
+		return ShortCondition{ConditionPaused, foreign(h.Endpoint.StateReason), h.Endpoint.StateSince}
 	case EndpointOpen, EndpointProbe:
 		return ShortCondition{ConditionOpen, s.shortFailure(), o.Since}
 	case EndpointFails:

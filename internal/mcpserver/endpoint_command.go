@@ -13,11 +13,19 @@ type endpointCommandInput struct {
 	confirmation
 }
 
+// pauseInput is the arguments of pause_endpoint.
+type pauseInput struct {
+	endpointCommandInput
+
+	Reason string `json:"reason,omitempty" jsonschema:"Why it is paused, for people."`
+}
+
 // resumeInput is the arguments of resume_endpoint.
 type resumeInput struct {
 	endpointCommandInput
 
-	Rate int `json:"rate_per_minute,omitempty" jsonschema:"Held deliveries released per minute at most; Everpost sets the pace if it is absent."`
+	Reason string `json:"reason,omitempty" jsonschema:"Why it is resumed, for people."`
+	Rate   int    `json:"rate_per_minute,omitempty" jsonschema:"Held deliveries released per minute at most; Everpost sets the pace if it is absent."`
 }
 
 // switched is the result of a command to an endpoint.
@@ -59,10 +67,10 @@ func (s *Server) addEndpointCommands() {
 		name: "pause_endpoint", title: "Pause an endpoint", hints: hints{destructive: true, idempotent: true},
 		description: "Pauses an endpoint: nothing is sent to it, and its deliveries are held until it is resumed or they expire. " +
 			"The key needs the scope admin.",
-	}, func(ctx context.Context, c *call, in endpointCommandInput) (intent, error) {
-		return planSwitch(ctx, c, in, "Pause %s? Its deliveries are held until it is resumed, at the longest until their give-up time.")
-	}, func(ctx context.Context, c *call, in endpointCommandInput) (string, switched, error) {
-		e, err := c.of.Endpoints.Pause(ctx, in.ID)
+	}, func(ctx context.Context, c *call, in pauseInput) (intent, error) {
+		return planSwitch(ctx, c, in.endpointCommandInput, "Pause %s? Its deliveries are held until it is resumed, at the longest until their give-up time.")
+	}, func(ctx context.Context, c *call, in pauseInput) (string, switched, error) {
+		e, err := c.of.Endpoints.Pause(ctx, in.ID, client.PauseInput{Reason: in.Reason})
 		return switchedEndpoint("pause", e, err)
 	})
 	add(s, tool{
@@ -72,7 +80,7 @@ func (s *Server) addEndpointCommands() {
 	}, func(ctx context.Context, c *call, in resumeInput) (intent, error) {
 		return planSwitch(ctx, c, in.endpointCommandInput, "Resume %s? Its held deliveries are sent, at a rate.")
 	}, func(ctx context.Context, c *call, in resumeInput) (string, switched, error) {
-		e, err := c.of.Endpoints.Resume(ctx, in.ID, client.ResumeInput{RatePerMinute: in.Rate})
+		e, err := c.of.Endpoints.Resume(ctx, in.ID, client.ResumeInput{RatePerMinute: in.Rate, Reason: in.Reason})
 		text, out, err := switchedEndpoint("resume", e.Endpoint, err)
 		if err == nil {
 			out.Release = new(showRelease(e.Release))

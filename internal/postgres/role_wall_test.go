@@ -104,11 +104,11 @@ func (w *walled) changes() map[string]func(context.Context, *storetest.Stores) e
 			return err
 		},
 		"PauseEndpoint": func(ctx context.Context, s *storetest.Stores) error {
-			_, err := s.PauseEndpoint(ctx, by, "acme", e.ID)
+			_, err := s.PauseEndpoint(ctx, by, "acme", e.ID, "")
 			return err
 		},
 		"ResumeEndpoint": func(ctx context.Context, s *storetest.Stores) error {
-			_, _, err := s.ResumeEndpoint(ctx, by, "acme", e.ID, 10)
+			_, _, err := s.ResumeEndpoint(ctx, by, "acme", e.ID, 10, "")
 			return err
 		},
 		"EndpointSecret": func(ctx context.Context, s *storetest.Stores) error {
@@ -203,7 +203,7 @@ func TestAnOperationalEventGoesToTheOperatorsTenantThroughTheWall(t *testing.T) 
 	listener.EventTypes, listener.RetryPolicy = []string{"everpost.*"}, retry.Default()
 	_, err = s.CreateEndpoint(t.Context(), storetest.TestActor(), listener, storetest.CanarySecret)
 	require.NoError(t, err)
-	_, _, err = s.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", w.endpoints["acme"].ID, 10) // it was made paused
+	_, _, err = s.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", w.endpoints["acme"].ID, 10, "") // it was made paused
 	require.NoError(t, err)
 	require.Equal(t, []string{"other"}, storetest.Query[string](t, s, `select tenant_id from events where type like 'everpost.%'`))
 	require.Equal(t, []string{"endpoint.resume"},

@@ -81,7 +81,9 @@ type Endpoint struct {
 	EventTypes     []string // filters; ["*"] matches every event type
 	Description    string
 	State          EndpointState
-	StateReason    string // "" while the endpoint is active
+	StateReason    string    // why a person or Everpost changed the state; "" if an active endpoint was resumed without a reason
+	StateSince     time.Time // when the state was changed last; zero if it never was
+	StateBy        string    // who changed it, for people: see Actor.Who
 	Headers        map[string]string
 	Auth           Auth
 	Certificate    ClientCertificate

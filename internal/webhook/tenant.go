@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 	"time"
@@ -100,10 +101,19 @@ func (r KeyError) Error() string { return "refused: " + string(r) }
 // Actor is the originator of a change, for the audit log, which is written in its transaction.
 type Actor struct {
 	KeyID     KeyID  // zero: the system itself or the command line
+	KeyName   string // of the key, for those who see the tenant's resources
 	Name      string // used without a key: "standalone", "cli"
 	RequestID string
 	Source    netip.Addr // of the request; zero if there is none
 
 	// Request is the request's Idempotency-Key, which is stored with the change; nil for none.
 	Request *RequestKey
+}
+
+// Who names the actor for people.
+func (a Actor) Who() string {
+	if a.Name == "" && a.KeyName == "" && !a.KeyID.IsZero() {
+		return a.KeyID.String()
+	}
+	return cmp.Or(a.Name, a.KeyName)
 }

@@ -77,7 +77,7 @@ func TestBacklogOfAPausedEndpointStays(t *testing.T) {
 	b := setupReleases(t)
 	b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonBacklog)
 	require.Len(t, b.due(t), 1)
-	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 	require.NoError(t, err)
 	require.Empty(t, b.due(t))
 	require.Empty(t, b.Released(t, 10))
@@ -91,7 +91,7 @@ func TestHeldAfterItsEndpointWasDeleted(t *testing.T) {
 	t.Parallel()
 	b := setupReleases(t)
 	before, after := b.AcceptOne(t), b.AcceptOne(t)
-	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 	require.NoError(t, err)
 	b.Hold(t, before, storetest.NoWorkflow, webhook.ReasonPaused)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
@@ -127,12 +127,12 @@ func TestADeletionWaitsForHolds(t *testing.T) {
 func TestHeldDeliveriesAreReleasedOnceByMany(t *testing.T) {
 	t.Parallel()
 	b := setupReleases(t)
-	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 	require.NoError(t, err)
 	for range 40 {
 		b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused)
 	}
-	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, webhook.MaxReleaseRate)
+	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, webhook.MaxReleaseRate, "")
 	require.NoError(t, err)
 	type got struct {
 		ids []webhook.DeliveryID

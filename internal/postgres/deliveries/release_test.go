@@ -56,7 +56,7 @@ func (b *releasing) change(t *testing.T, change webhook.ReleaseChange) webhook.R
 // pausedWith holds so many deliveries of the paused subscriber.
 func (b *releasing) pausedWith(t *testing.T, n int) (held []webhook.Start) {
 	t.Helper()
-	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 	require.NoError(t, err)
 	for range n {
 		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.NoWorkflow, webhook.ReasonPaused))
@@ -66,7 +66,7 @@ func (b *releasing) pausedWith(t *testing.T, n int) (held []webhook.Start) {
 
 func (b *releasing) resume(t *testing.T, rate int) webhook.Release {
 	t.Helper()
-	_, r, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, rate)
+	_, r, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, rate, "")
 	require.NoError(t, err)
 	return r
 }

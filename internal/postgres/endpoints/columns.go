@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/retry"
@@ -14,6 +15,7 @@ import (
 type endpointRow struct {
 	e       webhook.Endpoint
 	state   int16
+	since   *time.Time // of the state
 	timeout int64
 	auto    bool
 	format  int16
@@ -44,6 +46,8 @@ var endpointColumns = []endpointColumn{
 	{"description", func(r *endpointRow) any { return &r.e.Description }},
 	{"state", func(r *endpointRow) any { return &r.state }},
 	{"state_reason", func(r *endpointRow) any { return &r.e.StateReason }},
+	{"state_since", func(r *endpointRow) any { return &r.since }},
+	{"state_by", func(r *endpointRow) any { return &r.e.StateBy }},
 	{"timeout_ns", func(r *endpointRow) any { return &r.timeout }},
 	{"timeout_auto", func(r *endpointRow) any { return &r.auto }},
 	{"max_in_flight", func(r *endpointRow) any { return &r.e.MaxInFlight }},

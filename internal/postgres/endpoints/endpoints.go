@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"reflect"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -172,6 +173,9 @@ func (s *Endpoints) editEndpoint(ctx context.Context, as postgres.Caller, by web
 		changed := audit.Changed(&before, &e)
 		if len(changed) == 0 {
 			return postgres.ErrUnchanged
+		}
+		if e.State != before.State {
+			e.StateSince, e.StateBy = s.core.Now().UTC().Truncate(time.Microsecond), by.Who()
 		}
 		e.Version++
 		if err := s.fitSecret(ctx, tx, &before, &e); err != nil {

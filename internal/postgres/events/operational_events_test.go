@@ -29,7 +29,7 @@ func TestStateChangesAreReported(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, b.Count(t, "events"), "another URL is no new state")
 	for range 2 { // the second changes nothing
-		_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+		_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 		require.NoError(t, err)
 	}
 	for tenant, want := range map[string]map[webhook.EndpointID]int{"acme": {own.ID: 1, all.ID: 1}, "ops": {operator.ID: 1}} {
@@ -56,7 +56,7 @@ func TestStateChangesAreReported(t *testing.T) {
 		require.Equal(t, start.DeliveryID, webhook.DeliveryIDOf(start.EventID, start.EndpointID))
 		require.WithinDuration(t, time.Now().Add(72*time.Hour), start.GiveUpAt, time.Minute)
 	}
-	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 10)
+	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 10, "")
 	require.NoError(t, err)
 	require.Len(t, b.OperationalEvents(t, "ops", webhook.EventEndpointResumed), 1)
 	b.ChangedLongAgo(t)
@@ -73,7 +73,7 @@ func TestNothingIsWrittenWithoutASubscriber(t *testing.T) {
 	b := storetest.SetupOperational(t)
 	b.ListensTo(t, "acme", "*", webhook.EventEndpointDisabled)
 	b.ListensTo(t, "ops", "*")
-	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 	require.NoError(t, err)
 	stored, err := b.Notify(t.Context(), []webhook.OperationalEvent{b.Opened("acme")})
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestNothingIsWrittenWithoutASubscriber(t *testing.T) {
 	broken := b.Subscriber.ID
 	_, err = b.Pool().Exec(t.Context(), `alter table audit_log add check (action <> 'endpoint.resume') not valid`)
 	require.NoError(t, err)
-	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", broken, 1)
+	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", broken, 1, "")
 	require.Error(t, err)
 	require.Zero(t, b.Count(t, "events"), "only committed changes are reported")
 	require.Zero(t, b.Count(t, "outbox"))
@@ -127,7 +127,7 @@ func TestOperatorTenant(t *testing.T) {
 	t.Parallel()
 	b := storetest.SetupOperational(t)
 	operator := b.ListensTo(t, "ops", "everpost.*")
-	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "ops", operator.ID)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "ops", operator.ID, "")
 	require.NoError(t, err)
 	stored, err := b.Notify(t.Context(), []webhook.OperationalEvent{b.Opened("ops")})
 	require.NoError(t, err)

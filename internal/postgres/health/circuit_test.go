@@ -78,7 +78,7 @@ func TestCloseCircuit(t *testing.T) {
 		})
 	}
 
-	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", id)
+	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", id, "")
 	require.NoError(t, err)
 	_, err = b.RecordStep(t.Context(), storetest.StepOf(b.AcceptOne(t), 1, webhook.StateRetrying))
 	require.NoError(t, err)

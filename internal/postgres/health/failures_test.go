@@ -33,7 +33,7 @@ func TestHundredRefusedInARowDisable(t *testing.T) {
 
 	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(500)), "of one that is disabled nothing is counted")
 	require.Zero(t, b.Count(t, "endpoint_trouble"))
-	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, 100)
+	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, 100, "")
 	require.NoError(t, err)
 	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(99)), "it begins again")
 	require.NotEmpty(t, storetest.CountFailures(t, b.Stores, b.Refused(1)))

@@ -83,14 +83,14 @@ func TestPolicyInForce(t *testing.T) {
 		}
 
 		// So does what Everpost says itself.
-		_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+		_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 		require.NoError(t, err)
 		given := storetest.Query[time.Duration](t, b.Stores, `
 			select (extract(epoch from give_up_at - created_at) * 1000000000)::bigint from outbox where event_type = 'everpost.endpoint.paused'`)
 		require.Equal(t, []time.Duration{after}, given)
 		_, err = b.Pool().Exec(t.Context(), `delete from outbox; `)
 		require.NoError(t, err)
-		_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 100)
+		_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 100, "")
 		require.NoError(t, err)
 		_, err = b.Pool().Exec(t.Context(), `delete from outbox; `)
 		require.NoError(t, err)

@@ -86,6 +86,17 @@ func loopVisits() []visit {
 			_, err := l.DeliveryStatuses(t.Context(), refs)
 			require.NoError(t, err)
 		}},
+		{name: "what needs attention", most: 2 * 1000 * 4, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			_, err := l.TroubledTenants(t.Context(), 20)
+			require.NoError(t, err)
+		}},
+		{name: "counts of a tenant", most: 2 * webhook.MaxAttention, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			n, err := l.OpenCounts(t.Context(), l.Tenant)
+			require.NoError(t, err)
+			require.NotZero(t, n.DeadLetters)
+		}},
 		{name: "counts of the metrics", call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()
 			countAll(t, l.Bundle)

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/cache"
+	"github.com/everpost/everpost/internal/explain"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Attention reads what needs attention.
+type Attention interface {
+	// TroubledTenants returns the tenants that may need attention, at most limit, first those with endpoints that are not entirely healthy.
+	TroubledTenants(ctx context.Context, limit int) ([]webhook.TroubledTenant, error)
+	// OpenCounts counts what waits and what was given up of a tenant.
+	OpenCounts(ctx context.Context, tenantID string) (webhook.OpenCounts, error)
+}
+
+const (
+	attentionFor       = 5 * time.Second
+	maxAttentionCounts = 1000
+	maxTroubled        = 20 // tenants that are looked at closely; each costs its list of conditions and two counts
+	maxTroubledShown   = 50 // endpoints
+)
+
+// attentionReader reads what needs attention. Its answers are kept for attentionFor, so that many readers cost as much as one.
+type attentionReader struct {
+	store      Attention
+	conditions *cache.Cache[string, []endpointCondition] // by tenant
+	ofTenant   *cache.Cache[string, client.TenantAttention]
+	ofAll      *cache.Cache[struct{}, client.Attention]
+}
+
+// newAttentionReader makes a reader. The caller closes its caches.
+func newAttentionReader(store Attention, conditions *cache.Cache[string, []endpointCondition]) *attentionReader {
+	r := &attentionReader{store: store, conditions: conditions}
+	unavailable := func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} }
+	life := func() time.Duration { return attentionFor }
+	r.ofTenant = cache.New(cache.Config[string, client.TenantAttention]{Limit: maxAttentionCounts, Life: life, Fill: r.readTenant, Translate: unavailable})
+	r.ofAll = cache.New(cache.Config[struct{}, client.Attention]{Limit: 1, Life: life, Fill: r.readAll, Translate: unavailable})
+	return r
+}
+
+func (r *attentionReader) close() {
+	r.ofTenant.Close()
+	r.ofAll.Close()
+}
+
+func (r *attentionReader) readTenant(ctx context.Context, tenantID string) (read cache.Filled[client.TenantAttention], err error) {
+	troubled, err := r.troubled(ctx, tenantID)
+	if err != nil {
+		return read, err
+	}
+	counts, err := r.store.OpenCounts(ctx, tenantID)
+	read.Value = client.TenantAttention{Endpoints: len(troubled), Waiting: counts.Waiting, DeadLetters: counts.DeadLetters}
+	return read, err
+}
+
+// troubled are the endpoints of a tenant that need attention.
+func (r *attentionReader) troubled(ctx context.Context, tenantID string) (troubled []client.EndpointCondition, err error) {
+	all, err := r.conditions.Get(ctx, tenantID)
+	for i := range all {
+		if all[i].Trouble {
+			troubled = append(troubled, all[i].EndpointCondition)
+		}
+	}
+	return troubled, err
+}
+
+func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.Filled[client.Attention], err error) {
+	tenants, err := r.store.TroubledTenants(ctx, maxTroubled+1)
+	if err != nil {
+		return read, err
+	}
+	v := client.Attention{Tenants: []client.TroubledTenant{}, Endpoints: []client.EndpointCondition{}}
+	if len(tenants) > maxTroubled {
+		v.More, tenants = true, tenants[:maxTroubled]
+	}
+	for _, t := range tenants {
+		counts, err := r.ofTenant.Get(ctx, t.TenantID)
+		if webhook.CodeOf(err) == webhook.CodeNotFound { // deleted a moment ago
+			continue
+		}
+		if err != nil {
+			return read, err
+		}
+		troubled, err := r.troubled(ctx, t.TenantID)
+		if err != nil {
+			return read, err
+		}
+		if len(troubled) == 0 && t.DeadLetters == 0 {
+			continue
+		}
+		v.Tenants = append(v.Tenants, client.TroubledTenant{
+			TenantID: t.TenantID, Name: t.Name, DeadLettersLastHour: t.DeadLetters, TenantAttention: counts,
+		})
+		v.Endpoints = append(v.Endpoints, troubled...)
+	}
+	slices.SortStableFunc(v.Endpoints, worstFirst)
+	if len(v.Endpoints) > maxTroubledShown {
+		v.More, v.Endpoints = true, v.Endpoints[:maxTroubledShown]
+	}
+	read.Value = v
+	return read, nil
+}
+
+// worstFirst orders conditions: what fails or was disabled, the newest first; then what is slow or at a limit; then what a person paused.
+func worstFirst(a, b client.EndpointCondition) int {
+	return cmp.Or(cmp.Compare(urgency(a.Condition), urgency(b.Condition)), b.Since.Compare(a.Since.Time))
+}
+
+func urgency(condition string) int {
+	switch explain.ConditionCode(condition) {
+	case explain.ConditionFailing, explain.ConditionOpen, explain.ConditionDisabled:
+		return 0
+	case explain.ConditionSlow, explain.ConditionAtLimit, explain.ConditionHealthy:
+		return 1
+	case explain.ConditionPaused:
+	}
+	return 2 //nolint:mnd // the last
+}
+
+// attentionHandler shows what needs attention.
+type attentionHandler struct {
+	reader  *attentionReader
+	tenants tenantReader
+}
+
+func (h *attentionHandler) get(c call) error {
+	if err := c.parameters().problem(); err != nil {
+		return err
+	}
+	all, err := h.reader.ofAll.Get(c.Request().Context(), struct{}{})
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, all)
+}
+
+func (h *attentionHandler) getOfTenant(c call) error {
+	if err := c.parameters().problem(); err != nil {
+		return err
+	}
+	if err := requireTenant(c, h.tenants); err != nil {
+		return err
+	}
+	of, err := h.reader.ofTenant.Get(c.Request().Context(), c.tenant)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, of)
+}

@@ -1,0 +1,49 @@
+package health
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	attentionLooks   = 1_000 // endpoints of each kind that are looked at
+	attentionMinutes = 20_000
+)
+
+// troubled counts, for each tenant, the endpoints that workers observe (the primary key of endpoint_health), those that are stopped (the index
+// endpoints_stopped) and the dead letters of the last hour (statistics_minutes_dead), and orders the tenants by them. Each of the three reads
+// is bounded.
+const troubled = `
+	with looked as (
+		(select distinct endpoint_id as id from endpoint_health
+		where seen_at > now() - $1::bigint * interval '1 millisecond' order by 1 limit $2)
+		union
+		(select id from endpoints where state <> ` + postgres.EndpointActive + ` and deleted_at is null order by state_since desc nulls last, id limit $2)),
+	ill as (
+		select e.tenant_id, count(*) as n from looked join endpoints e using (id) where e.deleted_at is null group by 1),
+	dead as (
+		select tenant_id, sum(ended_dead_lettered) as n from (
+			select tenant_id, ended_dead_lettered from statistics_minutes
+			where endpoint_id = '00000000-0000-0000-0000-000000000000' and tenant_id <> '' and ended_dead_lettered > 0 and at > now() - interval '1 hour'
+			order by at desc limit $3) newest
+		group by 1)
+	select t.id, t.name, coalesce(ill.n, 0), coalesce(dead.n, 0)
+	from ill full join dead using (tenant_id) join tenants t on t.id = coalesce(ill.tenant_id, dead.tenant_id)
+	order by coalesce(ill.n, 0) > 0 desc, coalesce(dead.n, 0) desc, coalesce(ill.n, 0) desc, 1 limit $4`
+
+// TroubledTenants returns the tenants that may need attention, at most limit: first those with endpoints that are not entirely healthy.
+func (s *EndpointHealth) TroubledTenants(ctx context.Context, limit int) (found []webhook.TroubledTenant, err error) {
+	err = s.core.AsOperator().ByIndex().WithConn(ctx, "look for tenants that need attention", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, troubled, observationLife.Milliseconds(), attentionLooks, attentionMinutes, limit)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[webhook.TroubledTenant])
+		return err
+	})
+	return found, err
+}

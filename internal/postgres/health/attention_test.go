@@ -1,0 +1,41 @@
+package health_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres/storetest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestTroubledTenants(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	found, err := b.TroubledTenants(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	ill, stopped := b.AddEndpoint(t, "order.*"), b.AddEndpoint(t, "order.*")
+	require.NoError(t, b.WriteObservations(t.Context(), "w1", map[webhook.EndpointID]webhook.Observation{ill.ID: {}, stopped.ID: {}}))
+	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", stopped.ID, "")
+	require.NoError(t, err)
+	b.Exec(t, `insert into tenants (id, name) values ('letters', 'With letters'), ('older', 'Older')`)
+	insert := `insert into statistics_minutes (tenant_id, endpoint_id, at, ended_dead_lettered) values ($1, '00000000-0000-0000-0000-000000000000', $2, $3)`
+	now := time.Now().UTC().Truncate(time.Minute)
+	b.Exec(t, insert, "letters", now, 2)
+	b.Exec(t, insert, "letters", now.Add(-time.Minute), 3)
+	b.Exec(t, insert, "older", now.Add(-2*time.Hour), 3)
+	b.Exec(t, insert, "", now, 5)
+
+	found, err = b.TroubledTenants(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.TroubledTenant{
+		{TenantID: "acme", Name: found[0].Name, Endpoints: 2},
+		{TenantID: "letters", Name: "With letters", DeadLetters: 5},
+	}, found)
+	found, err = b.TroubledTenants(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+}
