@@ -142,11 +142,11 @@ func (m *memory) ListAudit(_ context.Context, f webhook.AuditFilter, p webhook.P
 	}), m.broken
 }
 
-func (m *memory) ListTenants(_ context.Context, limit int, after string) ([]webhook.Tenant, error) {
+func (m *memory) ListTenants(_ context.Context, prefix string, limit int, after string) ([]webhook.Tenant, error) {
 	defer m.lock()()
 	var all []webhook.Tenant
 	for _, t := range m.tenants {
-		if t.ID > after {
+		if t.ID > after && strings.HasPrefix(t.ID, prefix) {
 			all = append(all, t)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 type Tenants interface {
 	PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error)
 	Tenant(ctx context.Context, id string) (webhook.Tenant, error)
-	// ListTenants lists tenants by id; after is the last id of the previous page, "" for the first page.
-	ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error)
+	// ListTenants lists tenants whose id begins with the prefix, by id; after is the last id of the previous page, "" for the first page.
+	ListTenants(ctx context.Context, prefix string, limit int, after string) ([]webhook.Tenant, error)
 	DeleteTenant(ctx context.Context, by webhook.Actor, id string) error
 }
 

@@ -115,12 +115,13 @@ func (h *tenantHandler) get(c call) error {
 }
 
 func (h *tenantHandler) list(c call) error {
-	q := c.query("tenants")
+	q := c.query("tenants", "prefix")
+	prefix := q.text("prefix", webhook.ValidTenantID, "must be the beginning of an id: letters, digits, _ and -")
 	if err := q.problem(); err != nil {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Tenant, error) {
-		return h.tenants.ListTenants(c.Request().Context(), limit, after)
+		return h.tenants.ListTenants(c.Request().Context(), prefix, limit, after)
 	}
 	return list(c, q, fetch, func(t webhook.Tenant) string { return t.ID }, showTenant)
 }

@@ -167,7 +167,7 @@ func TestAllPages(t *testing.T) {
 
 	broken := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	n := 0
-	for _, err := range broken.Tenants().All(t.Context()) {
+	for _, err := range broken.Tenants("").All(t.Context()) {
 		n++
 		require.Error(t, err)
 	}

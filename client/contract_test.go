@@ -131,7 +131,7 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		"getAttention":       func() (any, error) { return some(c.Attention(ctx)) },
 		"getTenantAttention": func() (any, error) { return some(acme.Attention(ctx)) },
 		"getStats":           func() (any, error) { return some(c.Stats(ctx, client.StatsQuery{Step: "1h"})) },
-		"listTenants":        func() (any, error) { return page(ctx, c.Tenants()) },
+		"listTenants":        func() (any, error) { return page(ctx, c.Tenants("ac")) },
 		"putTenant":          func() (any, error) { return some(acme.Put(ctx, tenant)) },
 		"updateTenant":       func() (any, error) { return some(acme.Update(ctx, tenant)) },
 		"getTenant":          func() (any, error) { return some(acme.Get(ctx)) },

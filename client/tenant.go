@@ -119,8 +119,10 @@ type ConsoleLinkInput struct {
 	ReturnURL string `json:"return_url,omitzero"` // where the console leads back to
 }
 
-// Tenants lists tenants. It needs an operator's key.
-func (c *Client) Tenants() List[Tenant] { return List[Tenant]{scope{c, []string{"tenants"}}, nil} }
+// Tenants lists tenants whose id begins with the prefix, "" for all. It needs an operator's key.
+func (c *Client) Tenants(prefix string) List[Tenant] {
+	return List[Tenant]{scope{c, []string{"tenants"}}, parameters("prefix", prefix)}
+}
 
 // Get reads the tenant.
 func (t TenantCalls) Get(ctx context.Context) (Tenant, error) { return get[Tenant](ctx, t.scope, nil) }

@@ -21,13 +21,15 @@ func TestRefusedFormsKeepWhatWasTyped(t *testing.T) {
 	u.get(t, http.StatusOK, "/console/t/acme/endpoints/new")
 	_, text := u.post(t, http.StatusBadRequest, "/console/t/acme/endpoints/new",
 		"url", "http://receiver.example/x", "description", "My <endpoint>", "event_types", "order.paid\r\nnot valid!", "max_in_flight", "many",
-		"retry_policy", `{"preset":"fast","max_attempts":0}`, "signature", "v1", "payload_format", "raw", "auto_replay", "no")
+		"retry_policy.preset", "fast", "retry_policy.max_attempts", "0", "auth.type", "basic", "auth.password", "hidden from view",
+		"signature", "v1", "payload_format", "raw", "auto_replay", "no")
 	for _, part := range []string{
 		`value="http://receiver.example/x"`, `value="My &lt;endpoint&gt;"`, "not valid!</textarea>", `value="many"`, `aria-invalid="true"`,
-		`id="e-url">only https is allowed`, `id="e-event_types"`, `id="e-max_in_flight"`, `id="e-retry_policy"`,
+		`id="e-url">only https is allowed`, `id="e-event_types"`, `id="e-max_in_flight"`, `id="e-retry_policy.max_attempts"`, `id="e-auth.username"`,
 	} {
 		require.Contains(t, text, part)
 	}
+	require.NotContains(t, text, "hidden from view")
 	for path, pairs := range map[string][]string{
 		"/endpoints/" + id + "/edit":          {"url", "ftp://x", "event_types", "*"},
 		"/endpoints/" + id + "/rotate-secret": {"grace", "9 years"},
@@ -52,7 +54,9 @@ func TestEndpointFromCreationToDeletion(t *testing.T) {
 	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/"), "Begin with an endpoint")
 	u.get(t, http.StatusOK, "/console/t/acme/endpoints/new")
 	_, text := u.post(t, http.StatusCreated, "/console/t/acme/endpoints/new", "url", "https://receiver.example/hook", "event_types", "order.*, user.created",
-		"max_in_flight", "3", "retry_policy", "fast", "headers", "X-Team: orders", "signature", "v1", "payload_format", "envelope",
+		"max_in_flight", "3", "retry_policy.preset", "fast", "retry_policy.max_attempts", "4", "retry_policy.retry_statuses", "404, 410",
+		"circuit_breaker.enabled", "yes", "circuit_breaker.min_requests", "30", "auth.type", "basic", "auth.username", "shop", "auth.password", "secret",
+		"headers", "X-Team: orders", "signature", "v1", "payload_format", "envelope",
 		"success_statuses", "302, 303", "auto_replay", "yes")
 	require.Contains(t, text, "whsec_")
 	_, id, _ := strings.Cut(text, "/endpoints/ep_")
@@ -60,7 +64,9 @@ func TestEndpointFromCreationToDeletion(t *testing.T) {
 	e := b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")
 	require.Equal(t, []any{"order.*", "user.created"}, e["event_types"])
 	require.InDelta(t, 3, e["max_in_flight"], 0)
-	require.Equal(t, "fast", e["retry_policy"].(map[string]any)["preset"])
+	require.Subset(t, e["retry_policy"], map[string]any{"preset": "fast", "max_attempts": 4.0, "retry_statuses": []any{404.0, 410.0}})
+	require.Subset(t, e["circuit_breaker"], map[string]any{"enabled": true, "min_requests": 30.0, "window": "60s"})
+	require.Equal(t, map[string]any{"type": "basic", "username": "shop"}, e["auth"])
 	require.Equal(t, "envelope", e["payload_format"])
 	require.Equal(t, true, e["auto_replay"])
 	require.Equal(t, []any{302.0, 303.0}, e["success_statuses"])
@@ -70,19 +76,23 @@ func TestEndpointFromCreationToDeletion(t *testing.T) {
 	form := u.get(t, http.StatusOK, path+"/edit")
 	require.Contains(t, form, "X-Team: [redacted]")
 	u.post(t, http.StatusSeeOther, path+"/edit", "url", "https://receiver.example/hook", "description", "Orders", "event_types", "order.*\r\nuser.created",
-		"timeout", "15s", "max_in_flight", "5", "rate_limit_per_second", "10000", "retry_policy", "", "headers", "X-Team: [redacted]", "signature", "v1",
-		"payload_format", "envelope", "auto_replay", "yes", "circuit_breaker", "", "auto_disable", "false")
+		"timeout", "15s", "max_in_flight", "5", "rate_limit_per_second", "10000", "retry_policy.preset", "inherited",
+		"headers", "X-Team: [redacted]", "signature", "v1",
+		"payload_format", "envelope", "auto_replay", "yes", "auto_disable.enabled", "no", "auth.type", "basic", "auth.username", "shop")
 	e = b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")
 	require.Equal(t, "Orders", e["description"])
 	require.Equal(t, "installation", e["retry_policy_source"])
 	require.Equal(t, false, e["auto_disable"])
+	require.Subset(t, e["circuit_breaker"], map[string]any{"min_requests": 30.0}, "its fields were not in the form")
+	require.Equal(t, map[string]any{"type": "basic", "username": "shop"}, e["auth"])
 	require.Equal(t, map[string]any{"X-Team": "[redacted]"}, e["headers"])
 	text = u.get(t, http.StatusOK, path)
 	require.Contains(t, text, "The endpoint is changed.")
 	require.Contains(t, text, `<dd class="changed">5</dd>`)
 	require.NotContains(t, u.get(t, http.StatusOK, path), "The endpoint is changed.", "it is said once")
 
-	u.post(t, http.StatusSeeOther, path+"/pause")
+	u.post(t, http.StatusSeeOther, path+"/pause", "why", "it moves")
+	require.Contains(t, u.get(t, http.StatusOK, path), "paused by hand (it moves) · by ")
 	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
 	require.Contains(t, u.get(t, http.StatusOK, path+"/delete"), "Delete Orders and cancel its open deliveries: 0 waiting, 0 held.")
 	u.post(t, http.StatusSeeOther, path+"/resume", "rate_per_minute", "700")

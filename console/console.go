@@ -33,6 +33,7 @@
 //	cookie, lookup                               cookies, and the session of a request
 //	page                                         one request: reading, changing and answering
 //	navigation, layout, question, once, filter   how pages look, and what several of them do
+//	home                                         what operators see first, and the menu's counts
 //	endpoint_names, stats, release, action       parts of pages
 //	search, search_id, policies                  the search and retry policies
 //	event, delivery, overview                    events, deliveries and the overview

@@ -92,7 +92,7 @@ func showEndpoint(p *page) error {
 	if v.Release, err = releaseOf(p, id); err != nil {
 		return err
 	}
-	if v.Stats, err = statsOf(p, p.path("stats"), id, 24*time.Hour, "1h"); err != nil {
+	if v.Stats, err = statsOf(p, p.path("stats"), id, rangeOf(p, "24h")); err != nil {
 		return err
 	}
 	var failed client.Page[client.Delivery]

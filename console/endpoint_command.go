@@ -43,7 +43,7 @@ func askPause(p *page) error {
 	return p.ask("Pause the endpoint", "Endpoints", question{
 		Question: "No more requests go to " + visible(nameOf(e)) + ".",
 		Detail:   waitingWords(h) + " deliveries wait for it now. They and new ones are held, and sent after you resume it.",
-		Button:   "Pause", Back: p.to("endpoints", e.ID), Danger: true,
+		Button:   "Pause", Back: p.to("endpoints", e.ID), Danger: true, Reason: true,
 	})
 }
 
@@ -55,7 +55,11 @@ func pauseEndpoint(p *page) error {
 func commandEndpoint(p *page, title, done, command string) error {
 	id := p.r.PathValue("id")
 	back := p.to("endpoints", id)
-	err := p.send(nil, http.MethodPost, nil, "endpoints", id, command)
+	var body any
+	if p.typed.Get("why") != "" {
+		body = reasonBody(p.typed)
+	}
+	err := p.send(nil, http.MethodPost, body, "endpoints", id, command)
 	if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusBadRequest) {
 		return p.ask(title, "Endpoints", question{Question: "Nothing was changed.", Problem: sentence(problemOf(err).Detail), Button: "Try again", Back: back})
 	}
@@ -84,7 +88,9 @@ func showResume(p *page, f form) error {
 	})
 }
 
-func askResume(p *page) error { return showResume(p, newForm("rate_per_minute", "")) }
+func askResume(p *page) error { return showResume(p, resumeForm()) }
+
+func resumeForm() form { return newForm("rate_per_minute", "", "reason", "") }
 
 func resumeEndpoint(p *page) error {
 	id := p.r.PathValue("id")
@@ -92,9 +98,12 @@ func resumeEndpoint(p *page) error {
 	if rate := number(strings.TrimSpace(p.typed.Get("rate_per_minute"))); rate != nil {
 		body["rate_per_minute"] = rate
 	}
+	if reason := strings.TrimSpace(p.typed.Get("reason")); reason != "" {
+		body["reason"] = reason
+	}
 	var resumed client.ResumedEndpoint
 	if err := p.create(&resumed, body, "endpoints", id, "resume"); err != nil {
-		f, err := newForm("rate_per_minute", "").refused(p.typed, err)
+		f, err := resumeForm().refused(p.typed, err)
 		if err != nil {
 			return err
 		}

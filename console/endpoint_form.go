@@ -1,7 +1,6 @@
 package console
 
 import (
-	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
@@ -15,33 +14,53 @@ import (
 // endpointFields are the fields of the form, in its order.
 func endpointFields() []string {
 	return []string{
-		"url", "description", "event_types", "timeout", "max_in_flight", "rate_limit_per_second", "retry_policy",
-		"headers", "signature", "payload_format", "success_statuses", "auto_replay", "circuit_breaker", "auto_disable",
+		"url", "description", "event_types", "timeout", "max_in_flight", "rate_limit_per_second",
+		"headers", "signature", "payload_format", "success_statuses", "auto_replay",
 	}
+}
+
+// endpointGroups are the objects of the form, after its fields.
+func endpointGroups() []fieldGroup {
+	return []fieldGroup{policyGroup(), breakerGroup(), disableGroup(), authGroup()}
+}
+
+// certificateFields are those of a client certificate, which is replaced as a whole.
+func certificateFields() []string {
+	return []string{"client_certificate.certificate", "client_certificate.key", "client_certificate.max_tls", "client_certificate.remove"}
 }
 
 // endpointValues are an endpoint's fields as the form shows them.
 func endpointValues(e client.Endpoint) map[string]string {
-	policy := ""
-	if e.PolicySource == "endpoint" {
-		policy, _ = pretty(jsonOf(e.RetryPolicy))
-	}
 	headers := make([]string, 0, len(e.Headers))
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		headers = append(headers, name+": "+e.Headers[name])
 	}
-	return map[string]string{
+	values := map[string]string{
 		"url": e.URL, "description": e.Description, "event_types": strings.Join(e.EventTypes, "\n"), "timeout": e.Timeout,
-		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64), "retry_policy": policy,
+		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64),
 		"headers": strings.Join(headers, "\n"), "signature": e.Signature, "payload_format": e.PayloadFormat, "auto_replay": yesNo(e.AutoReplay),
 		"success_statuses": statusList(e.SuccessStatuses),
-		"circuit_breaker":  jsonOf(e.CircuitBreaker), "auto_disable": jsonOf(e.AutoDisable),
 	}
+	var own *client.RetryPolicy
+	if e.PolicySource == "endpoint" {
+		own = &e.RetryPolicy
+	}
+	policyValues(values, own)
+	breakerValues(values, e.CircuitBreaker)
+	disableValues(values, e.AutoDisable)
+	authValues(values, e.Auth)
+	if e.Certificate != nil {
+		values["client_certificate.max_tls"] = value(e.Certificate.MaxTLS)
+	}
+	return values
 }
 
 func endpointForm(values map[string]string) form {
-	f := form{Values: url.Values{}}
-	for _, name := range endpointFields() {
+	f, names := form{Values: url.Values{}}, slices.Concat(endpointFields(), certificateFields())
+	for _, g := range endpointGroups() {
+		names = append(names, g.paths()...)
+	}
+	for _, name := range names {
 		f.Values.Set(name, values[name])
 		f.known = append(f.known, name)
 	}
@@ -64,7 +83,34 @@ func endpointBody(typed url.Values, before map[string]string) map[string]any {
 			body[name] = endpointValue(name, text)
 		}
 	}
+	for _, g := range endpointGroups() {
+		g.addTo(body, typed, before)
+	}
+	certificateBody(body, typed, before)
 	return body
+}
+
+// certificateBody adds the client certificate, if it was changed.
+func certificateBody(body map[string]any, typed url.Values, before map[string]string) {
+	const name = "client_certificate."
+	certificate, key := strings.TrimSpace(typed.Get(name+"certificate")), strings.TrimSpace(typed.Get(name+"key"))
+	if typed.Get(name+"remove") == "yes" {
+		body["client_certificate"] = nil
+		return
+	}
+	object := map[string]any{}
+	if certificate != "" || key != "" {
+		object["certificate"], object["key"] = certificate, key
+	}
+	if version := typed.Get(name + "max_tls"); typed.Has(name+"max_tls") && version != before[name+"max_tls"] {
+		object["max_tls"] = nil
+		if version != "" {
+			object["max_tls"] = version
+		}
+	}
+	if len(object) > 0 {
+		body["client_certificate"] = object
+	}
 }
 
 // endpointValue is the value of a field for the API. What cannot be read is passed on as text, and the
@@ -85,10 +131,6 @@ func endpointValue(name, text string) any {
 		return statuses
 	case "headers":
 		return headersOf(text)
-	case "retry_policy", "circuit_breaker", "auto_disable":
-		if json.Valid([]byte(text)) {
-			return json.RawMessage(text)
-		}
 	}
 	return text
 }
@@ -112,19 +154,34 @@ type endpointFormView struct {
 	ID   string // "" for a new one
 	Seen string // when the endpoint that the form shows was changed last
 	Back string
+
+	Certificate *client.Certificate
 }
 
 func showEndpointForm(p *page, f form, e client.Endpoint) error {
-	v, title := endpointFormView{f, e.ID, seenAt(e.UpdatedAt), p.to("endpoints")}, "Create an endpoint"
+	v, title := endpointFormView{f, e.ID, seenAt(e.UpdatedAt), p.to("endpoints"), e.Certificate}, "Create an endpoint"
 	if e.ID != "" {
 		v.Back, title = p.to("endpoints", e.ID), "Edit the endpoint"
 	}
 	return p.show(view{Template: "endpoint-form", Title: title, Entry: "Endpoints", Status: f.status(), Data: v})
 }
 
+// refusedEndpoint is the form again, without the secrets that were typed.
+func refusedEndpoint(p *page, f form, err error) (form, error) {
+	f, err = f.refused(p.typed, err)
+	for _, secret := range []string{"auth.password", "auth.token", "auth.client_secret", "client_certificate.key"} {
+		f.Values.Del(secret)
+	}
+	return f, err
+}
+
 // newValues are those of a form for a new endpoint: nothing but what its choices show.
 func newValues() map[string]string {
-	return map[string]string{"signature": "v1", "payload_format": "raw", "auto_replay": "no"}
+	values := map[string]string{"signature": "v1", "payload_format": "raw", "auto_replay": "no"}
+	policyValues(values, nil)
+	authValues(values, nil)
+	values["circuit_breaker.enabled"], values["auto_disable.enabled"] = "yes", "yes"
+	return values
 }
 
 func newEndpoint(p *page) error {
@@ -141,7 +198,7 @@ type createdView struct {
 func createEndpoint(p *page) error {
 	var made client.Endpoint
 	if err := p.create(&made, endpointBody(p.typed, newValues()), "endpoints"); err != nil {
-		f, err := endpointForm(newValues()).refused(p.typed, err)
+		f, err := refusedEndpoint(p, endpointForm(newValues()), err)
 		if err != nil {
 			return err
 		}
@@ -178,7 +235,7 @@ func updateEndpoint(p *page) error {
 		err = p.send(nil, http.MethodPatch, body, "endpoints", id)
 	}
 	if err != nil {
-		f, err := endpointForm(before).refused(p.typed, err)
+		f, err := refusedEndpoint(p, endpointForm(before), err)
 		if err != nil {
 			return err
 		}

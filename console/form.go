@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/everpost/everpost/client"
@@ -64,8 +65,11 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 
 // fieldOf is the form's field that a path of the API is about: retry_policy.base is in retry_policy.
 func (f form) fieldOf(path string) string {
+	if slices.Contains(f.known, path) {
+		return path
+	}
 	for _, name := range f.known {
-		if path == name || strings.HasPrefix(path, name+".") || strings.HasPrefix(path, name+"[") {
+		if strings.HasPrefix(path, name+".") || strings.HasPrefix(path, name+"[") {
 			return name
 		}
 	}

@@ -51,18 +51,12 @@ type pageInfo struct {
 	CanChange bool
 	Live      bool
 	Version   string
-	Entries   []navEntry
+	Groups    []navGroup // the menu
 	ages      url.Values
 	Search    string // what the search box holds
 	Style     string // addresses of the assets
 	Script    string
 	Icon      string
-}
-
-// navEntry is an entry of the navigation as it is shown.
-type navEntry struct {
-	Label, Path string
-	Current     bool
 }
 
 // To is the path of a page about the page's tenant.
@@ -105,11 +99,16 @@ func functions(now func() time.Time) template.FuncMap {
 		"percent":  percent,
 		"rate":     rateWords,
 		"count":    countAny,
-		"words":    func(name any) string { return words(textOf(name)) },
-		"number":   func(n *int) int { return *cmp.Or(n, new(int)) },
-		"join":     strings.Join,
-		"input":    newInput,
-		"short":    func(text string, limit int) string { return clip(visible(text), limit) },
+		"upto":     upTo,
+		"policies": policyNames,
+		"pick": func(f form, name, label, hint string, options []string) fieldView {
+			return newInput(f, name, label, hint, options...)
+		},
+		"words":  func(name any) string { return words(textOf(name)) },
+		"number": func(n *int) int { return *cmp.Or(n, new(int)) },
+		"join":   strings.Join,
+		"input":  newInput,
+		"short":  func(text string, limit int) string { return clip(visible(text), limit) },
 	}
 }
 
@@ -186,19 +185,7 @@ func (p *page) info(v view) pageInfo {
 	if i.Tenant == "" {
 		i.Tenant = s.TenantID
 	}
-	for _, e := range navigation() {
-		if !e.access.sees(s) || e.ofTenant() && i.Tenant == "" {
-			continue
-		}
-		path := Root + e.path
-		if e.ofTenant() {
-			path = pagePath(i.Tenant) + e.path[len("/t/{tenant}/"):]
-		}
-		if e.path == "/t/{tenant}/{$}" {
-			path = pagePath(i.Tenant)
-		}
-		i.Entries = append(i.Entries, navEntry{e.Label, path, e.Label == v.Entry})
-	}
+	i.Groups = p.menu(i.Tenant, v.Entry)
 	return i
 }
 

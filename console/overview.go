@@ -5,13 +5,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/everpost/everpost/client"
 )
 
 const (
-	overviewSpan      = time.Hour
 	overviewUnhealthy = 10
 	overviewWaiting   = 100 // open deliveries that are looked at
 )
@@ -50,7 +48,7 @@ func overview(p *page) error {
 		v.Endpoints = len(first.Data) > 0
 	}
 	var err error
-	if v.Stats, err = statsOf(p, p.path("stats"), "", overviewSpan, "1m"); err != nil {
+	if v.Stats, err = statsOf(p, p.path("stats"), "", rangeOf(p, "1h")); err != nil {
 		return err
 	}
 	var open client.Page[client.Delivery]
@@ -84,14 +82,4 @@ func groupWaiting(open []client.Delivery) []waitingGroup {
 	}
 	slices.SortStableFunc(groups, func(a, b waitingGroup) int { return cmp.Compare(b.Count, a.Count) })
 	return groups
-}
-
-// home redirects to the start page of the session: the overview of its tenant, or all tenants.
-func home(p *page) error {
-	if p.session.TenantID != "" {
-		p.redirect(pagePath(p.session.TenantID))
-	} else {
-		p.redirect(Root + "/tenants")
-	}
-	return nil
 }

@@ -20,6 +20,8 @@ func routes() []route { //nolint:funlen // a table
 	)
 	return []route{
 		{pattern: get + "/{$}", handle: home},
+		{pattern: get + "/switch", access: operators, handle: switchTenant},
+		{pattern: get + "/switch/suggestions", access: operators, handle: suggestTenants},
 		{pattern: get + "/login", access: public, handle: showLogIn},
 		{pattern: post + "/login", access: public, handle: logIn},
 		{pattern: post + "/logout", handle: logOut},

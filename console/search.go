@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -239,13 +238,7 @@ func suggest(p *page) error {
 	if vocabulary.Tenants, err = tenantIDs(p); err != nil {
 		return err
 	}
-	text, err := json.Marshal(query.Suggest(p.r.URL.Query().Get("q"), vocabulary))
-	if err != nil {
-		return err //nolint:wrapcheck // strings can always be encoded
-	}
-	p.w.Header().Set("Content-Type", "application/json")
-	_, _ = p.w.Write(text) // an error: the browser has gone
-	return nil
+	return p.suggestions(query.Suggest(p.r.URL.Query().Get("q"), vocabulary))
 }
 
 func addNew(all []string, one string) []string {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/everpost/everpost/client"
@@ -13,6 +14,39 @@ import (
 
 // maxSteps bounds the steps of a chart.
 const maxSteps = 2000
+
+// statsRange is a span of time of which statistics are shown.
+type statsRange struct {
+	Name, Label string
+	span        time.Duration
+	step        string
+}
+
+// Step is what a bar of the charts stands for.
+func (r statsRange) Step() string {
+	if r.step == "1h" {
+		return "hour"
+	}
+	return "minute"
+}
+
+// statsRanges are the spans that can be chosen.
+func statsRanges() []statsRange {
+	return []statsRange{
+		{"1h", "The last hour", time.Hour, "1m"}, {"24h", "The last 24 hours", 24 * time.Hour, "1h"}, {"7d", "The last 7 days", 7 * 24 * time.Hour, "1h"},
+	}
+}
+
+// rangeOf is the span that the page's query names, else the one with the name.
+func rangeOf(p *page, otherwise string) statsRange {
+	all := statsRanges()
+	for _, name := range []string{p.r.URL.Query().Get("range"), otherwise} {
+		if i := slices.IndexFunc(all, func(r statsRange) bool { return r.Name == name }); i >= 0 {
+			return all[i]
+		}
+	}
+	return all[0]
+}
 
 // rates are the figures of a span of time, with what is healthy (docs/operations.md has the same bounds).
 type rates struct {
@@ -78,8 +112,12 @@ func tone(value, warn, bad float64) string {
 	return "good"
 }
 
+// Ranges are the spans that can be chosen.
+func (c *charts) Ranges() []statsRange { return statsRanges() }
+
 // charts are the figures and pictures of a span of time. Nil: there are none.
 type charts struct {
+	Range     statsRange
 	Rates     rates
 	Outcomes  template.HTML
 	Latencies template.HTML
@@ -87,16 +125,16 @@ type charts struct {
 }
 
 // statsOf reads and draws the statistics at a path; nil if the API has none.
-func statsOf(p *page, path string, endpointID string, span time.Duration, step string) (*charts, error) {
+func statsOf(p *page, path string, endpointID string, of statsRange) (*charts, error) {
 	unit := time.Minute
-	if step == "1h" {
+	if of.step == "1h" {
 		unit = time.Hour
 	}
 	// The step under way is the last one.
-	since := p.console.config.Now().UTC().Truncate(unit).Add(unit - span)
+	since := p.console.config.Now().UTC().Truncate(unit).Add(unit - of.span)
 	var s client.Stats
 	err := p.api.get(p.r.Context(), &s, url.Values{
-		"endpoint_id": {endpointID}, "since": {since.Format(time.RFC3339)}, "step": {step},
+		"endpoint_id": {endpointID}, "since": {since.Format(time.RFC3339)}, "step": {of.step},
 	}, path)
 	if isStatus(err, http.StatusNotFound) {
 		return nil, nil //nolint:nilnil // there is nothing to show, which is no error
@@ -104,7 +142,7 @@ func statsOf(p *page, path string, endpointID string, span time.Duration, step s
 	if err != nil {
 		return nil, err
 	}
-	c := &charts{Rates: ratesOf(s.Totals), Since: s.Since.Time}
+	c := &charts{Range: of, Rates: ratesOf(s.Totals), Since: s.Since.Time}
 	if !c.Rates.Known {
 		return c, nil
 	}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -15,7 +14,7 @@ const tenantsTitle = "Tenants"
 
 // tenantsView is the list of tenants with the form of a new one.
 type tenantsView struct {
-	Stats   *charts // of the installation
+	Filter  form
 	Tenants []client.Tenant
 	Next    string
 	Form    form
@@ -27,16 +26,20 @@ func listTenants(p *page) error { return showTenants(p, newTenantForm()) }
 
 func showTenants(p *page, f form) error {
 	var found client.Page[client.Tenant]
-	query := url.Values{"limit": {"50"}, "cursor": {p.r.URL.Query().Get("cursor")}}
-	if err := p.api.get(p.r.Context(), &found, query, apiPath("tenants")); err != nil {
-		return err
+	given := p.r.URL.Query()
+	filter := newForm("prefix", given.Get("prefix"))
+	query := url.Values{"limit": {"50"}, "cursor": {given.Get("cursor")}}
+	if prefix := strings.TrimSpace(given.Get("prefix")); prefix != "" {
+		query.Set("prefix", prefix)
 	}
-	stats, err := statsOf(p, apiPath("stats"), "", overviewSpan, "1m")
-	if err != nil {
-		return err
+	if err := p.api.get(p.r.Context(), &found, query, apiPath("tenants")); err != nil {
+		if filter, err = filter.refused(given, err); err != nil {
+			return err
+		}
 	}
 	return p.show(view{
-		Template: "tenants", Title: tenantsTitle, Entry: tenantsTitle, Status: f.status(), Data: tenantsView{stats, found.Data, found.NextCursor, f},
+		Template: "tenants", Title: tenantsTitle, Entry: tenantsTitle, Status: max(f.status(), filter.status()),
+		Data: tenantsView{filter, found.Data, found.NextCursor, f},
 	})
 }
 
@@ -87,15 +90,23 @@ type tenantView struct {
 }
 
 func tenantForm(t *client.Tenant) form {
-	policy := ""
-	if t.RetryPolicy != nil {
-		policy, _ = pretty(jsonOf(t.RetryPolicy))
-	}
 	l := t.Limits
-	return newForm("name", t.Name, "contact", value(t.Contact), "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
+	f := newForm("name", t.Name, "contact", value(t.Contact), "requests_per_second", floatText(l.RequestsPerSecond), "burst", intText(l.Burst),
 		"endpoints", intText(l.Endpoints), "pending_deliveries", intText(l.PendingDeliveries), "endpoints_per_event", intText(l.EndpointsPerEvent),
 		"running_replays", intText(l.RunningReplays),
-		"payloads", value(t.Retention.Payloads), "attempts", value(t.Retention.Attempts), "deliveries", value(t.Retention.Deliveries), "retry_policy", policy)
+		"payloads", value(t.Retention.Payloads), "attempts", value(t.Retention.Attempts), "deliveries", value(t.Retention.Deliveries))
+	for path, text := range tenantPolicy(t) {
+		f.Values.Set(path, text)
+	}
+	f.known = append(f.known, policyGroup().paths()...)
+	return f
+}
+
+// tenantPolicy is what the fields of the tenant's retry policy hold.
+func tenantPolicy(t *client.Tenant) map[string]string {
+	values := map[string]string{}
+	policyValues(values, t.RetryPolicy)
+	return values
 }
 
 func intText(n *int) string {
@@ -129,7 +140,7 @@ func changeTenant(p *page) error {
 	}
 	err := changedMeanwhile("tenant", p.typed.Get("seen"), v.UpdatedAt)
 	if err == nil {
-		err = p.send(nil, http.MethodPatch, tenantBody(p.typed))
+		err = p.send(nil, http.MethodPatch, tenantBody(p.typed, &v.Tenant))
 	}
 	if err == nil {
 		return p.done(Root+"/tenants/"+url.PathEscape(p.tenant), "The tenant has been changed.")
@@ -140,7 +151,7 @@ func changeTenant(p *page) error {
 	return p.show(view{Template: "tenant", Title: "Tenant " + v.ID, Entry: tenantsTitle, Status: http.StatusBadRequest, Data: v})
 }
 
-func tenantBody(typed url.Values) map[string]any {
+func tenantBody(typed url.Values, before *client.Tenant) map[string]any {
 	limits := map[string]any{}
 	for _, name := range []string{"requests_per_second", "burst", "endpoints", "pending_deliveries", "endpoints_per_event", "running_replays"} {
 		limits[name] = number(typed.Get(name))
@@ -152,24 +163,13 @@ func tenantBody(typed url.Values) map[string]any {
 		}
 	}
 	body := map[string]any{
-		"name": typed.Get("name"), "contact": nil, "limits": limits, "retention": retention, "retry_policy": policyValue(typed.Get("retry_policy")),
+		"name": typed.Get("name"), "contact": nil, "limits": limits, "retention": retention,
 	}
+	policyGroup().addTo(body, typed, tenantPolicy(before))
 	if contact := typed.Get("contact"); contact != "" {
 		body["contact"] = contact
 	}
 	return body
-}
-
-// policyValue is a retry policy as it was typed: an object, a preset's name, or nothing.
-func policyValue(text string) any {
-	text = strings.TrimSpace(text)
-	switch {
-	case text == "":
-		return nil
-	case json.Valid([]byte(text)):
-		return json.RawMessage(text)
-	}
-	return text
 }
 
 // limitPaths names the fields of limits and retention as the form does.

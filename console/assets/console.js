@@ -191,10 +191,9 @@
   });
   window.addEventListener("pageshow", () => { for (const f of all("form[data-sent]")) delete f.dataset.sent; });
 
-  // --- suggestions of the search box ----------------------------------------------------------------
-  const find = $("#find");
-  const list = $("#suggestions");
-  if (find && list) {
+  // --- suggestions of the boxes in the header ----------------------------------------------------------------
+  for (const list of all("datalist[data-from]")) {
+    const find = $('input[list="' + list.id + '"]');
     let timer = 0;
     let asked = null;
     find.addEventListener("input", () => {

@@ -24,11 +24,14 @@ type TenantsCommand struct {
 type TenantsListCommand struct {
 	connection `embed:""`
 	paging     `embed:""`
+
+	Prefix string `help:"Only those whose id begins with it." placeholder:"TEXT"`
 }
 
 // Run lists them.
 func (c *TenantsListCommand) Run(ctx context.Context, p Process) error {
-	return listOf(ctx, p, c, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[client.Tenant]{
+	r := request{path: []string{"tenants"}, query: queryOf(map[string]string{"prefix": c.Prefix}), ofAll: true}
+	return listOf(ctx, p, c, "tenants", r, c.paging, []column[client.Tenant]{
 		{"ID", func(t client.Tenant) string { return t.ID }},
 		{"NAME", func(t client.Tenant) string { return printable.OrDash(t.Name) }},
 		{"CONTACT", func(t client.Tenant) string { return text(t.Contact) }},

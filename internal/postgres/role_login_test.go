@@ -41,7 +41,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	_, created, err := s.PutTenant(ctx, by, webhook.Tenant{ID: "new", Name: "New"})
 	require.NoError(t, err)
 	require.True(t, created)
-	tenants, err := s.ListTenants(ctx, 10, "")
+	tenants, err := s.ListTenants(ctx, "", 10, "")
 	require.NoError(t, err)
 	require.Len(t, tenants, 3)
 	secret := sha256.Sum256([]byte("secret"))

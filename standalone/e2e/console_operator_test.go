@@ -26,7 +26,7 @@ func operate(t *testing.T, b *bundle, w *window, _ bool) {
 	w.pressButton("Save")
 	require.Contains(t, w.text(), "must be a whole number")
 	w.fill("endpoints", "7")
-	w.fill("retry_policy", "fast")
+	w.fill("retry_policy.preset", "fast")
 	w.pressButton("Save")
 	require.Contains(t, w.text(), "The tenant has been changed.")
 	of := &bundle{t: t, in: b.in, client: b.client, tenant: made}

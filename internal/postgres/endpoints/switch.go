@@ -35,7 +35,7 @@ func byHand(did, reason string) string {
 	if reason == "" {
 		return did + " by hand"
 	}
-	return did + " by hand: " + reason
+	return did + " by hand (" + reason + ")"
 }
 
 // opened returns an endpoint, whose state was changed, with its headers and credentials, if they can be

@@ -174,12 +174,13 @@ func (s *Tenants) BeginExport(ctx context.Context, by webhook.Actor, id string) 
 	})
 }
 
-// ListTenants lists tenants in the byte order of their ids. after is the last id of the previous
+// ListTenants lists tenants whose id begins with the prefix, in the byte order of their ids. after is the last id of the previous
 // page, "" for the first page.
-func (s *Tenants) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {
+func (s *Tenants) ListTenants(ctx context.Context, prefix string, limit int, after string) ([]webhook.Tenant, error) {
 	var list []webhook.Tenant
 	err := s.core.AsOperator().WithConn(ctx, "list tenants", func(ctx context.Context, conn postgres.Querier) error {
-		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id > $1 order by id limit $2`, after, limit)
+		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants
+			where id > $1 and id >= $2 and id < $3 order by id limit $4`, after, prefix, prefix+"{", limit) // no id has a byte above z
 		if err != nil {
 			return err
 		}

@@ -139,7 +139,7 @@ func TestListTenantsGoesByBytes(t *testing.T) {
 	}
 	var got []string
 	for after := ""; ; {
-		page, err := s.ListTenants(t.Context(), 2, after)
+		page, err := s.ListTenants(t.Context(), "", 2, after)
 		require.NoError(t, err)
 		if len(page) == 0 {
 			break
@@ -150,6 +150,9 @@ func TestListTenantsGoesByBytes(t *testing.T) {
 		after = got[len(got)-1]
 	}
 	require.Equal(t, []string{"B", "_", "a", "a-1", "a_1", "acme", "b"}, got)
+	found, err := s.ListTenants(t.Context(), "a", 10, "a")
+	require.NoError(t, err)
+	require.Len(t, found, 3)
 }
 
 func TestDeleteTenant(t *testing.T) {

@@ -1,0 +1,50 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Operators see first what needs attention, whichever tenant it is of.
+func TestHome(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	u := b.loggedIn(t, "operator")
+	require.Contains(t, u.get(t, http.StatusOK, "/console/"), "every endpoint is healthy or idle")
+	ill := b.endpoint(t, "other", `,"description":"Warehouse <b>"`)
+	b.api(t, http.StatusOK, "POST", "/v1/tenants/other/endpoints/"+ill+"/pause", `{"reason":"it moves"}`)
+	var home string
+	require.Eventually(t, func() bool {
+		home = u.get(t, http.StatusOK, "/console/")
+		return strings.Contains(home, "/console/t/other/endpoints/"+ill)
+	}, eventually, poll, "it is 5 s old at most")
+	require.Contains(t, home, "Warehouse &lt;b&gt;")
+	require.Contains(t, home, "Paused by hand (it moves)")
+	require.Contains(t, home, `<a href="/console/t/other/endpoints?trouble=true">1</a>`)
+	require.NotContains(t, u.get(t, http.StatusOK, "/console/?text=acme"), ill)
+	require.Contains(t, u.get(t, http.StatusOK, "/console/?text=WAREHOUSE&sort=waiting&range=7d"), ill)
+	require.Contains(t, u.get(t, http.StatusOK, "/console/t/other/"), `<span class="count">1</span>`, "beside Endpoints")
+
+	w, _ := b.loggedIn(t, "acme admin").do(t, http.MethodGet, "/console/", nil)
+	require.Equal(t, "/console/t/acme/", w.Header.Get("Location"))
+}
+
+func TestSwitchTenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	u := b.loggedIn(t, "operator")
+	for typed, to := range map[string]string{"other": "/console/t/other/", "oth": "/console/tenants?prefix=oth", "": "/console/tenants?prefix="} {
+		w, _ := u.do(t, http.MethodGet, "/console/switch?tenant="+typed, nil)
+		require.Equal(t, to, w.Header.Get("Location"), typed)
+	}
+	found := u.get(t, http.StatusOK, "/console/tenants?prefix=oth")
+	require.Contains(t, found, "/console/tenants/other")
+	require.NotContains(t, found, "/console/tenants/acme")
+	require.Contains(t, u.get(t, http.StatusBadRequest, "/console/tenants?prefix=%3Cb%3E"), "must be the beginning of an id")
+	require.JSONEq(t, `["other"]`, u.get(t, http.StatusOK, "/console/switch/suggestions?q=oth"))
+	require.JSONEq(t, `["acme","other"]`, u.get(t, http.StatusOK, "/console/switch/suggestions?q=%3Cb%3E"))
+	b.loggedIn(t, "acme admin").get(t, http.StatusNotFound, "/console/switch?tenant=other")
+}
