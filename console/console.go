@@ -39,7 +39,7 @@
 //	event, delivery, overview                    events, deliveries and the overview
 //	endpoint, endpoint_command                   endpoints
 //	endpoint_form, endpoint_test_request         their form, and test requests
-//	replays, dead_letters, discard_dead_letters  replays and dead letters
+//	selection, matching, dead_letters, replays    commands to many, dead letters and replays
 //	keys, tenants, audit, doctor                 keys, and what operators see
 //	login, link                                  how a session begins and ends
 //	serve                                        how a page is made, once or again and again

@@ -13,6 +13,7 @@ import (
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // deliveriesView is the list of deliveries.
@@ -21,6 +22,8 @@ type deliveriesView struct {
 	List    client.Page[client.Delivery]
 	Next    string
 	Several string // the states, if there are several
+
+	RetryPath, CancelPath string // that ask about all that match
 
 	Endpoints endpointNames
 }
@@ -39,6 +42,7 @@ func listDeliveries(p *page) error {
 		}
 	}
 	v.Next = v.List.NextCursor
+	v.RetryPath, v.CancelPath = p.to("deliveries", "all", commandRetry)+"?"+v.Filter.Encode(), p.to("deliveries", "all", commandCancel)+"?"+v.Filter.Encode()
 	var err error
 	if v.Endpoints, err = readNamesOf(p, v.List.Data, func(d client.Delivery) string { return d.EndpointID }); err != nil {
 		return err
@@ -62,6 +66,8 @@ type deliveryView struct {
 	Chosen   int              // the attempt that is shown in full
 	Endpoint *client.Endpoint // nil: it is deleted, or cannot be decrypted
 	Curl     string
+
+	Enveloped bool // the payload is shown in its envelope
 }
 
 func showDelivery(p *page) error {
@@ -93,11 +99,7 @@ func showDelivery(p *page) error {
 	}
 	v.Timeline = drawDelivery(v.Delivery, v.Attempts, p.console.config.Now())
 	if p.live == nil {
-		if err := addCurl(p, &v); err != nil {
-			return err
-		}
-		var err error
-		if v.shownPayload, err = readPayload(p, v.Delivery.EventID); err != nil {
+		if err := v.addBody(p); err != nil {
 			return err
 		}
 	}
@@ -140,25 +142,33 @@ func resultOf(a client.Attempt) string {
 // maxCurlPayload is the size of a payload that stands in the command line itself.
 const maxCurlPayload = 2 << 10
 
-// addCurl adds the command line that repeats the last request.
-func addCurl(p *page, v *deliveryView) error {
+// addBody adds the body of the requests, as it is signed, and the last request as a command.
+func (v *deliveryView) addBody(p *page) error {
+	var e client.AcceptedEvent
+	switch err := p.get(&e, nil, "events", v.Delivery.EventID); {
+	case isStatus(err, http.StatusNotFound): // past its retention
+		v.Gone = true
+		return nil
+	case err != nil:
+		return err
+	}
+	format := webhook.PayloadRaw
+	if v.Endpoint != nil {
+		format, _ = webhook.ParsePayloadFormat(v.Endpoint.PayloadFormat)
+	}
+	v.Enveloped = format == webhook.PayloadEnvelope
+	shown, body, err := readPayload(p, e.ID, func(payload []byte) []byte { return format.Body(e.Type, e.CreatedAt.Time, payload) })
+	if err != nil {
+		return err
+	}
+	v.shownPayload = shown
 	if v.Endpoint == nil || len(v.Attempts) == 0 {
 		return nil
 	}
-	var e client.AcceptedEvent
-	if err := p.get(&e, nil, "events", v.Delivery.EventID); err != nil {
-		if isStatus(err, http.StatusNotFound) {
-			return nil // past its retention
-		}
-		return err
+	if len(body) > maxCurlPayload {
+		body = nil
 	}
-	var payload []byte
-	if e.PayloadSize <= maxCurlPayload && v.Endpoint.PayloadFormat == "raw" {
-		if err := p.get(&payload, nil, "events", e.ID, "payload"); err != nil {
-			return err
-		}
-	}
-	v.Curl = curlOf(*v.Endpoint, v.Attempts[0], string(payload))
+	v.Curl = curlOf(*v.Endpoint, v.Attempts[0], string(body))
 	return nil
 }
 

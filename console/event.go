@@ -88,30 +88,34 @@ func showEvent(p *page) error {
 		return err
 	}
 	if p.live == nil {
-		if v.shownPayload, err = readPayload(p, v.Event.ID); err != nil {
+		if v.shownPayload, _, err = readPayload(p, v.Event.ID, nil); err != nil {
 			return err
 		}
 	}
 	return p.show(view{Template: "event", Title: "Event " + clip(visible(v.Event.Type), 60), Entry: "Events", Live: true, Data: v})
 }
 
-// readPayload reads the payload of an event, or its beginning, indented unless the page asks for it as it was sent.
-func readPayload(p *page, event string) (v shownPayload, err error) {
+// readPayload reads the payload of an event, or its beginning, indented unless the page asks for it as it was sent. wrap makes the body of a
+// request of it, which is shown then, and returned; nil: the payload itself.
+func readPayload(p *page, event string, wrap func([]byte) []byte) (v shownPayload, body []byte, err error) {
 	v.EventID, v.Raw = event, p.r.URL.Query().Get("payload") == "raw"
 	var payload []byte
 	err = p.get(&payload, nil, "events", event, "payload")
 	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusGone) {
 		v.Gone = true
-		return v, nil
+		return v, nil, nil
 	}
 	if err != nil {
 		v.Busy = true
-		return v, unlessBusy(err)
+		return v, nil, unlessBusy(err)
+	}
+	if wrap != nil {
+		payload = wrap(payload)
 	}
 	v.Payload = string(payload)
 	if len(payload) > webhook.DefaultMaxPayload { // formatting it would take too long
 		v.Payload, v.Cut = clip(v.Payload, maxShownPayload), true
-		return v, nil
+		return v, payload, nil
 	}
 	indented, ok := pretty(v.Payload)
 	v.JSON = ok
@@ -121,7 +125,7 @@ func readPayload(p *page, event string) (v shownPayload, err error) {
 	if v.Cut = len(v.Payload) > maxShownPayload; v.Cut {
 		v.Payload = clip(v.Payload, maxShownPayload)
 	}
-	return v, nil
+	return v, payload, nil
 }
 
 // showPayload shows a payload as it was sent, as text and nothing else.

@@ -94,3 +94,39 @@ func TestTheStartPage(t *testing.T) {
 	w, _ = u.do(t, http.MethodPost, "/", nil)
 	require.Equal(t, http.StatusNotFound, w.StatusCode)
 }
+
+// A command to all that match reaches the open ones among them.
+func TestAllThatMatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t, "acme", `,"event_types":["order.*"]`)
+	_, first := b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	_, other := b.event(t, "acme", `{"type":"order.sent","payload":2}`)
+	u := b.loggedIn(t, "operator")
+	const list, all = "/console/t/acme/deliveries", "/console/t/acme/deliveries/all/cancel"
+	require.Contains(t, u.get(t, http.StatusOK, list+"?event_type=order.paid"), all+"?event_type=order.paid")
+	asked := u.get(t, http.StatusOK, all+"?event_type=order.paid")
+	require.Contains(t, asked, "Cancel all open deliveries that match?")
+	require.Contains(t, asked, "event type order.paid")
+	w, _ := u.post(t, http.StatusSeeOther, all, "event_type", "order.paid", "state", "pending")
+	require.Contains(t, u.get(t, http.StatusOK, w.Header.Get("Location")), "Cancelling 1 delivery.")
+	require.Contains(t, u.get(t, http.StatusOK, list+"/"+first), "cancel")
+	w, _ = u.post(t, http.StatusSeeOther, all, "event_type", "order.paid", "state", "pending")
+	require.Contains(t, u.get(t, http.StatusOK, w.Header.Get("Location")), "Cancelling", "again is no error")
+	u.get(t, http.StatusBadRequest, all+"?status=none")
+	w, _ = u.do(t, http.MethodGet, all+"?state=delivered", nil)
+	require.Equal(t, list+"?state=delivered", w.Header.Get("Location"))
+	require.NotContains(t, u.get(t, http.StatusOK, list+"/"+other), "is being cancelled")
+}
+
+// A delivery shows the bytes that are signed.
+func TestDeliveryShowsItsBody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t, "acme", `,"event_types":["order.*"],"payload_format":"envelope"`)
+	_, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":17}}`)
+	page := b.loggedIn(t, "acme admin").get(t, http.StatusOK, "/console/t/acme/deliveries/"+delivery)
+	require.Contains(t, page, "in its envelope")
+	require.Contains(t, page, "&#34;type&#34;: &#34;order.paid&#34;")
+	require.Contains(t, page, "&#34;order&#34;: 17")
+}

@@ -63,6 +63,10 @@ func routes() []route { //nolint:funlen // a table
 
 		{pattern: get + deliveries, handle: listDeliveries},
 		{pattern: post + deliveries + "/selected", handle: changeSelected(selectedDeliveries())},
+		{pattern: get + deliveries + "/all/cancel", handle: askMatching(selectedDeliveries(), commandCancel)},
+		{pattern: post + deliveries + "/all/cancel", handle: changeMatching(selectedDeliveries(), commandCancel), slow: true},
+		{pattern: get + deliveries + "/all/retry", handle: askMatching(selectedDeliveries(), commandRetry)},
+		{pattern: post + deliveries + "/all/retry", handle: changeMatching(selectedDeliveries(), commandRetry), slow: true},
 		{pattern: get + delivery, handle: showDelivery},
 		{pattern: post + delivery + "/retry", handle: retryDelivery},
 		{pattern: get + delivery + "/cancel", handle: askCommand(commandCancel)},
@@ -76,8 +80,8 @@ func routes() []route { //nolint:funlen // a table
 
 		{pattern: get + deadLetters, handle: showDeadLetters},
 		{pattern: post + deadLetters + "/selected", handle: changeSelected(selectedLetters())},
-		{pattern: get + deadLetters + "/discard", handle: askDiscardLetters},
-		{pattern: post + deadLetters + "/discard", handle: discardLetters, slow: true},
+		{pattern: get + deadLetters + "/discard", handle: askMatching(selectedLetters(), commandDiscard)},
+		{pattern: post + deadLetters + "/discard", handle: changeMatching(selectedLetters(), commandDiscard), slow: true},
 
 		{pattern: get + replays, handle: listReplays},
 		{pattern: get + replays + "/new", handle: showNewReplay},
