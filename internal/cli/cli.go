@@ -61,6 +61,7 @@ type Commands struct {
 	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
 	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
 	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
+	Attention   AttentionCommand   `cmd:"" help:"Show which endpoints and tenants need attention, over all tenants."`
 	Stats       StatsCommand       `cmd:"" help:"Show attempts, ends and latencies by minute or hour."`
 	ConsoleLink ConsoleLinkCommand `cmd:"" help:"Print a link that logs in to the console, once." name:"console-link"`
 	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
