@@ -38,7 +38,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 	}
 	views := &deliveryViews{explanations: explained, workflowURLs: urls}
 	return &handlers{
-		documents:  newDocumentHandler(c.Version, all),
+		documents:  newDocumentHandler(c, all),
 		audit:      auditHandler{c.Audit},
 		statistics: statisticsHandler{statistics: c.Statistics, tenants: c.Tenants, now: c.Now},
 

@@ -99,7 +99,9 @@ func TestOpenAPIIsComplete(t *testing.T) {
 		}
 		require.True(t, succeeds, o.ID)
 		for _, media := range content {
-			require.Len(t, media, 1, o.ID)
+			if o.ID != "getDocsPage" { // which has pages and files
+				require.Len(t, media, 1, o.ID)
+			}
 			for name, of := range media.(map[string]any) {
 				require.NotNil(t, d.Of(of, "schema"), "%s: %s", o.ID, name)
 				if strings.Contains(name, "json") {
@@ -119,6 +121,10 @@ func errorsOf(t *testing.T, o openapitest.Operation) []string {
 	errors := []string{"400", "500"} // 400: an unknown parameter
 	r := routeOf(t, o)
 	if r.scope == scopeNone {
+		if strings.Contains(o.Path, "{") {
+			errors = append(errors, "404")
+		}
+		slices.Sort(errors)
 		return errors
 	}
 	errors = append(errors, "401", "429", "503")
