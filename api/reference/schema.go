@@ -80,7 +80,11 @@ func (p *pages) fields(of node, within string, level int) (all []field, err erro
 			break
 		}
 		f := field{Name: within + name, Type: typeOf(property), Bounds: bounds(property)}
-		if f.Description, err = p.prose(property.own("description").text()); err != nil {
+		description := property.own("description").text()
+		if description == "" {
+			description = property.resolved().own("description").text()
+		}
+		if f.Description, err = p.prose(description); err != nil {
 			return nil, err
 		}
 		all = append(slices.DeleteFunc(all, func(other field) bool { return other.Name == f.Name }), f)
