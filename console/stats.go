@@ -14,7 +14,7 @@ import (
 // maxSteps bounds the steps of a chart.
 const maxSteps = 2000
 
-// rates are the figures of a span of time, with what is healthy (docs/operations.md has the same bounds).
+// rates are the figures of a span of time, with what is healthy (docs/monitoring.md has the same bounds).
 type rates struct {
 	Known                            bool // something happened
 	Attempts, Delivered, Dead        int64

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -21,7 +22,7 @@ func parse(text []byte) (node, error) {
 		return node{}, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
 	if all.Kind != yaml.DocumentNode || all.Content[0].Kind != yaml.MappingNode {
-		return node{}, fmt.Errorf("read the OpenAPI document: it is no object")
+		return node{}, errors.New("read the OpenAPI document: it is no object")
 	}
 	return node{all.Content[0], all.Content[0]}, nil
 }

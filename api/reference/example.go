@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -58,7 +59,7 @@ func writeJSON(b *bytes.Buffer, n node) error {
 		b.WriteByte(']')
 	case yaml.ScalarNode:
 		return writeScalar(b, n.here)
-	default:
+	case yaml.DocumentNode, yaml.AliasNode:
 		return fmt.Errorf("line %d of the OpenAPI document: not a value of JSON", n.here.Line)
 	}
 	return nil
@@ -83,7 +84,9 @@ func quote(text string) string {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // a text can always be written
+	if err := encoder.Encode(text); err != nil {
+		panic("a text can always be written") // encoding/json replaces what is not UTF-8
+	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -91,7 +94,7 @@ func quote(text string) string {
 func curl(o Operation, path, media, body string) string {
 	var b strings.Builder
 	b.WriteString("curl -sS ")
-	if o.Method != "GET" {
+	if o.Method != http.MethodGet {
 		b.WriteString("-X " + o.Method + " ")
 	}
 	b.WriteString(`"$EVERPOST_URL` + path + `"`)
