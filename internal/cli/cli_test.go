@@ -165,10 +165,12 @@ func TestUnreachableDatabase(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := run(t, nil, "version")
-	require.Zero(t, code)
-	require.Equal(t, "everpost 1.2.3\n", stdout)
-	require.Empty(t, stderr)
+	for _, way := range []string{"version", "--version"} {
+		code, stdout, stderr := run(t, nil, way)
+		require.Zero(t, code)
+		require.Equal(t, "everpost 1.2.3\n", stdout)
+		require.Empty(t, stderr)
+	}
 }
 
 // An unknown variable only causes a warning, and the settings of all commands are known.

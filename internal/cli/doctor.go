@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/everpost/everpost/internal/app"
@@ -69,7 +70,7 @@ func (c *DoctorCommand) findStandalone(p Process, i *app.Installation) {
 	c.DatabaseURL, i.DatabaseErr = p.FindDatabase(i.DataDir)
 	c.AddOwn(config.OwnKEKFile(i.DataDir))
 	i.Temporal.HostPort = c.TemporalListen
-	if c.TemporalListen == "" {
+	if c.TemporalListen == "" || strings.HasSuffix(c.TemporalListen, ":0") { // a free port
 		i.Temporal.HostPort, i.TemporalErr = runningAt(i.DataDir, temporalAddressFile, defaultTemporal)
 	}
 }
