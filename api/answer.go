@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Limits of the memory for answers in a process, and of the time to write one. docs/operations.md documents them.
+// Limits of the memory for answers in a process, and of the time to write one. docs/memory.md documents them.
 const (
 	answerStep = 64 << 10 // the unit in which room is counted, and written
 

@@ -30,7 +30,7 @@
 //	limits, retention, tenant, tenantkey   tenants and their API keys
 //	audit, stats, consolelink              the audit log, statistics, links to the console
 //	export                                 all that is stored of a tenant
-//	docs_page, openapi                     the OpenAPI document
+//	openapi                                the OpenAPI document, and the pages that package reference makes from it
 //	config                                 what a Server is made of
 //	handlers, routes                       all handlers, and the table of operations
 //	once, serve, middleware, api           the Server, and how it answers a request

@@ -7,7 +7,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Limits of the memory for request bodies in a process. docs/operations.md documents them.
+// Limits of the memory for request bodies in a process. docs/memory.md documents them.
 const (
 	bodyStep = 64 << 10 // memory for a body is reserved in steps of this size, as its bytes arrive
 

@@ -93,6 +93,9 @@ type Config struct {
 	// Version is shown in the OpenAPI document. Defaults to "dev".
 	Version string
 
+	// Accent is the colour of the pages at /docs, as #rrggbb. Defaults to Everpost's.
+	Accent string
+
 	// Now is the database's clock. Defaults to time.Now.
 	Now func() time.Time
 }

@@ -167,7 +167,7 @@ func TestCommands(t *testing.T) {
 			if !taken {
 				a := b.ok(t, http.StatusConflict, "admin", "POST", path, "")
 				require.Equal(t, fmt.Sprintf(`{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state",`+
-					`"status":409,"detail":"%s is not possible: the delivery is %s","request_id":"req-1","state":%q}`,
+					`"status":409,"detail":"%s is not possible: the delivery is %s","request_id":"req-1","help":"/docs/errors#conflict","state":%q}`,
 					command, state, state), strings.TrimSpace(a.text))
 				require.Empty(t, b.signals)
 				continue

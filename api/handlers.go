@@ -40,7 +40,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 	conditions := conditionReader{situations: c.Situations, now: c.Now}.cached()
 	views := &deliveryViews{explanations: explained, workflowURLs: urls}
 	return &handlers{
-		documents:  newDocumentHandler(c.Version, all),
+		documents:  newDocumentHandler(c, all),
 		audit:      auditHandler{c.Audit},
 		statistics: statisticsHandler{statistics: c.Statistics, tenants: c.Tenants, now: c.Now},
 		attention:  attentionHandler{reader: newAttentionReader(c.Attention, conditions), tenants: c.Tenants},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/everpost/everpost/api/reference"
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -174,6 +175,7 @@ func writeProblem(c echo.Context, k class, p client.Problem) error {
 		return nil
 	}
 	p.Type, p.Title, p.Status, p.RequestID = client.ProblemBase+string(k.code), k.title, k.status, requestID(c)
+	p.Help = reference.ErrorAddress(string(k.code))
 	if p.Detail == "" {
 		p.Detail = strings.ToLower(k.title)
 	}

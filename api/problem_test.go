@@ -28,13 +28,13 @@ func TestEveryCodeHasItsProblem(t *testing.T) {
 		{
 			errors.New("canary"), 500,
 			`{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,` +
-				`"detail":"internal error; the server's log has the cause under the request id","request_id":"req-1"}`,
+				`"detail":"internal error; the server's log has the cause under the request id","request_id":"req-1","help":"/docs/errors#internal"}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeInternal, Message: "canary", Err: secret}, 500,
 			`{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,` +
-				`"detail":"internal error; the server's log has the cause under the request id","request_id":"req-1"}`,
+				`"detail":"internal error; the server's log has the cause under the request id","request_id":"req-1","help":"/docs/errors#internal"}`,
 			"",
 		},
 		{
@@ -43,56 +43,56 @@ func TestEveryCodeHasItsProblem(t *testing.T) {
 				{Field: "type", Message: "is bad"},
 			}}, 400,
 			`{"type":"https://everpost.dev/errors/validation","title":"The request is not valid","status":400,` +
-				`"detail":"endpoint_ids[1]: does not exist (and 1 more)","request_id":"req-1",` +
+				`"detail":"endpoint_ids[1]: does not exist (and 1 more)","request_id":"req-1","help":"/docs/errors#validation",` +
 				`"errors":[{"field":"endpoint_ids[1]","message":"does not exist"},{"field":"type","message":"is bad"}]}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeNotFound, Message: "no such tenant acme in shard 3"}, 404,
 			`{"type":"https://everpost.dev/errors/not-found","title":"Not found","status":404,` +
-				`"detail":"no such tenant","request_id":"req-1"}`,
+				`"detail":"no such tenant","request_id":"req-1","help":"/docs/errors#not-found"}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeConflict, Message: "the first request is still under way"}, 409,
 			`{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state","status":409,` +
-				`"detail":"the first request is still under way","request_id":"req-1"}`,
+				`"detail":"the first request is still under way","request_id":"req-1","help":"/docs/errors#conflict"}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeTooLarge, Message: "too much"}, 413,
 			`{"type":"https://everpost.dev/errors/too-large","title":"The request is too large","status":413,` +
-				`"detail":"too much","request_id":"req-1"}`,
+				`"detail":"too much","request_id":"req-1","help":"/docs/errors#too-large"}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeMismatch, Message: "this external_id came with another body"}, 422,
 			`{"type":"https://everpost.dev/errors/idempotency-mismatch","title":"The key was used with another body","status":422,` +
-				`"detail":"this external_id came with another body","request_id":"req-1"}`,
+				`"detail":"this external_id came with another body","request_id":"req-1","help":"/docs/errors#idempotency-mismatch"}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeRateLimited, Message: "over the tenant's rate", RetryAfter: 1500 * time.Millisecond}, 429,
 			`{"type":"https://everpost.dev/errors/rate-limited","title":"Too many requests","status":429,` +
-				`"detail":"over the tenant's rate","request_id":"req-1"}`,
+				`"detail":"over the tenant's rate","request_id":"req-1","help":"/docs/errors#rate-limited"}`,
 			"2",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeUnavailable, Err: secret}, 503,
 			`{"type":"https://everpost.dev/errors/unavailable","title":"Not available at the moment","status":503,` +
-				`"detail":"not available at the moment","request_id":"req-1"}`,
+				`"detail":"not available at the moment","request_id":"req-1","help":"/docs/errors#unavailable"}`,
 			"1",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeForbidden, Message: "no"}, 403,
 			`{"type":"https://everpost.dev/errors/forbidden","title":"The API key may not do this","status":403,` +
-				`"detail":"no","request_id":"req-1"}`,
+				`"detail":"no","request_id":"req-1","help":"/docs/errors#forbidden"}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeUnauthenticated, Message: "no"}, 401,
 			`{"type":"https://everpost.dev/errors/unauthenticated","title":"No valid API key","status":401,` +
-				`"detail":"no","request_id":"req-1"}`,
+				`"detail":"no","request_id":"req-1","help":"/docs/errors#unauthenticated"}`,
 			"",
 		},
 	} {
@@ -115,12 +115,12 @@ func TestRouterProblems(t *testing.T) {
 	for _, path := range []string{"/", "/v1", "/v1/tenants/", "/v1/tenants/acme/nothing", "/v2/tenants", "/v1/tenants/acme/events/batch/x"} {
 		a := b.ok(t, http.StatusNotFound, "admin", "GET", path, "")
 		require.Equal(t, `{"type":"https://everpost.dev/errors/not-found","title":"Not found","status":404,"detail":"no such route",`+
-			`"request_id":"req-1"}`, strings.TrimSpace(a.text))
+			`"request_id":"req-1","help":"/docs/errors#not-found"}`, strings.TrimSpace(a.text))
 	}
 	a := b.ok(t, http.StatusMethodNotAllowed, "admin", "PUT", "/v1/tenants/acme/events", "")
 	require.Equal(t, "GET, POST", a.Header.Get("Allow"))
 	require.Equal(t, `{"type":"https://everpost.dev/errors/method-not-allowed","title":"The method is not allowed","status":405,`+
-		`"detail":"this path does not support PUT","request_id":"req-1"}`, strings.TrimSpace(a.text))
+		`"detail":"this path does not support PUT","request_id":"req-1","help":"/docs/errors#method-not-allowed"}`, strings.TrimSpace(a.text))
 }
 
 func TestPanicIsAnsweredAndLoggedWithoutItsValue(t *testing.T) {

@@ -188,7 +188,8 @@ func TestReplayCommands(t *testing.T) {
 			if !state.Open() {
 				a := b.ok(t, http.StatusConflict, "admin", method, path, body)
 				want := fmt.Sprintf(`{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state",`+
-					`"status":409,"detail":"%s is not possible: the replay is %s","request_id":"req-1","state":%q}`, name, state, state)
+					`"status":409,"detail":"%s is not possible: the replay is %s","request_id":"req-1","help":"/docs/errors#conflict","state":%q}`,
+					name, state, state)
 				require.Equal(t, want, strings.TrimSpace(a.text))
 				require.Empty(t, b.woken)
 				continue

@@ -61,7 +61,8 @@ func (r route) takesParameters() bool {
 	switch r.id {
 	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
 		"listEndpointAttempts", "listEventAttempts",
-		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload", "deleteTenant":
+		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload", "deleteTenant",
+		"getDocsPage":
 		return true
 	}
 	return false

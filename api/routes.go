@@ -32,6 +32,7 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 	return []handledRoute{
 		{route{get, "/openapi.yaml", scopeNone, "getOpenAPI", "document"}, h.documents.get},
 		{route{get, "/docs", scopeNone, "getDocs", "document"}, h.documents.getPage},
+		{route{get, "/docs/{page}", scopeNone, "getDocsPage", "page"}, h.documents.getPage},
 		{route{get, "/v1/audit", operator, "listAudit", "entry"}, h.audit.list},
 		{route{get, "/v1/stats", operator, "getStats", "statistics"}, h.statistics.get},
 		{route{get, tenant + "/stats", admin, "getTenantStats", "tenant"}, h.statistics.getOfTenant},

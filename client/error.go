@@ -45,6 +45,7 @@ type Problem struct {
 	Status    int          `json:"status"`
 	Detail    string       `json:"detail"` // for people
 	RequestID string       `json:"request_id"`
+	Help      string       `json:"help"`                // the path of the page about this code, at the installation
 	ID        string       `json:"id,omitempty"`        // of what an earlier request with the Idempotency-Key has changed
 	State     string       `json:"state,omitempty"`     // of the delivery or replay that refused the command
 	WaitsFor  string       `json:"waits_for,omitempty"` // why the command is not possible now, if that will change: "circuit_open"

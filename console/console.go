@@ -57,6 +57,7 @@ import (
 
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/internal/look"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -123,7 +124,7 @@ func (c Config) withDefaults() Config {
 		c.Name = "Everpost"
 	}
 	if c.Color == "" {
-		c.Color = defaultColor
+		c.Color = look.DefaultAccent
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

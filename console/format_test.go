@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/look"
 )
 
 func TestVisible(t *testing.T) {
@@ -75,18 +76,18 @@ func TestWordsOfNumbers(t *testing.T) {
 func TestAccentIsReadable(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"#ffffff", "#000000", "#ffffff", "#000000", "#ffffff"},
-		[]string{textOn("#000000"), textOn("#ffffff"), textOn("#0b6e6e"), textOn("#ffcc00"), textOn("#0000ff")})
-	css := string(loadAssets("#ffcc00")["console.css"].content)
+		[]string{look.TextOn("#000000"), look.TextOn("#ffffff"), look.TextOn("#0b6e6e"), look.TextOn("#ffcc00"), look.TextOn("#0000ff")})
+	css := string(loadAssets("#ffcc00")["console.css"].Content)
 	require.Contains(t, css, "--accent:#ffcc00;--on-accent:#000000")
 }
 
 // The budgets of design and script.
 func TestAssetsAreSmall(t *testing.T) {
 	t.Parallel()
-	all := loadAssets(defaultColor)
-	require.Less(t, len(all["console.css"].content), 15<<10)
-	require.LessOrEqual(t, strings.Count(string(all["console.js"].content), "\n"), 300)
-	require.NotContains(t, string(all["console.js"].content), "eval(")
+	all := loadAssets(look.DefaultAccent)
+	require.Less(t, len(all["console.css"].Content), 15<<10)
+	require.LessOrEqual(t, strings.Count(string(all["console.js"].Content), "\n"), 300)
+	require.NotContains(t, string(all["console.js"].Content), "eval(")
 }
 
 func TestRatesHaveHealthyRanges(t *testing.T) {

@@ -48,7 +48,7 @@ func rangeOf(p *page, otherwise string) statsRange {
 	return all[0]
 }
 
-// rates are the figures of a span of time, with what is healthy (docs/operations.md has the same bounds).
+// rates are the figures of a span of time, with what is healthy (docs/monitoring.md has the same bounds).
 type rates struct {
 	Known                            bool // something happened
 	Attempts, Delivered, Dead        int64

@@ -1,4 +1,4 @@
-package docs
+package docs_test
 
 import (
 	"flag"
@@ -36,6 +36,10 @@ func TestConfigurationShowsEverySetting(t *testing.T) {
 	require.Equal(t, len(sections), strings.Count(committed, settingsEnd), "a table of no section")
 	made := committed
 	for section, settings := range sections {
+		before, _, _ := strings.Cut(made, settingsBegin(section))
+		heading := before[strings.LastIndex(before, "\n## ")+len("\n## "):]
+		heading, _, _ = strings.Cut(heading, "\n")
+		require.Equal(t, config.SectionTitle(section), heading, "as in the help of commands")
 		old := between(t, made, settingsBegin(section), settingsEnd)
 		made = strings.Replace(made, settingsBegin(section)+old+settingsEnd, settingsBegin(section)+settingsTable(settings)+settingsEnd, 1)
 	}

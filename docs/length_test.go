@@ -1,4 +1,4 @@
-package docs
+package docs_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 // Pages that would grow into diaries stay short: they say what holds today, and git keeps the rest.
 func TestPagesStayShort(t *testing.T) {
 	t.Parallel()
-	for pattern, most := range map[string]int{"../README.md": 130, "adr/*.md": 50, "reliability.md": 200, "performance.md": 80} {
+	for pattern, most := range map[string]int{"../README.md": 130, "adr/*.md": 50, "reliability.md": 200, "performance.md": 80, "operations.md": 250} {
 		pages, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, pages, pattern)

@@ -1,5 +1,5 @@
 // Package docs holds the documentation. Its tests run what it shows.
-package docs
+package docs_test
 
 import (
 	"bufio"

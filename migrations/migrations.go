@@ -39,7 +39,7 @@ const (
 )
 
 // Up applies the missing migrations, each in its own transaction. Several processes may
-// call it at once: one migrates, the others wait for it. On a current database it costs three
+// call it at once: one migrates, the others wait for it. On a current database it costs four
 // small queries.
 //
 // It needs two connections of db at a time. Migrations take longer than ordinary

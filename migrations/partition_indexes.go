@@ -13,14 +13,22 @@ import (
 // missingIndex is an index of a partitioned table that one of its partitions lacks.
 type missingIndex struct{ index, definition, partition string }
 
+// superseded ends the name of a partitioned table's index that a migration has replaced by another one.
+const superseded = "_superseded"
+
 // completeIndexes builds the indexes that a migration has made on a partitioned table only, on each of its partitions. CREATE INDEX
-// CONCURRENTLY, which lets others write, does not take a partitioned table, and the partitions are not the same in all databases.
+// CONCURRENTLY, which lets others write, does not take a partitioned table, and the partitions are not the same in all databases. Then it
+// drops the superseded indexes, which have served until now.
 //
 // PostgreSQL marks the parent's index as valid once all partitions have it. So what is left undone, by an error or by the end of the process,
 // is done by the next call.
 func completeIndexes(ctx context.Context, db *sql.DB) (err error) {
 	missing, err := missingIndexes(ctx, db)
-	if err != nil || len(missing) == 0 {
+	if err != nil {
+		return err
+	}
+	old, err := supersededIndexes(ctx, db)
+	if err != nil || len(missing) == 0 && len(old) == 0 {
 		return err
 	}
 	unlock, err := lock(ctx, db)
@@ -36,7 +44,31 @@ func completeIndexes(ctx context.Context, db *sql.DB) (err error) {
 			return fmt.Errorf("build the index %s on %s: %w", m.index, m.partition, err)
 		}
 	}
+	for _, name := range old {
+		if _, err := db.ExecContext(ctx, `drop index if exists `+pgx.Identifier{name}.Sanitize()); err != nil {
+			return fmt.Errorf("drop the index %s: %w", name, err)
+		}
+	}
 	return nil
+}
+
+// supersededIndexes are the names of the indexes that are to be dropped.
+func supersededIndexes(ctx context.Context, db *sql.DB) (names []string, err error) {
+	rows, err := db.QueryContext(ctx, `
+		select relname from pg_class where relkind = 'I' and relnamespace = current_schema()::regnamespace and right(relname, length($1)) = $1
+		order by relname`, superseded)
+	if err != nil {
+		return nil, fmt.Errorf("look for indexes to drop: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, fmt.Errorf("look for indexes to drop: %w", err)
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
 }
 
 func missingIndexes(ctx context.Context, db *sql.DB) (all []missingIndex, err error) {

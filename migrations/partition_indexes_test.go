@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,4 +46,39 @@ func TestIndexesOfPartitionedTables(t *testing.T) {
 	require.Equal(t, 5, valid())
 	require.NoError(t, migrations.Up(t.Context(), db, discard()))
 	require.Equal(t, 5, valid())
+}
+
+// The index that another one replaces serves until that is built on all partitions.
+func TestSupersededIndexes(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.NewEmpty(t)
+	db := open(t, address)
+	require.NoError(t, migrations.Up(t.Context(), db, discard()))
+	count := func(like string) (n int) {
+		t.Helper()
+		require.NoError(t, db.QueryRowContext(t.Context(),
+			`select count(*) from pg_class where relnamespace = current_schema()::regnamespace and relname like $1`, like).Scan(&n))
+		return n
+	}
+	require.Zero(t, count("%superseded"), "of the migrations")
+	exec := func(on *sql.Conn, statement string) {
+		t.Helper()
+		_, err := on.ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	other, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Close()) }()
+	exec(other, `create index deliveries_old_superseded on deliveries (reason) where state = 2`)
+	exec(other, `create index deliveries_new on only deliveries (reason, id) where state = 2`)
+	exec(other, `begin`)
+	exec(other, `lock table deliveries in share row exclusive mode`)
+
+	impatient := open(t, address+"&lock_timeout=100ms")
+	require.ErrorContains(t, migrations.Up(t.Context(), impatient, discard()), "build the index deliveries_new")
+	require.Equal(t, 1, count("deliveries_old_superseded"), "the new one is not built")
+	exec(other, `rollback`)
+	require.NoError(t, migrations.Up(t.Context(), impatient, discard()))
+	require.Zero(t, count("deliveries_old_superseded"))
+	require.Equal(t, 1, count("deliveries_new"))
 }

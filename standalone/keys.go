@@ -17,16 +17,16 @@ import (
 // keyFile is the path of the file with the operator's key.
 func (i *instance) keyFile() string { return filepath.Join(i.command.DataDir, "operator.key") }
 
-// addressFile is the path of the file with the address of the API, while this process runs. The command line sends the
-// operator's key of a data directory nowhere else.
-func (i *instance) addressFile() string { return filepath.Join(i.command.DataDir, "api.address") }
-
-// writeAddressFile writes that file, and removes it at the stop.
-func (i *instance) writeAddressFile() error {
-	if err := localpg.ReplaceFile(i.addressFile(), i.app.APIAddr()+"\n", 0o600); err != nil {
-		return fmt.Errorf("write the address of the API: %w", err)
+// writeAddresses writes the addresses of the API and of Temporal into the data directory, and removes them at the stop. Commands with this
+// data directory find the installation by them, and send its operator's key nowhere else.
+func (i *instance) writeAddresses() error {
+	for name, address := range map[string]string{"api.address": i.app.APIAddr(), "temporal.address": i.temporal.Address()} {
+		file := filepath.Join(i.command.DataDir, name)
+		if err := localpg.ReplaceFile(file, address+"\n", 0o600); err != nil {
+			return fmt.Errorf("write an address: %w", err)
+		}
+		i.push(func(context.Context) { _ = os.Remove(file) })
 	}
-	i.push(func(context.Context) { _ = os.Remove(i.addressFile()) })
 	return nil
 }
 

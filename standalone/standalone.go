@@ -332,7 +332,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 	if err := i.startUI(ctx); err != nil {
 		return err
 	}
-	return i.writeAddressFile()
+	return i.writeAddresses()
 }
 
 // ownDataDir is the data directory if it holds the database.

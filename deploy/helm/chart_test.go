@@ -300,7 +300,7 @@ func TestAutoscaling(t *testing.T) {
 		}
 		require.Equal(t, metrics, found)
 		for _, metric := range metrics {
-			require.Contains(t, read(t, "..", "..", "docs", "operations.md"), "`"+metric+"`")
+			require.Contains(t, read(t, "..", "..", "docs", "monitoring.md"), "`"+metric+"`")
 		}
 	}
 	require.EqualValues(t, 2, *get[*appsv1.Deployment](t, decoded(t, ""), "Deployment post-everpost-api").Spec.Replicas)

@@ -107,6 +107,7 @@ func Main(p Process, args []string, grammar any) int {
 		return fail(p, err)
 	}
 	hideOtherRoles(parser.Model.Node)
+	groupSettings(parser.Model.Node)
 	if p.FindDatabase == nil {
 		requireDatabase(parser.Model.Node)
 	}
@@ -151,6 +152,18 @@ func hideOtherRoles(root *kong.Node) {
 				flag.Hidden = true
 			}
 		}
+	}
+}
+
+// groupSettings shows the settings of a process under the titles that they have in the documentation.
+func groupSettings(root *kong.Node) {
+	for _, flag := range root.Flags {
+		if section := flag.Tag.Get("section"); section != "" && section != "client" {
+			flag.Group = &kong.Group{Key: section, Title: config.SectionTitle(section) + ":"}
+		}
+	}
+	for _, node := range root.Children {
+		groupSettings(node)
 	}
 }
 

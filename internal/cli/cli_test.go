@@ -68,6 +68,19 @@ func TestHelpListsEverySetting(t *testing.T) {
 	}
 }
 
+// The settings of a process are in the groups of the documentation, each once.
+func TestHelpHasGroups(t *testing.T) {
+	t.Parallel()
+	code, help, _ := run(t, nil, "serve", "--help")
+	require.Zero(t, code)
+	for _, title := range []string{"Flags:", "Addresses and logs:", "Database:", "Keys:", "Receivers:", "Deliveries:", "Tenants:"} {
+		require.Equal(t, 1, strings.Count("\n"+help, "\n"+title+"\n"), title)
+		require.Contains(t, help, title)
+	}
+	_, help, _ = run(t, nil, "events", "list", "--help")
+	require.NotContains(t, help, "Command-line client")
+}
+
 // Every variable of a flag is a setting that the documentation lists.
 func TestEveryVariableIsASetting(t *testing.T) {
 	t.Parallel()
@@ -152,10 +165,12 @@ func TestUnreachableDatabase(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := run(t, nil, "version")
-	require.Zero(t, code)
-	require.Equal(t, "everpost 1.2.3\n", stdout)
-	require.Empty(t, stderr)
+	for _, way := range []string{"version", "--version"} {
+		code, stdout, stderr := run(t, nil, way)
+		require.Zero(t, code)
+		require.Equal(t, "everpost 1.2.3\n", stdout)
+		require.Empty(t, stderr)
+	}
 }
 
 // An unknown variable only causes a warning, and the settings of all commands are known.

@@ -14,9 +14,9 @@ import (
 
 // access holds the flags that say where the API is, and with which key it is called.
 type access struct {
-	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL" section:"client"`
+	URL     string `env:"EVERPOST_URL" help:"Address of Everpost's API. Without one: of the installation that runs in the data directory, or else http://127.0.0.1:8080." name:"url" placeholder:"URL" section:"client" unset:"that of the installation in the data directory, or else http://127.0.0.1:8080"` //nolint:lll // a struct tag cannot be wrapped
 	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY" section:"client"` //nolint:lll // a struct tag cannot be wrapped
-	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key is." placeholder:"DIR"`
+	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key and the addresses are." placeholder:"DIR"`
 }
 
 // connection holds the flags of all commands that print what the API answers.
@@ -96,7 +96,7 @@ func newClient(base, key, agent string) (*client.Client, error) {
 // is printed.
 func (a *access) flags(environ []string) (flags []string) {
 	for _, f := range []struct{ flag, value, env, initial string }{
-		{"--url", a.URL, "EVERPOST_URL", "http://127.0.0.1:8080"}, {"--data-dir", a.DataDir, "EVERPOST_DATA_DIR", ".everpost"},
+		{"--url", a.URL, "EVERPOST_URL", ""}, {"--data-dir", a.DataDir, "EVERPOST_DATA_DIR", ".everpost"},
 	} {
 		known := f.initial
 		for _, entry := range environ {
@@ -111,8 +111,19 @@ func (a *access) flags(environ []string) (flags []string) {
 	return flags
 }
 
-// base checks the address of the API and returns it without a trailing slash.
+// defaultURL is the address of an installation that was started without settings.
+const defaultURL = "http://127.0.0.1:8080"
+
+// base checks the address of the API and returns it without a trailing slash. Without one it is that of the installation that runs in the
+// data directory.
 func (a *access) base() (string, error) {
+	if a.URL == "" {
+		address, err := runningAt(a.DataDir, addressFile, "")
+		if err != nil || address == "" {
+			return defaultURL, err
+		}
+		return "http://" + address, nil
+	}
 	u, err := url.Parse(a.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		shown := ""

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/everpost/everpost/internal/app"
@@ -18,7 +19,7 @@ type DoctorCommand struct {
 	config.Config `embed:""`
 
 	DataDir        string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone'." placeholder:"DIR"`
-	TemporalListen string `default:"127.0.0.1:7233" env:"EVERPOST_TEMPORAL_LISTEN" help:"Address of its embedded Temporal." placeholder:"HOST:PORT"`
+	TemporalListen string `env:"EVERPOST_TEMPORAL_LISTEN" help:"Address of its embedded Temporal. Without one: of the one that runs in the data directory, or else 127.0.0.1:7233." placeholder:"HOST:PORT"` //nolint:lll // a struct tag cannot be wrapped
 	JSON           bool   `help:"Print JSON." name:"json"`
 }
 
@@ -57,6 +58,9 @@ func (c *DoctorCommand) Run(ctx context.Context, p Process) error {
 	return nil
 }
 
+// defaultTemporal is the address of the Temporal of an installation that was started without settings.
+const defaultTemporal = "127.0.0.1:7233"
+
 // findStandalone sets where a standalone installation has its database, its key and its Temporal.
 func (c *DoctorCommand) findStandalone(p Process, i *app.Installation) {
 	i.DataDir = c.DataDir
@@ -66,6 +70,9 @@ func (c *DoctorCommand) findStandalone(p Process, i *app.Installation) {
 	c.DatabaseURL, i.DatabaseErr = p.FindDatabase(i.DataDir)
 	c.AddOwn(config.OwnKEKFile(i.DataDir))
 	i.Temporal.HostPort = c.TemporalListen
+	if c.TemporalListen == "" || strings.HasSuffix(c.TemporalListen, ":0") { // a free port
+		i.Temporal.HostPort, i.TemporalErr = runningAt(i.DataDir, temporalAddressFile, defaultTemporal)
+	}
 }
 
 func (c *DoctorCommand) print(p Process, findings []app.Finding, healthy bool) error {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -83,6 +84,25 @@ func TestOperatorKeyOfTheDataDirectory(t *testing.T) {
 	r := call{args: list}.run(t)
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "everpost: operator key: read "+file)
+}
+
+// Without an address, the one of the installation that runs in the data directory is called, whatever its port.
+func TestInstallationOfTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "operator.key"), []byte(operatorKey+"\n"), 0o600))
+	list := []string{"events", "list", "--tenant=acme", "--data-dir=" + dir}
+	listensAt(t, dir, b.url)
+	require.Equal(t, result{stderr: "no events\n"}, call{args: list}.run(t))
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(b.url, "http://"))
+	require.NoError(t, err)
+	listensAt(t, dir, "http://0.0.0.0:"+port)
+	require.Equal(t, result{stderr: "no events\n"}, call{args: list}.run(t), "all addresses of the machine")
+	listensAt(t, dir, "http://nowhere")
+	r := call{args: list}.run(t)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, filepath.Join(dir, "api.address"))
 }
 
 // listensAt writes what standalone writes into its data directory.
@@ -173,9 +193,9 @@ func TestHelpOfTheClient(t *testing.T) {
 		require.Zero(t, r.code, command)
 		words := strings.Join(strings.Fields(r.stdout), " ")
 		for _, want := range []string{
-			"Address of Everpost's API (default http://127.0.0.1:8080, $EVERPOST_URL).",
+			"that runs in the data directory, or else http://127.0.0.1:8080 ($EVERPOST_URL).",
 			"on this machine, the operator key in the data directory is used ($EVERPOST_KEY).",
-			"where operator.key is (default .everpost, $EVERPOST_DATA_DIR).", "($EVERPOST_TENANT).", "--json",
+			"where operator.key and the addresses are (default .everpost, $EVERPOST_DATA_DIR).", "($EVERPOST_TENANT).", "--json",
 		} {
 			require.Contains(t, words, want, command)
 		}

@@ -17,7 +17,10 @@ import (
 // Files that standalone writes into its data directory.
 const (
 	operatorKeyFile = "operator.key"
-	addressFile     = "api.address" // of the API, while standalone runs
+
+	// While standalone runs:
+	addressFile         = "api.address"
+	temporalAddressFile = "temporal.address"
 
 	maxKeyFile = 4 << 10
 )
@@ -33,8 +36,11 @@ func operatorKey(base, dataDir string) (key, file string, err error) {
 		return "", "", nil //nolint:nilerr // what is no address is none of this machine
 	}
 	file = filepath.Join(dataDir, operatorKeyFile)
-	if key, err = readLine(file); err != nil || key == "" {
-		return "", file, err
+	if key, err = readLine(file); err != nil {
+		return "", file, fmt.Errorf("operator key: %w; give a key with --key or $EVERPOST_KEY", err)
+	}
+	if key == "" {
+		return "", file, nil
 	}
 	address, err := readLine(filepath.Join(dataDir, addressFile))
 	switch {
@@ -49,6 +55,25 @@ func operatorKey(base, dataDir string) (key, file string, err error) {
 				"give a key for %s with --key or $EVERPOST_KEY", file, address, base)
 	}
 	return key, file, nil
+}
+
+// runningAt is the address in a file of the data directory of a standalone installation, in a form that can be dialled; none if it does
+// not run.
+func runningAt(dataDir, file, none string) (string, error) {
+	address, err := readLine(filepath.Join(dataDir, file))
+	if err != nil || address == "" {
+		return none, err
+	}
+	at, err := netip.ParseAddrPort(address)
+	switch {
+	case err != nil:
+		return none, fmt.Errorf("%s: %w", filepath.Join(dataDir, file), err)
+	case at.Addr() == netip.IPv6Unspecified():
+		at = netip.AddrPortFrom(netip.IPv6Loopback(), at.Port())
+	case at.Addr().IsUnspecified():
+		at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port())
+	}
+	return at.String(), nil
 }
 
 // reaches reports whether a URL of this machine leads to a listener's address.
@@ -84,12 +109,12 @@ func readLine(path string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("operator key: %w; give a key with --key or $EVERPOST_KEY", err)
+		return "", err //nolint:wrapcheck // names the file
 	}
 	defer func() { _ = file.Close() }() // opened for reading
 	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
 	if err != nil {
-		return "", fmt.Errorf("operator key: %w", err)
+		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return credential.Trim(string(text)), nil
 }

@@ -99,7 +99,7 @@ type Config struct {
 	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests in flight to one host and port, of all endpoints of all tenants there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N" range:"0 to 10000" role:"worker" section:"egress" see:"isolation.md"`
 
 	// MaxPayload is the largest payload that the API accepts. Stored ones are sent whatever their size.
-	MaxPayload ByteSize `default:"256KiB" env:"EVERPOST_MAX_PAYLOAD" help:"Largest payload of an event, in bytes or as 1MiB (413 above it); larger ones that are stored are still sent. The same for every process." name:"max-payload" placeholder:"SIZE" range:"1KiB to 4MiB" section:"deliveries" see:"operations.md#large-payloads"`
+	MaxPayload ByteSize `default:"256KiB" env:"EVERPOST_MAX_PAYLOAD" help:"Largest payload of an event, in bytes or as 1MiB (413 above it); larger ones that are stored are still sent. The same for every process." name:"max-payload" placeholder:"SIZE" range:"1KiB to 4MiB" section:"deliveries" see:"memory.md#large-payloads"`
 
 	// RetryPolicy applies if neither the endpoint nor its tenant has a policy.
 	RetryPolicy RetryPolicy `default:"default" env:"EVERPOST_RETRY_POLICY" help:"Retry policy of endpoints without one, if their tenant has none either: a preset's name, or JSON; the same for every process." placeholder:"POLICY" section:"deliveries" see:"retries.md#the-policy-in-force"`
@@ -117,7 +117,7 @@ type Config struct {
 	WorkerVersioning bool `env:"EVERPOST_WORKER_VERSIONING" help:"Version the worker in Temporal by its release; then 'everpost setup-temporal --make-current' is a step of every upgrade." name:"worker-versioning" role:"worker" section:"deliveries" see:"operations.md#worker-versioning"`
 
 	// ReconcileEvery is the interval of the search for open deliveries whose workflow is gone or stuck.
-	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone or stuck; the first time is 20 s after a start." placeholder:"DURATION" range:"1s to 24h" section:"deliveries" see:"operations.md#in-the-temporal-web-ui"`
+	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone or stuck; the first time is 20 s after a start." placeholder:"DURATION" range:"1s to 24h" section:"deliveries" see:"temporal-ui.md#reconciler-and-stuck-workflows"`
 
 	// Retention is how long finished deliveries, payloads and attempts are kept, DeadLetterRetention how long dead letters are.
 	Retention           time.Duration `default:"720h" env:"EVERPOST_RETENTION" help:"How long finished deliveries, payloads and attempts are kept." placeholder:"DURATION" range:"1h or more" section:"retention"`

@@ -24,6 +24,21 @@ type Setting struct {
 	See      string
 }
 
+// SectionTitle is the title of a section, in the documentation and in the help of commands.
+func SectionTitle(section string) string {
+	switch section {
+	case "process":
+		return "Addresses and logs"
+	case "egress":
+		return "Receivers"
+	case "client":
+		return "Command-line client"
+	case "":
+		return ""
+	}
+	return strings.ToUpper(section[:1]) + section[1:]
+}
+
 // Declared returns the settings of structs, including embedded structs, in the order of their fields. A
 // variable that several structs declare is listed once.
 func Declared(structs ...any) []Setting {

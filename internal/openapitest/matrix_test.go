@@ -92,7 +92,7 @@ func TestMatrix(t *testing.T) {
 			var notFound []answer
 			for _, at := range w.aims(o, caller) {
 				want := wanted(t, o, caller, at)
-				path := strings.NewReplacer("{tenant}", at.tenant, "{id}", at.id).Replace(o.Path)
+				path := strings.NewReplacer("{tenant}", at.tenant, "{id}", at.id, "{page}", "errors").Replace(o.Path)
 				body := ""
 				if o.Method != http.MethodGet {
 					body = w.body(o, map[bool]string{true: foreign, false: own}[at.tenant == foreign])

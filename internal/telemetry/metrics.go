@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Metrics are the metrics of a process, in their own registry. docs/operations.md documents them.
+// Metrics are the metrics of a process, in their own registry. docs/monitoring.md documents them.
 type Metrics struct {
 	registry registry
 

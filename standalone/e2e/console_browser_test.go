@@ -50,6 +50,7 @@ func TestConsole(t *testing.T) { //nolint:tparallel // one browser: its pages ar
 	t.Run("what is another tenant's is not found", func(t *testing.T) { lookElsewhere(t, browser) })
 	t.Run("a form from elsewhere is refused", func(t *testing.T) { forgeForm(t, browser) })
 	t.Run("every page", func(t *testing.T) { lookAtEveryPage(t, browser) })
+	t.Run("every page of the reference", func(t *testing.T) { lookAtTheReference(t, browser) })
 }
 
 func sendAndFollow(t *testing.T, b *bundle, w *window, scripts bool) {

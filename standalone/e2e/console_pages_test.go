@@ -14,8 +14,11 @@ import (
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
-// maxPageBytes is the budget of a page's HTML.
-const maxPageBytes = 100 << 10
+// The budgets of a page's HTML.
+const (
+	maxPageBytes      = 100 << 10
+	maxReferenceBytes = 300 << 10
+)
 
 // wideAndNarrow are a desk's screen and a phone's.
 var wideAndNarrow = []int64{1440, 375}
@@ -47,7 +50,7 @@ func lookAtEveryPage(t *testing.T, browser *browsers) {
 			continue
 		}
 		kinds[kind] = true
-		for _, next := range w.look(path, source) {
+		for _, next := range w.look(path, source, maxPageBytes) {
 			if strings.HasPrefix(next, "/t/") && !strings.HasPrefix(next, "/t/"+b.tenant+"/") {
 				continue // another test's
 			}
@@ -59,18 +62,52 @@ func lookAtEveryPage(t *testing.T, browser *browsers) {
 	require.Greater(t, len(kinds), 30, "%v", kinds)
 
 	stranger := browser.open(t, b.in)
-	stranger.look("/login", source)
-	stranger.look(strings.TrimPrefix(b.link("view"), w.base), source)
+	stranger.look("/login", source, maxPageBytes)
+	stranger.look(strings.TrimPrefix(b.link("view"), w.base), source, maxPageBytes)
 }
 
-// look checks one page and returns the pages that it links to.
-func (w *window) look(path, axe string) []string {
+// lookAtTheReference looks at every page of the API's reference as at those of the console, and finds an operation.
+func lookAtTheReference(t *testing.T, browser *browsers) {
+	t.Helper()
+	source, _ := axeSource()
+	w := browser.open(t, setup(t).in)
+	w.base = strings.TrimSuffix(w.base, "/console") + "/docs"
+	paths := []string{""}
+	for i := 0; i < len(paths); i++ {
+		w.look(paths[i], source, maxReferenceBytes)
+		for _, link := range evaluate[[]string](w, `[...document.querySelectorAll("a[href^='/docs']")].map(a => a.pathname.replace("/docs", ""))`) {
+			if !slices.Contains(paths, link) {
+				paths = append(paths, link)
+			}
+		}
+	}
+	require.Greater(t, len(paths), 12, "%v", paths)
+
+	w.show("", http.StatusOK)
+	require.NoError(t, chromedp.Do(w.ctx, chromedp.SendKeys(chromedp.ID("filter"), "post batch\r")))
+	eventually(contextFor(t, patience), t, func() string {
+		if w.path() == "/events#postEventBatch" {
+			return ""
+		}
+		return w.path()
+	})
+	require.Contains(t, w.text(), "curl -sS -X POST")
+	plain := browser.open(t, setup(t).in)
+	plain.base = w.base
+	plain.withoutScripts()
+	plain.show("/errors", http.StatusOK)
+	require.Contains(t, plain.text(), "idempotency-mismatch")
+	require.True(t, evaluate[bool](plain, `document.getElementById("search").hidden`), "without scripts there is nothing to type into")
+}
+
+// look checks one page, whose HTML has a budget in bytes, and returns the pages that it links to.
+func (w *window) look(path, axe string, budget int) []string {
 	w.t.Helper()
 	w.expect(http.StatusBadRequest, http.StatusNotFound)
 	response, err := chromedp.Run(w.ctx, chromedp.NavigateResponse(w.base+path))
 	require.NoError(w.t, err, path)
 	require.Less(w.t, response.Status, int64(http.StatusInternalServerError), path)
-	require.LessOrEqual(w.t, evaluate[int](w, `performance.getEntriesByType("navigation")[0].decodedBodySize`), maxPageBytes, path)
+	require.LessOrEqual(w.t, evaluate[int](w, `performance.getEntriesByType("navigation")[0].decodedBodySize`), budget, path)
 	for _, width := range wideAndNarrow {
 		w.size(width, 900)
 		wider := evaluate[int](w, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)

@@ -55,7 +55,7 @@ func TestMetricsOfRulesAndDashboard(t *testing.T) {
 			})
 		}
 	}
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/monitoring.md")
 	require.NoError(t, err)
 	documented := map[string]bool{}
 	for _, match := range regexp.MustCompile("`(everpost_[a-z0-9_]+)[`{]").FindAllStringSubmatch(string(page), -1) {
@@ -64,10 +64,10 @@ func TestMetricsOfRulesAndDashboard(t *testing.T) {
 	now := exported()
 	for name := range now {
 		if base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count"); strings.HasPrefix(name, "everpost_") {
-			require.True(t, documented[name] || documented[base], "docs/operations.md does not name %s", name)
+			require.True(t, documented[name] || documented[base], "docs/monitoring.md does not name %s", name)
 		}
 	}
 	for name := range documented {
-		require.True(t, now[name] || now[name+"_count"], "docs/operations.md names %s, which is not exported", name)
+		require.True(t, now[name] || now[name+"_count"], "docs/monitoring.md names %s, which is not exported", name)
 	}
 }

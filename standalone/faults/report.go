@@ -147,7 +147,7 @@ func count(runs []result, of func(result) int) (n int) {
 // soakTable is the table of what an installation used during a soak.
 func soakTable(s soak) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%.0f minutes on `%s` at %s: %d runs, %d failed.\n\n", s.Minutes, s.Shape, s.Commit, s.Runs, s.Failed)
+	fmt.Fprintf(&b, "%.0f minutes on `%s`: %d runs, %d failed.\n\n", s.Minutes, s.Shape, s.Runs, s.Failed)
 	b.WriteString("| what | mean | change in an hour | |\n|---|---|---|---|\n")
 	for _, t := range s.Trends {
 		fmt.Fprintf(&b, "| %s | %.1f | %+.1f ± %.1f | %s |\n", t.Name, t.Mean, t.Slope, t.Error, t.verdict())
