@@ -6,6 +6,6 @@ grant select (endpoint_id, seen_at) on endpoint_health to everpost_operator;
 create policy every_tenant_seen on endpoint_health for select to everpost_operator using (true);
 create policy totals on statistics_minutes for select to everpost_operator using (endpoint_id = '00000000-0000-0000-0000-000000000000');
 
--- Minutes in which a tenant got dead letters. They are few, and a row changes only with one.
-create index statistics_minutes_dead on statistics_minutes (at)
+-- Minutes in which a tenant got dead letters. They are few, and a row changes only with one. Only on the parent, like deliveries_retrying.
+create index statistics_minutes_dead on only statistics_minutes (at)
     where endpoint_id = '00000000-0000-0000-0000-000000000000' and tenant_id <> '' and ended_dead_lettered > 0;
