@@ -14,9 +14,9 @@ import (
 
 // access holds the flags that say where the API is, and with which key it is called.
 type access struct {
-	URL     string `env:"EVERPOST_URL" help:"Address of Everpost's API. Without one: of the installation that runs in the data directory, or else http://127.0.0.1:8080." name:"url" placeholder:"URL" section:"client" unset:"that of the installation in the data directory, or else http://127.0.0.1:8080"` //nolint:lll // a struct tag cannot be wrapped
-	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY" section:"client"` //nolint:lll // a struct tag cannot be wrapped
-	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key and the addresses are." placeholder:"DIR"`
+	URL     string `env:"EVERPOST_URL" help:"Address of Everpost's API. Without one: of the installation that runs in the data directory, or else http://127.0.0.1:8080." name:"url" placeholder:"URL" section:"client"` //nolint:lll // a struct tag cannot be wrapped
+	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY" section:"client"`                                                 //nolint:lll // a struct tag cannot be wrapped
+	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key and the addresses are." placeholder:"DIR"`                                             //nolint:lll // as above
 }
 
 // connection holds the flags of all commands that print what the API answers.

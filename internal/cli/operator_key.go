@@ -18,7 +18,7 @@ import (
 const (
 	operatorKeyFile = "operator.key"
 
-	// While standalone runs:
+	// These exist while standalone runs.
 	addressFile         = "api.address"
 	temporalAddressFile = "temporal.address"
 
@@ -109,7 +109,7 @@ func readLine(path string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", err //nolint:wrapcheck // names the file
+		return "", err
 	}
 	defer func() { _ = file.Close() }() // opened for reading
 	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile))

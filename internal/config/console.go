@@ -19,7 +19,7 @@ type Console struct {
 
 	// ConsoleName and ConsoleColor are the console's title and accent.
 	ConsoleName  string `default:"Everpost" env:"EVERPOST_CONSOLE_NAME" help:"Name in the console's title and header, 1 to 40 characters." name:"console-name" placeholder:"NAME" role:"api" section:"console"`
-	ConsoleColor string `default:"#0b6e6e" env:"EVERPOST_CONSOLE_COLOR" help:"Accent colour of the console, as '#rrggbb'." name:"console-color" placeholder:"#rrggbb" role:"api" section:"console"`
+	ConsoleColor string `default:"#0b6e6e" env:"EVERPOST_CONSOLE_COLOR" help:"Accent colour of the console and of the pages at /docs, as '#rrggbb'." name:"console-color" placeholder:"#rrggbb" role:"api" section:"console"`
 
 	// ConsoleFrameAncestors are the origins whose pages may show a portal in a frame.
 	ConsoleFrameAncestors []string `env:"EVERPOST_CONSOLE_FRAME_ANCESTORS" help:"Origins whose pages may show a customer's console in a frame, as 'https://app.example.com', separated by commas." name:"console-frame-ancestors" placeholder:"ORIGIN,..." role:"api" section:"console" see:"console.md#in-a-frame" unset:"none"`

@@ -60,7 +60,7 @@ func (w *world) generated(t *rapid.T, g generator, o openapitest.Operation, id s
 	if rapid.IntRange(0, 9).Draw(t, "another id") == 0 {
 		id = url.PathEscape(rapid.String().Draw(t, "id"))
 	}
-	path := strings.NewReplacer("{tenant}", tenant, "{id}", id).Replace(o.Path)
+	path := strings.NewReplacer("{tenant}", tenant, "{id}", id, "{page}", "errors").Replace(o.Path)
 	query := url.Values{}
 	for name, value := range g.query(t, o) {
 		query.Set(name, value)

@@ -20,7 +20,8 @@ func TestParseAge(t *testing.T) {
 		require.Equal(t, want, got, text)
 	}
 	for _, text := range []string{
-		"", "-1h", "-1d", "1.5d", "d", "h", "5", "1y", "yesterday", "1001w", "9999999d", "99999999h", " 1h", "1h ", "18446744073709551616d", "1d2h", "+1d", "+1h", "-0s",
+		"", "-1h", "-1d", "1.5d", "d", "h", "5", "1y", "yesterday", "1001w", "9999999d", "99999999h", " 1h", "1h ", "18446744073709551616d",
+		"1d2h", "+1d", "+1h", "-0s",
 	} {
 		_, ok := webhook.ParseAge(text)
 		require.False(t, ok, text)
