@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-//go:embed assets/console.css assets/console.js assets/icon.svg
+//go:embed assets/console.css assets/console.js assets/icon.svg assets/portal.css assets/portal.js assets/portal.svg assets/embed.js
 var assetFiles embed.FS
 
 // asset is a file that pages load. Its address has its hash, so that a browser may keep it.

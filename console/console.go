@@ -107,6 +107,8 @@ type Config struct {
 	Name, Color string
 	// FrameAncestors are the origins that may show a portal in a frame. Defaults to none.
 	FrameAncestors []string
+	// Portal is how the portal looks, and its further languages.
+	Portal PortalLook
 	// UISession: Temporal's Web UI asks for operators' sessions, at the same host name: see IsOperator.
 	UISession bool
 	// Version is shown in the footer.
@@ -139,6 +141,7 @@ type Console struct {
 	mux       *http.ServeMux
 	templates *template.Template
 	assets    assets
+	portal    *portal
 	forms     *http.CrossOriginProtection
 	guesses   *logInLimiter[netip.Prefix]
 	logIns    *logInLimiter[webhook.KeyID]

@@ -137,18 +137,12 @@ func (p *page) actor(key webhook.KeyID) webhook.Actor {
 
 func logOut(p *page) error {
 	s := p.console
-	back := p.session.ReturnURL
 	if err := s.config.Sessions.EndSession(context.WithoutCancel(p.r.Context()), p.session.SHA256); err != nil {
 		return err
 	}
 	s.setCookie(p.w, p.r, keyCookie, "", 0)
-	s.setCookie(p.w, p.r, portalCookie, "", 0)
 	s.setUICookie(p.w, p.r, webhook.ConsoleSession{}, "")
-	portal := p.session.Access.Portal()
 	p.session = session{}
-	if portal {
-		return p.show(view{Template: "ended", Title: "Closed", Data: back})
-	}
 	p.redirect(Root + "/login")
 	return nil
 }

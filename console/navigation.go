@@ -23,7 +23,7 @@ func navigation() []entry {
 		{"Dead letters", "/t/{tenant}/dead-letters", signedIn},
 		{"Replays", "/t/{tenant}/replays", signedIn},
 		{"Retry policies", "/t/{tenant}/retry-policies", signedIn},
-		{"Keys", "/t/{tenant}/keys", keysOnly},
+		{"Keys", "/t/{tenant}/keys", signedIn},
 		{"Tenants", "/tenants", operators},
 		{"Audit log", "/audit", operators},
 		{"Doctor", "/doctor", operators},
