@@ -37,9 +37,27 @@ type linkHandler struct {
 func (h *linkHandler) show(c call, l webhook.ConsoleLink, token string) client.ConsoleLink {
 	shown := client.ConsoleLink{ID: l.ID.String(), URL: h.consoleURL(c.Request()) + linkPath + token, Scope: l.Access.String(), ExpiresAt: timestamp(l.ExpiresAt)}
 	if l.Access.Portal() {
-		shown.URL, shown.Capabilities = h.consoleURL(c.Request())+portalPath+token, l.Portal.Capabilities()
+		shown.URL, shown.Capabilities = h.consoleURL(c.Request())+portalPath+token+lookOf(l.Portal), l.Portal.Capabilities()
 	}
 	return shown
+}
+
+// lookOf is how the page of a link looks, as a query: the page shows a button before the link is looked up.
+func lookOf(o webhook.PortalOptions) string {
+	query := url.Values{}
+	if o.Lang != "" {
+		query.Set("lang", o.Lang)
+	}
+	if o.Theme != "" {
+		query.Set("theme", o.Theme)
+	}
+	if o.Embed {
+		query.Set("embed", "true")
+	}
+	if len(query) == 0 {
+		return ""
+	}
+	return "?" + query.Encode()
 }
 
 // create makes a link with which a product shows the portal of a tenant to its own customer.

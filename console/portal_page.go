@@ -98,10 +98,15 @@ func portalPath(parts ...string) string {
 	return PortalRoot + "/" + strings.Join(escaped, "/")
 }
 
-// look is how the portal's pages look for this reader: as its session says, or the one before.
+// look is how the portal's pages look for this reader: as its session says, or its link, or the session before.
 func (p *page) look() webhook.PortalOptions {
 	if p.session.signedIn() {
 		return p.session.Portal
+	}
+	if query := p.r.URL.Query(); p.r.PathValue("token") != "" { // the link says it too: it is not looked up to be shown
+		return webhook.PortalOptions{
+			Lang: clip(query.Get("lang"), webhook.MaxLanguageTag), Theme: query.Get("theme"), Embed: query.Get("embed") == "true",
+		}
 	}
 	return p.rememberedLook()
 }

@@ -86,20 +86,7 @@ func (t *texts) sentenceOf(d client.Delivery, now time.Time) string {
 		code = d.Explanation.Code
 	}
 	if code == "" || !t.Has("code."+code) {
-		switch d.State { //nolint:exhaustive // the others wait for something that only the explanation says
-		case "delivered":
-			code = "delivered"
-		case "dead_lettered":
-			code = "exhausted"
-		case "cancelled":
-			code = "cancelled"
-		case "discarded":
-			code = "discarded"
-		case "held":
-			code = "held_backlog"
-		default:
-			code = "starting"
-		}
+		code = codeOfState(d)
 	}
 	why, next := t.say("why.unknown"), t.say("time.soon")
 	if o := d.LastOutcome; o != nil {
@@ -109,6 +96,33 @@ func (t *texts) sentenceOf(d client.Delivery, now time.Time) string {
 		next = t.Relative(d.NextAttemptAt.Time, now)
 	}
 	return t.say("code."+code, "count", d.Attempts, "why", why, "next", next)
+}
+
+// codeOfState is the code of a delivery without an explanation, as far as its state and its reason tell.
+func codeOfState(d client.Delivery) string {
+	switch d.State {
+	case "delivered", "cancelled", "discarded":
+		return string(d.State)
+	case "dead_lettered":
+		return "exhausted"
+	case "retrying":
+		if d.LastOutcome != nil {
+			return "retry_response"
+		}
+	case "held":
+		switch value(d.Reason) {
+		case webhook.ReasonPaused:
+			return "held_paused"
+		case webhook.ReasonDisabled:
+			return "held_disabled"
+		}
+		return "held_backlog"
+	case "pending":
+		if value(d.Reason) != "" {
+			return "waits_capacity"
+		}
+	}
+	return "starting"
 }
 
 // endpointSentence says how an endpoint is, by the code of its explanation; "" for one that is not known.
