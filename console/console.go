@@ -1,4 +1,4 @@
-// Package console is the web console at /console: pages made by the server over the API of the same
+// Package console is the web console at /console, and the portal at /portal: pages made by the server over the API of the same
 // process. It has no access to the store: every page reads and changes through api.Server.As, so that
 // authorisation, validation, limits and the audit log are those of the API.
 //
@@ -22,6 +22,12 @@
 // Without JavaScript every page works; the script only improves. There are no inline scripts and no style
 // attributes: the Content-Security-Policy refuses them.
 //
+// # The portal
+//
+// Its pages are for the customers of the product that runs Everpost: handlers in portal_*.go, templates in templates/portal, a layout
+// and a script of its own. A handler ends with p.showPortal(portalView{…}), and a template's dot is a portalInfo. Every text is in
+// texts/en.json and texts/de.json: {{.Say "key" "name" .Value}}, p.say("key", "name", value). What the API writes for people is never shown.
+//
 // # The files
 //
 // From the bottom up; each uses those before it only, but search uses search_id, too:
@@ -39,6 +45,9 @@
 //	endpoint, endpoint_command                   endpoints
 //	endpoint_form, endpoint_test_request         their form, and test requests
 //	replays, dead_letters, discard_dead_letters  replays and dead letters
+//	portal_text, portal_look, portal             the portal's languages, files and pages: see below
+//	portal_page, portal_link, portal_words       one page of it, how its sessions begin and end, and what it calls things
+//	portal_endpoints, portal_form, portal_command, portal_verify, portal_try, portal_messages
 //	keys, tenants, audit, doctor                 keys, and what operators see
 //	login, link                                  how a session begins and ends
 //	serve                                        how a page is made, once or again and again
