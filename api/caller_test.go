@@ -105,7 +105,8 @@ func TestCapabilities(t *testing.T) {
 	endpoint := b.endpoints[0].ID.String()
 	of := map[string]string{
 		"getEndpointSecret": "s", "rotateEndpointSecret": "ms", "retryDelivery": "r", "replayDelivery": "r", "replayDeadLetter": "r", "previewReplay": "r",
-		"createReplay": "r", "createEndpoint": "m", "updateEndpoint": "m", "deleteEndpoint": "m", "pauseEndpoint": "m", "resumeEndpoint": "m", "testEndpoint": "m",
+		"createReplay": "r", "createEndpoint": "m", "updateEndpoint": "m", "deleteEndpoint": "m",
+		"pauseEndpoint": "m", "resumeEndpoint": "m", "testEndpoint": "m",
 	}
 	for _, granted := range []string{"", "m", "s", "r", "ms", "mr", "sr", "msr"} {
 		caller := portalOf("acme", !strings.Contains(granted, "m"))

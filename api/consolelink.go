@@ -35,7 +35,9 @@ type linkHandler struct {
 
 // show shows a new link. Its URL is shown once.
 func (h *linkHandler) show(c call, l webhook.ConsoleLink, token string) client.ConsoleLink {
-	shown := client.ConsoleLink{ID: l.ID.String(), URL: h.consoleURL(c.Request()) + linkPath + token, Scope: l.Access.String(), ExpiresAt: timestamp(l.ExpiresAt)}
+	shown := client.ConsoleLink{
+		ID: l.ID.String(), URL: h.consoleURL(c.Request()) + linkPath + token, Scope: l.Access.String(), ExpiresAt: timestamp(l.ExpiresAt),
+	}
 	if l.Access.Portal() {
 		shown.URL, shown.Capabilities = h.consoleURL(c.Request())+portalPath+token+lookOf(l.Portal), l.Portal.Capabilities()
 	}

@@ -38,7 +38,7 @@ func (f *portalFields) field(d *jsonDecoder, l *webhook.ConsoleLink, name string
 	case "theme":
 		set(d, &l.Portal.Theme, "", readTheme)
 	case "embed":
-		set(d, &l.Portal.Embed, false, func(d *jsonDecoder) bool { b, _ := d.boolean(); return b })
+		set(d, &l.Portal.Embed, false, readBoolean)
 	default:
 		return false
 	}

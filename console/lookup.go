@@ -19,10 +19,10 @@ func (s *Console) findSession(r *http.Request) (session, error) {
 	if code := webhook.CodeOf(err); err != nil && code != webhook.CodeNotFound && code != webhook.CodeUnauthenticated {
 		return session{}, err
 	}
-	if err != nil || found.Access.Portal() != portal {
-		return session{}, nil
+	if err == nil && found.Access.Portal() == portal {
+		return found, nil
 	}
-	return found, nil
+	return session{}, nil //nolint:nilerr // there is none, or it has ended
 }
 
 // confirm reads a session and checks its key. What visitors of a portal do is no use of the key that made its link.

@@ -133,7 +133,8 @@ func showPortalForm(p *page, f form, e client.Endpoint) error {
 	if f.Failed() {
 		chosen = p.typed["type"]
 	}
-	v, title := portalEndpointForm{Form: f, ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: portalPath("endpoints"), Action: p.say("endpoint.add")}, p.say("endpoint.add")
+	title := p.say("endpoint.add")
+	v := portalEndpointForm{Form: f, ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: portalPath("endpoints"), Action: title}
 	if e.ID != "" {
 		v.Back, v.Action, title = portalPath("endpoints", e.ID), p.say("form.save"), p.say("endpoint.edit")
 	}

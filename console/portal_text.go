@@ -46,7 +46,7 @@ type texts struct {
 	fallback catalogue
 }
 
-var placeholder = regexp.MustCompile(`\{[a-z_]+\}`) //nolint:gochecknoglobals // as a constant
+var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 
 // readCatalogue reads a file: an object with a text, or an object of plural forms, for each key.
 func readCatalogue(content []byte) (catalogue, error) {

@@ -106,7 +106,8 @@ func TestNumbersAndTimesAreOfTheLanguage(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 3, 4, 0, time.UTC)
 	require.Equal(t, []string{"12,345", "12.345"}, []string{en.Number(12345), de.Number(12345)})
 	require.Equal(t, []string{"Nov 24, 2026, 12:03:04 UTC", "24. Nov. 2026, 12:03:04 UTC"}, []string{en.Instant(at), de.Instant(at)})
-	for share, want := range map[float64][2]string{1: {"100%", "100\u00a0%"}, 0.99999: {"99.9%", "99,9\u00a0%"}, 0.00001: {"0.1%", "0,1\u00a0%"}, 0: {"0%", "0\u00a0%"}} {
+	for share, want := range map[float64][2]string{1: {"100%", "100\u00a0%"}, 0.99999: {"99.9%", "99,9\u00a0%"},
+		0.00001: {"0.1%", "0,1\u00a0%"}, 0: {"0%", "0\u00a0%"}} {
 		require.Equal(t, want, [2]string{en.Percent(&share), de.Percent(&share)})
 	}
 	require.Equal(t, "–", en.Percent(nil))
@@ -122,10 +123,12 @@ func TestNumbersAndTimesAreOfTheLanguage(t *testing.T) {
 func TestCataloguesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, content, says string }{
-		{"fr", `[]`, "not a JSON object"}, {"fr", `{"close": "<b>Fermer</b>"}`, "without markup"}, {"fr", `{"closed": "Fermer"}`, "is not a text of the portal"},
+		{"fr", `[]`, "not a JSON object"}, {"fr", `{"close": "<b>Fermer</b>"}`, "without markup"},
+		{"fr", `{"closed": "Fermer"}`, "is not a text of the portal"},
 		{"fr", `{"close": "Fermer {name}"}`, "{name}"}, {"fr", `{"close": 1}`, "must be a text"}, {"fr", `{"close": {"one": "x"}}`, `no text for "other"`},
 		{"fr", `{"close": {"each": "x", "other": "y"}}`, "plural form"}, {"fr", `{"close": "a\u202eb"}`, "control characters"},
-		{"not a tag", `{}`, "not a language tag"}, {"de", `{}`, "has this language itself"}, {"fr", `{"close": "` + strings.Repeat("x", maxText+1) + `"}`, "at most"},
+		{"not a tag", `{}`, "not a language tag"}, {"de", `{}`, "has this language itself"},
+		{"fr", `{"close": "` + strings.Repeat("x", maxText+1) + `"}`, "at most"},
 		{"fr", `{"close": "` + strings.Repeat("x", MaxCatalogue) + `"}`, "more than 256 KiB"},
 	} {
 		require.ErrorContains(t, CheckCatalogues(map[string][]byte{test.name: []byte(test.content)}), test.says, "%.60s", test.content)

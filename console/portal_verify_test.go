@@ -26,9 +26,9 @@ type verification struct {
 
 // harness is how a program of the page is called: it is asked on standard input, and prints true or false for each question.
 type harness struct {
-	needs, file, before, after string
-	edit                       func(program string) string
-	command                    func(file string) []string
+	needs, file, after string
+	edit               func(program string) string
+	command            func(file string) []string
 }
 
 func harnesses() map[string]harness {
@@ -54,7 +54,7 @@ func main() {
 }
 `,
 			edit: func(program string) string {
-				return strings.Replace(strings.Replace(program, "package webhook", "package main", 1), "import (", "import (\n\t\"encoding/json\"\n\t\"fmt\"\n\t\"os\"", 1)
+				return strings.NewReplacer("package webhook", "package main", "import (", "import (\n\t\"encoding/json\"\n\t\"fmt\"\n\t\"os\"").Replace(program)
 			},
 			command: func(file string) []string { return []string{"go", "run", file} },
 		},
@@ -69,7 +69,8 @@ for (const q of JSON.parse(readFileSync(0, "utf8"))) {
 `,
 			edit: func(program string) string { // without the types: not every Node.js leaves them out itself
 				return strings.NewReplacer(
-					"import type { IncomingHttpHeaders } from \"node:http\";\n", "", ": IncomingHttpHeaders", "", ": Buffer", "", ": string", "", ": boolean", "",
+					"import type { IncomingHttpHeaders } from \"node:http\";\n", "",
+					": IncomingHttpHeaders", "", ": Buffer", "", ": string", "", ": boolean", "",
 				).Replace(program)
 			},
 			command: func(file string) []string { return []string{"node", file} },
@@ -188,7 +189,7 @@ func TestProgramsVerify(t *testing.T) {
 				command.Stdout, command.Stderr = &out, &problems
 				require.NoError(t, command.Run(), problems.String())
 				var answers []bool
-				for _, line := range strings.Fields(out.String()) {
+				for line := range strings.FieldsSeq(out.String()) {
 					answers = append(answers, line == "true")
 				}
 				require.Equal(t, want, answers)

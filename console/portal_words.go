@@ -38,7 +38,7 @@ func (t *texts) conditionChip(code string) chip {
 
 // deliveryChip is the state of a delivery.
 func (t *texts) deliveryChip(state client.DeliveryState) chip {
-	switch state {
+	switch state { //nolint:exhaustive // the others wait
 	case "delivered":
 		return chip{t.say("state.sent"), toneGood}
 	case "dead_lettered", "discarded":

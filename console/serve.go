@@ -54,9 +54,6 @@ func (p *page) run(r route) error {
 			return err
 		}
 		if !p.session.signedIn() {
-			if p.portal {
-				return p.showEnded()
-			}
 			return p.askToLogIn()
 		}
 		foreign := p.tenant != "" && (p.session.TenantID != "" && p.session.TenantID != p.tenant || !webhook.ValidTenantID(p.tenant))

@@ -56,14 +56,14 @@ func portalLook(o Options) (console.PortalLook, error) {
 
 // readUpTo reads a file of a bounded size.
 func readUpTo(path string, limit int) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // the operator's setting
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open it: %w", err)
 	}
 	defer func() { _ = f.Close() }() // read only
 	content, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	if len(content) > limit {
 		return nil, fmt.Errorf("%s has more than %d KiB", path, limit>>10)
@@ -76,12 +76,13 @@ func readUpTo(path string, limit int) ([]byte, error) {
 
 // readCatalogues reads the files <language>.json of a directory, by language; none without a directory.
 func readCatalogues(dir string) (map[string][]byte, error) {
+	all := map[string][]byte{}
 	if dir == "" {
-		return nil, nil
+		return all, nil
 	}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
 	if len(paths) == 0 {
 		return nil, errors.New(dir + " has no file such as fr.json")
@@ -89,7 +90,6 @@ func readCatalogues(dir string) (map[string][]byte, error) {
 	if len(paths) > console.MaxCatalogues {
 		return nil, fmt.Errorf("%s has more than %d files", dir, console.MaxCatalogues)
 	}
-	all := map[string][]byte{}
 	for _, path := range paths {
 		content, err := readUpTo(path, console.MaxCatalogue)
 		if err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"github.com/everpost/everpost/client"
@@ -12,8 +13,8 @@ import (
 type ConsoleLinkCommand struct {
 	remote `embed:""`
 
-	Portal       string   `enum:",view,manage" default:"" help:"Make a link to the tenant's portal instead, which may only look (view) or change things too (manage)." placeholder:"view|manage"`
-	Capabilities []string `help:"What the portal link permits besides: secrets, replay, or none. Without it, all with manage and none with view." placeholder:"NAME,..."`
+	Portal       string   `enum:",view,manage" default:"" help:"Make a link to the tenant's portal instead: to look (view), or also to change things (manage)." placeholder:"view|manage"` //nolint:lll // a struct tag cannot be wrapped
+	Capabilities []string `help:"What the portal link permits besides: secrets, replay, none. Default: all with manage." placeholder:"NAME,..."`
 	ExpiresIn    string   `help:"How long the portal link can be used, 1m to 1h; 15m without it." placeholder:"DURATION"`
 	Lang         string   `help:"Language of the portal, such as de; that of the browser without it." placeholder:"TAG"`
 	Theme        string   `enum:",auto,light,dark" default:"" help:"Theme of the portal." placeholder:"auto|light|dark"`
@@ -44,7 +45,7 @@ func (c *ConsoleLinkCommand) Run(ctx context.Context, p Process) error {
 	}
 	body, err := json.Marshal(in)
 	if err != nil {
-		return err
+		return fmt.Errorf("encode the link: %w", err)
 	}
 	return with(p, c, func(s *session) error {
 		return s.record(ctx, request{method: http.MethodPost, path: []string{"console-links"}, body: body})
