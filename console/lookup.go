@@ -22,7 +22,7 @@ func (s *Console) findSession(r *http.Request) (session, error) {
 	if err == nil && found.Access.Portal() == portal {
 		return found, nil
 	}
-	return session{}, nil //nolint:nilerr // there is none, or it has ended
+	return session{}, nil
 }
 
 // confirm reads a session and checks its key. What visitors of a portal do is no use of the key that made its link.
