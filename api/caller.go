@@ -14,8 +14,10 @@ type Caller struct {
 	// Link is the portal link that the caller came by; zero for a key of its own. A portal sees the
 	// resources of one tenant and nothing of the operator's. The audit log names the link.
 	Link webhook.LinkID
-	// ReadOnly refuses every change.
+	// ReadOnly refuses every change that the link's capabilities do not permit.
 	ReadOnly bool
+	// Portal has the capabilities of the link.
+	Portal webhook.PortalOptions
 }
 
 // callerKey is the context key of a Caller. It is unexported, and no part of a request from outside
@@ -40,11 +42,8 @@ func (c Caller) authorise(r route, tenant string) error {
 
 // permits refuses what a portal may not do. It comes after the check of the key's scope.
 func (c Caller) permits(r route) error {
-	if !c.Link.IsZero() && !r.inPortal() {
-		return &webhook.Error{Code: webhook.CodeForbidden, Message: "a console link does not permit this"}
+	if c.Link.IsZero() {
+		return nil
 	}
-	if c.ReadOnly && !r.readsOnly() {
-		return &webhook.Error{Code: webhook.CodeForbidden, Message: "this console link is read-only"}
-	}
-	return nil
+	return c.portalPermits(r)
 }

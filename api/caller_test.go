@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,10 @@ func (b *bundle) as(t *testing.T, caller Caller, method, path, body string) *htt
 }
 
 func portalOf(tenant string, readOnly bool) Caller {
-	return Caller{Key: webhook.Key{TenantID: tenant, Scope: webhook.ScopeAdmin}, Link: webhook.NewLinkID(), ReadOnly: readOnly}
+	return Caller{
+		Key: webhook.Key{TenantID: tenant, Scope: webhook.ScopeAdmin}, Link: webhook.NewLinkID(), ReadOnly: readOnly,
+		Portal: webhook.PortalOptions{Secrets: !readOnly, Replay: !readOnly},
+	}
 }
 
 // pathOf is a path of a route with ids of the right kinds.
@@ -42,22 +46,25 @@ func pathOf(r route, tenant, endpoint, event, delivery string) string {
 	return path
 }
 
-// Every route, as a portal: those of its resources are open to it, and all others refused, new ones too.
-func TestPortalHasTheRoutesOfItsResources(t *testing.T) {
+// Every route, as a portal: those that are listed here are open to it, and all others refused, new ones too.
+func TestPortalHasItsRoutes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	event, delivery := b.posted(t)
 	endpoint := b.endpoints[0].ID.String()
-	open := []string{"endpoints", "endpoint-conditions", "events", "deliveries", "dead-letters", "replays", "retry-policies", "stats"}
+	open := []string{
+		"listEndpoints", "listEndpointConditions", "getEndpoint", "getEndpointHealth", "listEndpointAttempts", "getTenantStats",
+		"listEvents", "getEvent", "getEventPayload", "listEventAttempts", "listDeliveries", "getDelivery", "listAttempts",
+		"listDeadLetters", "groupDeadLetters", "listReplays", "getReplay", "createEndpoint", "updateEndpoint", "deleteEndpoint",
+		"pauseEndpoint", "resumeEndpoint", "testEndpoint", "getEndpointSecret", "rotateEndpointSecret",
+		"retryDelivery", "replayDelivery", "replayDeadLetter", "previewReplay", "createReplay",
+	}
 	refused := 0
 	for _, r := range routes() {
 		if r.scope == scopeNone {
 			continue
 		}
-		own := false
-		for _, resource := range open {
-			own = own || r.scope != webhook.ScopeOperator && strings.Contains(r.path+"/", "/"+resource+"/")
-		}
+		own := slices.Contains(open, r.id)
 		status := b.as(t, portalOf("acme", false), r.method, pathOf(r, "acme", endpoint, event, delivery), "{}").Code
 		if !own {
 			require.Equal(t, http.StatusForbidden, status, r.id)
@@ -79,8 +86,7 @@ func TestReadOnlyCallerChangesNothing(t *testing.T) {
 	endpoint := b.endpoints[0].ID.String()
 	actors := len(b.actors)
 	for _, r := range routes() {
-		reads := r.method == http.MethodGet && r.id != "getEndpointSecret" || strings.HasPrefix(r.id, "preview")
-		if r.scope == scopeNone || reads {
+		if r.scope == scopeNone || r.method == http.MethodGet && r.id != "getEndpointSecret" {
 			continue
 		}
 		w := b.as(t, portalOf("acme", true), r.method, pathOf(r, "acme", endpoint, event, delivery), "{}")
@@ -89,6 +95,45 @@ func TestReadOnlyCallerChangesNothing(t *testing.T) {
 	require.Len(t, b.actors, actors)
 	require.Equal(t, http.StatusOK, b.as(t, portalOf("acme", true), "GET", "/v1/tenants/acme/endpoints/"+endpoint, "").Code)
 	require.Equal(t, http.StatusOK, b.as(t, portalOf("acme", true), "GET", "/v1/tenants/acme/deliveries/"+delivery, "").Code)
+}
+
+// Each capability permits its operations and no others, and without "secrets" no answer has one.
+func TestCapabilities(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	event, delivery := b.posted(t)
+	endpoint := b.endpoints[0].ID.String()
+	of := map[string]string{
+		"getEndpointSecret": "s", "rotateEndpointSecret": "ms", "retryDelivery": "r", "replayDelivery": "r", "replayDeadLetter": "r", "previewReplay": "r",
+		"createReplay": "r", "createEndpoint": "m", "updateEndpoint": "m", "deleteEndpoint": "m",
+		"pauseEndpoint": "m", "resumeEndpoint": "m", "testEndpoint": "m",
+	}
+	for _, granted := range []string{"", "m", "s", "r", "ms", "mr", "sr", "msr"} {
+		caller := portalOf("acme", !strings.Contains(granted, "m"))
+		caller.Portal = webhook.PortalOptions{Secrets: strings.Contains(granted, "s"), Replay: strings.Contains(granted, "r")}
+		for _, r := range routes() {
+			needs, known := of[r.id]
+			if !known || r.id == "deleteEndpoint" && granted == "msr" {
+				continue
+			}
+			permitted := true
+			for _, one := range needs {
+				permitted = permitted && strings.ContainsRune(granted, one)
+			}
+			refused := caller.permits(r) != nil
+			require.Equal(t, permitted, !refused, "%s with %q", r.id, granted)
+			if refused {
+				require.Equal(t, http.StatusForbidden, b.as(t, caller, r.method, pathOf(r, "acme", endpoint, event, delivery), "{}").Code, r.id)
+			}
+		}
+	}
+	caller := portalOf("acme", false)
+	const path, body = "/v1/tenants/acme/endpoints", `{"url":"https://one.example/hook"}`
+	require.Contains(t, b.as(t, caller, "POST", path, body).Body.String(), "whsec_")
+	caller.Portal.Secrets = false
+	w := b.as(t, caller, "POST", path, body)
+	require.Equal(t, http.StatusCreated, w.Code)
+	require.NotContains(t, w.Body.String(), "whsec_")
 }
 
 func TestPortalActsAsItsLink(t *testing.T) {
@@ -157,15 +202,30 @@ func TestCreateConsoleLink(t *testing.T) {
 	u, err := url.Parse(a.json["url"].(string))
 	require.NoError(t, err)
 	require.Equal(t, "http://hooks.example", u.Scheme+"://"+u.Host)
-	token, found := strings.CutPrefix(u.Path, "/console/links/")
+	token, found := strings.CutPrefix(u.Path, "/portal/links/")
 	require.True(t, found)
 	l := b.links[0]
 	require.Equal(t, sha256.Sum256([]byte(token)), l.SHA256)
 	require.Equal(t, testNow().Add(time.Hour), l.ExpiresAt)
 	require.Equal(t, []any{l.ID.String(), "manage", "acme", "https://app.example/x"}, []any{a.json["id"], a.json["scope"], l.TenantID, l.ReturnURL})
 
-	b.ok(t, http.StatusCreated, "operator", "POST", path, `{"scope":"view"}`)
+	require.Equal(t, webhook.PortalOptions{Secrets: true, Replay: true}, l.Portal, "all, with manage")
+	require.Equal(t, []any{"secrets", "replay"}, a.json["capabilities"])
+
+	a = b.ok(t, http.StatusCreated, "operator", "POST", path, `{"scope":"view"}`)
 	require.Equal(t, testNow().Add(15*time.Minute), b.links[1].ExpiresAt)
+	require.Zero(t, b.links[1].Portal)
+	require.Nil(t, a.json["capabilities"])
+	a = b.ok(t, http.StatusCreated, "admin", "POST", path,
+		`{"scope":"manage","capabilities":["replay"],"lang":"de-AT","theme":"dark","embed":true,"refresh_url":"https://app.example/again"}`)
+	require.Equal(t, webhook.PortalOptions{Replay: true, Lang: "de-AT", Theme: "dark", Embed: true, RefreshURL: "https://app.example/again"}, b.links[2].Portal)
+	require.Contains(t, a.json["url"], "?embed=true&lang=de-AT&theme=dark", "the page of the link is shown before it is looked up")
+	b.ok(t, http.StatusCreated, "admin", "POST", path, `{"scope":"manage","capabilities":[]}`)
+	require.Zero(t, b.links[3].Portal)
+	b.refused(t, "admin", "POST", path, `{"scope":"view","capabilities":["filters"]}`,
+		"capabilities[0]", "endpoints have no filters beside their event types yet, so a link cannot permit them")
+	b.refused(t, "admin", "POST", path, `{"scope":"view","capabilities":["replay","replay"]}`, "capabilities[1]", "is there twice")
+	b.refused(t, "admin", "POST", path, `{"scope":"view","lang":"x"}`, "lang", `must be a language tag such as "de" or "pt-BR"`)
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, `{"scope":"view"}`)
 	b.ok(t, http.StatusNotFound, "foreign", "POST", path, `{"scope":"view"}`)
 	b.refused(t, "admin", "POST", path, `{"scope":"key"}`, "scope", `must be "view" or "manage"`)

@@ -18,8 +18,11 @@ type ConsoleLinks interface {
 	CreateLink(ctx context.Context, by webhook.Actor, l webhook.ConsoleLink) error
 }
 
-// linkPath is the page of the console that uses up a link.
-const linkPath = "/console/links/"
+// The pages that use up a link: of the console for one that logs in with a key, else of the portal.
+const (
+	linkPath   = "/console/links/"
+	portalPath = "/portal/links/"
+)
 
 // linkHandler makes links to the console.
 type linkHandler struct {
@@ -32,36 +35,52 @@ type linkHandler struct {
 
 // show shows a new link. Its URL is shown once.
 func (h *linkHandler) show(c call, l webhook.ConsoleLink, token string) client.ConsoleLink {
-	return client.ConsoleLink{
+	shown := client.ConsoleLink{
 		ID: l.ID.String(), URL: h.consoleURL(c.Request()) + linkPath + token, Scope: l.Access.String(), ExpiresAt: timestamp(l.ExpiresAt),
 	}
+	if l.Access.Portal() {
+		shown.URL, shown.Capabilities = h.consoleURL(c.Request())+portalPath+token+lookOf(l.Portal), l.Portal.Capabilities()
+	}
+	return shown
 }
 
-// create makes a link with which a product shows a tenant's console to its own customer.
+// lookOf is how the page of a link looks, as a query: the page shows a button before the link is looked up.
+func lookOf(o webhook.PortalOptions) string {
+	query := url.Values{}
+	if o.Lang != "" {
+		query.Set("lang", o.Lang)
+	}
+	if o.Theme != "" {
+		query.Set("theme", o.Theme)
+	}
+	if o.Embed {
+		query.Set("embed", "true")
+	}
+	if len(query) == 0 {
+		return ""
+	}
+	return "?" + query.Encode()
+}
+
+// create makes a link with which a product shows the portal of a tenant to its own customer.
 func (h *linkHandler) create(c call) error {
 	l := webhook.ConsoleLink{TenantID: c.tenant, Access: webhook.AccessView}
-	life := webhook.DefaultLinkLife
+	given := portalFields{life: webhook.DefaultLinkLife}
 	err := c.object(func(d *jsonDecoder, name string) {
-		switch name {
-		case "scope":
-			l.Access = readLinkScope(d)
-		case "expires_in":
-			set(d, &life, webhook.DefaultLinkLife, func(d *jsonDecoder) time.Duration {
-				return d.duration(webhook.MinLinkLife, webhook.MaxLinkLife)
-			})
-		case "return_url":
-			set(d, &l.ReturnURL, "", readReturnURL)
-		default:
+		if !given.field(d, &l, name) {
 			d.unknown()
 		}
 	}, "scope")
 	if err != nil {
 		return err
 	}
+	if !given.chosen && l.Access == webhook.AccessManage { // all, unless the link says which
+		l.Portal.Secrets, l.Portal.Replay = true, true
+	}
 	if h.links == nil {
 		return errConsoleOff()
 	}
-	token := h.newLink(&l, c.key, life)
+	token := h.newLink(&l, c.key, given.life)
 	if err := h.links.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
 		return err
 	}

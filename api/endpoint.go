@@ -73,6 +73,9 @@ func (h *endpointHandler) create(c call) error {
 	}
 	view := showEndpoint(stored)
 	view.Secret, view.SecretRead, view.SecretWarning = secret, own.Read, own.Warning
+	if c.from.hidesSecrets() {
+		view.Secret = ""
+	}
 	return c.json(http.StatusCreated, view)
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -29,30 +28,6 @@ func (r route) postsEvents() bool { return r.id == "postEvent" || r.id == "postE
 // echoPath is the path in Echo syntax: /v1/tenants/:tenant.
 func (r route) echoPath() string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(r.path)
-}
-
-// inPortal reports whether a portal may use the route: those of the resources that it shows. A new
-// resource is not among them until it is named here.
-func (r route) inPortal() bool {
-	const tenant = "/v1/tenants/{tenant}/"
-	if strings.HasPrefix(r.path, "/v1/retry-policies") {
-		return true
-	}
-	resource, found := strings.CutPrefix(r.path, tenant)
-	resource, _, _ = strings.Cut(resource, "/")
-	shown := []string{"endpoints", "endpoint-conditions", "events", "deliveries", "dead-letters", "replays", "stats"}
-	return found && slices.Contains(shown, resource)
-}
-
-// readsOnly reports whether the route changes nothing and reveals no secret.
-func (r route) readsOnly() bool {
-	switch r.id {
-	case "previewRetryPolicy", "previewReplay":
-		return true
-	case "getEndpointSecret":
-		return false
-	}
-	return r.method == http.MethodGet
 }
 
 // takesParameters reports whether the operation has query parameters. Its handler reads them with

@@ -68,12 +68,14 @@ type Key struct {
 	LastUsedAt Time   `json:"last_used_at"`
 }
 
-// ConsoleLink is a one-time link to the console. Who has it may do what Scope says.
+// ConsoleLink is a one-time link to the console or a portal. Who has it may do what Scope says.
 type ConsoleLink struct {
 	ID        string `json:"id"` // names it in the audit log
 	URL       string `json:"url"`
 	Scope     string `json:"scope"` // "view", "manage", or "key": everything that the key may do that made it
 	ExpiresAt Time   `json:"expires_at"`
+
+	Capabilities []string `json:"capabilities,omitempty"` // of a portal link: "secrets", "replay"
 }
 
 // TenantInput are the settings of a tenant. A nil field is left out: in a Put it is the default, in an Update it stays as it is.
@@ -112,11 +114,18 @@ type KeyInput struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // never if it is zero
 }
 
-// ConsoleLinkInput is a new link to the console.
+// ConsoleLinkInput is a new link to a portal.
 type ConsoleLinkInput struct {
 	Scope     string `json:"scope"`               // "view" or "manage"
 	ExpiresIn string `json:"expires_in,omitzero"` // "1m" to "1h"; "" is 15 minutes
-	ReturnURL string `json:"return_url,omitzero"` // where the console leads back to
+	ReturnURL string `json:"return_url,omitzero"` // where the portal leads back to
+
+	// Capabilities are what the link permits beside its scope: "secrets" and "replay". Nil: all with "manage", none with "view".
+	Capabilities []string `json:"capabilities,omitzero"`
+	Lang         string   `json:"lang,omitzero"`        // of the pages, such as "de"; "" is the browser's
+	Theme        string   `json:"theme,omitzero"`       // "auto", "light" or "dark"; "" is "auto"
+	Embed        bool     `json:"embed,omitzero"`       // pages without a header, for a frame
+	RefreshURL   string   `json:"refresh_url,omitzero"` // where a new link is to be had when the session has ended
 }
 
 // Tenants lists tenants whose id begins with the prefix, "" for all. It needs an operator's key.
@@ -145,7 +154,7 @@ func (t TenantCalls) DeleteEverything(ctx context.Context) (Tenant, error) {
 	return decoded[Tenant](t.c.Do(ctx, Request{Method: http.MethodDelete, Path: t.path, Query: parameters("everything", "true")}))
 }
 
-// ConsoleLink makes a one-time link to the tenant's part of the console, for the tenant's own people.
+// ConsoleLink makes a one-time link to the tenant's portal, for the customer that the tenant stands for.
 func (t TenantCalls) ConsoleLink(ctx context.Context, in ConsoleLinkInput, o ...Option) (ConsoleLink, error) {
 	return send[ConsoleLink](ctx, t.at("console-links"), http.MethodPost, in, o...)
 }

@@ -18,20 +18,12 @@ type explained struct {
 // button leads to a page that does something, or asks first.
 type button struct{ Label, Path string }
 
-// Explain adds the buttons to an explanation: none in a session that changes nothing, and none that the page of the
-// delivery has itself. In a portal it leaves out what only the operator can do. Nil for nil.
+// Explain adds the buttons to an explanation, but for those that the page of the delivery has itself. Nil for nil.
 func (i pageInfo) Explain(e *client.Explanation, delivery string) *explained {
 	if e == nil {
 		return nil
 	}
 	shown := explained{Explanation: e}
-	if i.Portal {
-		own := *e
-		own.Operator, shown.Explanation = nil, &own
-	}
-	if !i.CanChange {
-		return &shown
-	}
 	for _, a := range e.Actions {
 		if b := i.button(a); b.Path != "" && (a.ID == nil || *a.ID != delivery) {
 			shown.Buttons = append(shown.Buttons, b)

@@ -1,7 +1,7 @@
 package console
 
 import (
-	_ "embed"
+	"embed"
 	"net/http"
 
 	"github.com/everpost/everpost/internal/look"
@@ -9,6 +9,11 @@ import (
 
 //go:embed assets/console.js
 var script []byte
+
+// portalAssets are those of the portal.
+//
+//go:embed assets/portal.css assets/portal.js assets/portal.svg assets/embed.js
+var portalAssets embed.FS
 
 // assets are the files that pages load, by their names. An address has its file's hash, so that a browser may keep it.
 type assets map[string]look.File

@@ -1,4 +1,4 @@
-// Package console is the web console at /console: pages made by the server over the API of the same
+// Package console is the web console at /console, and the portal at /portal: pages made by the server over the API of the same
 // process. It has no access to the store: every page reads and changes through api.Server.As, so that
 // authorisation, validation, limits and the audit log are those of the API.
 //
@@ -22,6 +22,12 @@
 // Without JavaScript every page works; the script only improves. There are no inline scripts and no style
 // attributes: the Content-Security-Policy refuses them.
 //
+// # The portal
+//
+// Its pages are for the customers of the product that runs Everpost: handlers in portal_*.go, templates in templates/portal, a layout
+// and a script of its own. A handler ends with p.showPortal(portalView{…}), and a template's dot is a portalInfo. Every text is in
+// texts/en.json and texts/de.json: {{.Say "key" "name" .Value}}, p.say("key", "name", value). What the API writes for people is never shown.
+//
 // # The files
 //
 // From the bottom up; each uses those before it only, but search uses search_id, too:
@@ -40,6 +46,9 @@
 //	endpoint, endpoint_command                   endpoints
 //	endpoint_form, endpoint_test_request         their form, and test requests
 //	selection, matching, dead_letters, replays    commands to many, dead letters and replays
+//	portal_text, portal_look, portal             the portal's languages, files and pages: see below
+//	portal_page, portal_link, portal_words       one page of it, how its sessions begin and end, and what it calls things
+//	portal_endpoints, portal_form, portal_command, portal_verify, portal_try, portal_messages
 //	keys, tenants, audit, doctor                 keys, and what operators see
 //	login, link                                  how a session begins and ends
 //	serve                                        how a page is made, once or again and again
@@ -109,6 +118,8 @@ type Config struct {
 	Name, Color string
 	// FrameAncestors are the origins that may show a portal in a frame. Defaults to none.
 	FrameAncestors []string
+	// Portal is how the portal looks, and its further languages.
+	Portal PortalLook
 	// UISession: Temporal's Web UI asks for operators' sessions, at the same host name: see IsOperator.
 	UISession bool
 	// Version is shown in the footer.
@@ -141,6 +152,7 @@ type Console struct {
 	mux       *http.ServeMux
 	templates *template.Template
 	assets    assets
+	portal    *portal
 	forms     *http.CrossOriginProtection
 	guesses   *logInLimiter[netip.Prefix]
 	logIns    *logInLimiter[webhook.KeyID]

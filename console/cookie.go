@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Cookies. A session by a key and a portal's have different names, because they may need different
-// attributes; a browser has one of them at a time. formCookie is for forms before a log-in.
+// Cookies. A session by a key and a portal's have different names and paths, so that a browser may have both, and that one of a
+// key is never sent to a page that may stand in a frame. formCookie is for forms before a log-in.
 const (
 	keyCookie    = "everpost_session"
 	portalCookie = "everpost_portal"
@@ -34,26 +34,27 @@ func cookieOf(r *http.Request, name string) string {
 	return c.Value
 }
 
-// keep sets the cookie of a new session. It ends the earlier sessions of the browser, and removes the cookie of
-// the other kind.
+// keep sets the cookie of a new session. It ends the earlier session of its kind in the browser.
 func (s *Console) keep(w http.ResponseWriter, r *http.Request, made session) {
-	for _, name := range []string{keyCookie, portalCookie} {
-		token := cookieOf(r, name)
-		if !validToken(token) {
-			continue
-		}
+	mine := sessionCookie(made.Access.Portal())
+	if token := cookieOf(r, mine); validToken(token) {
 		if err := s.config.Sessions.EndSession(context.WithoutCancel(r.Context()), sha256.Sum256([]byte(token))); err != nil {
 			s.config.Logger.LogAttrs(r.Context(), slog.LevelWarn, "a session that was replaced could not be ended", slog.Any("error", err))
 		}
 	}
-	mine, other := keyCookie, portalCookie
-	if made.Access.Portal() {
-		mine, other = portalCookie, keyCookie
-	}
 	s.setCookie(w, r, mine, made.token, time.Until(made.ExpiresAt))
-	s.setCookie(w, r, other, "", 0)
 	s.setCookie(w, r, formCookie, "", 0)
-	s.setUICookie(w, r, made.ConsoleSession, made.token)
+	if !made.Access.Portal() {
+		s.setUICookie(w, r, made.ConsoleSession, made.token)
+	}
+}
+
+// sessionCookie is the name of the cookie of a portal's session, or of one with a key.
+func sessionCookie(portal bool) string {
+	if portal {
+		return portalCookie
+	}
+	return keyCookie
 }
 
 // setUICookie lets an operator's browser use Temporal's Web UI, which is at another port of the same host and has other paths. Another
@@ -72,25 +73,23 @@ func (s *Console) setUICookie(w http.ResponseWriter, r *http.Request, of webhook
 	http.SetCookie(w, c)
 }
 
-// setCookie sets a cookie for the console; "" removes it. Those of a portal that may be shown in a frame
+// setCookie sets a cookie for the console, or for the portal on its pages; "" removes it. Those of a portal that may be shown in a frame
 // of another site are for that site only (Partitioned).
 func (s *Console) setCookie(w http.ResponseWriter, r *http.Request, name, value string, life time.Duration) {
 	c := &http.Cookie{
 		Name: name, Value: value, Path: Root, HttpOnly: true, Secure: s.secure(r), SameSite: http.SameSiteStrictMode, MaxAge: int(life.Seconds()),
 	}
+	portal := isBelow(r.URL.Path, PortalRoot)
+	if portal {
+		c.Path = PortalRoot
+	}
 	if value == "" {
 		c.MaxAge = -1
 	}
-	if len(s.config.FrameAncestors) > 0 && name != keyCookie && s.framed(r) {
+	if len(s.config.FrameAncestors) > 0 && portal {
 		c.SameSite, c.Secure, c.Partitioned = http.SameSiteNoneMode, true, true
 	}
 	http.SetCookie(w, c)
-}
-
-// framed reports whether a request may be one from a frame: it opens a link, or has a portal's session
-// and no other.
-func (s *Console) framed(r *http.Request) bool {
-	return cookieOf(r, keyCookie) == "" && (cookieOf(r, portalCookie) != "" || strings.HasPrefix(r.URL.Path, Root+"/links/"))
 }
 
 func (s *Console) secure(r *http.Request) bool {

@@ -94,9 +94,6 @@ func showDelivery(p *page) error {
 	case !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusInternalServerError):
 		return err // 500: its headers cannot be decrypted, which is why the delivery waits
 	}
-	if p.session.Access.Portal() {
-		v.Delivery.WorkflowID, v.Delivery.WorkflowURL = nil, nil
-	}
 	v.Timeline = drawDelivery(v.Delivery, v.Attempts, p.console.config.Now())
 	if p.live == nil {
 		if err := v.addBody(p); err != nil {

@@ -28,10 +28,17 @@ func New(c Config) (*Console, error) {
 	if s.templates, err = parseTemplates(s.config.Now); err != nil {
 		return nil, fmt.Errorf("read the console's templates: %w", err)
 	}
-	for _, r := range routes() {
-		method, path, _ := strings.Cut(r.pattern, " ")
-		s.mux.Handle(method+" "+Root+path, s.serve(r))
+	for root, table := range map[string][]route{Root: routes(), PortalRoot: portalRoutes()} {
+		for _, r := range table {
+			method, path, _ := strings.Cut(r.pattern, " ")
+			s.mux.Handle(method+" "+root+path, s.serve(r))
+		}
 	}
+	if s.portal, err = newPortal(s.config); err != nil {
+		return nil, fmt.Errorf("prepare the portal: %w", err)
+	}
+	s.mux.HandleFunc("GET "+PortalRoot+"/assets/{name}", s.portal.assets.serve)
+	s.mux.HandleFunc("GET "+PortalRoot+embedScript, s.portal.serveEmbed)
 	s.mux.HandleFunc("GET "+Root+"/assets/{name}", s.assets.serve)
 	s.mux.Handle("/", s.serve(route{access: public, handle: func(*page) error { return errNotFound() }}))
 	return s, nil
@@ -43,6 +50,9 @@ func (s *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case Root, start:
 		http.Redirect(w, r, Root+"/", http.StatusTemporaryRedirect)
+		return
+	case PortalRoot:
+		http.Redirect(w, r, PortalRoot+"/", http.StatusTemporaryRedirect)
 		return
 	case favicon:
 		http.Redirect(w, r, s.assets.address("icon.svg"), http.StatusTemporaryRedirect)
@@ -58,12 +68,16 @@ func (s *Console) Close() { s.streams.close() }
 func (s *Console) headers(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	ancestors := "'none'"
-	if len(s.config.FrameAncestors) > 0 && s.framed(r) {
+	portal, fonts := isBelow(r.URL.Path, PortalRoot), ""
+	if portal && len(s.config.Portal.Font) > 0 {
+		fonts = "font-src 'self'; "
+	}
+	if len(s.config.FrameAncestors) > 0 && portal {
 		ancestors = strings.Join(s.config.FrameAncestors, " ")
 	} else {
 		h.Set("X-Frame-Options", "DENY")
 	}
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "+
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "+fonts+
 		"form-action 'self'; base-uri 'none'; frame-ancestors "+ancestors)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")

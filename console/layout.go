@@ -12,8 +12,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/everpost/everpost/internal/webhook"
 )
 
 //go:embed templates/*.html
@@ -43,11 +41,9 @@ type pageInfo struct {
 	Path      string // of this page with its query: a link that holds its filters
 	CSRF      string
 	Flash     string
-	ReturnURL string // of a portal
 	Who       string // the session, in words
 	SignedIn  bool
 	Operator  bool
-	Portal    bool
 	CanChange bool
 	Live      bool
 	Version   string
@@ -180,8 +176,7 @@ func (p *page) info(v view) pageInfo {
 	if v.Template == "search" {
 		i.Search = p.r.URL.Query().Get("q")
 	}
-	i.CSRF, i.ReturnURL, i.Who = csrfToken(s.token), s.ReturnURL, describe(s)
-	i.Operator, i.Portal, i.CanChange = s.operator(), s.Access.Portal(), p.canChange()
+	i.CSRF, i.Who, i.Operator, i.CanChange = csrfToken(s.token), describe(s), s.operator(), p.canChange()
 	if i.Tenant == "" {
 		i.Tenant = s.TenantID
 	}
@@ -189,14 +184,9 @@ func (p *page) info(v view) pageInfo {
 	return i
 }
 
-// describe names the session: its tenant, or its key.
+// describe names the key of the session.
 func describe(s session) string {
-	switch {
-	case s.Access == webhook.AccessView:
-		return s.TenantID + " · read-only"
-	case s.Access == webhook.AccessManage:
-		return s.TenantID
-	case s.key.Name != "":
+	if s.key.Name != "" {
 		return visible(s.key.Name) + " · " + s.key.Scope.String()
 	}
 	return s.key.ID.String() + " · " + s.key.Scope.String()

@@ -21,28 +21,32 @@ func showLink(p *page) error {
 // useLink uses up a link and opens its session. Attempts are not limited: a link's token has 130 random bits.
 func useLink(p *page) error {
 	s := p.console
-	refuse := func(status int, why string) error {
-		return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{s.formToken(p.w, p.r), why}})
-	}
 	if !p.formFits() {
-		return refuse(http.StatusForbidden, formTooOld)
+		return p.refuseLink(http.StatusForbidden, formTooOld)
 	}
 	made := session{token: rand.Text()}
 	stored, err := openLink(p, made.token)
 	switch code := webhook.CodeOf(err); {
 	case err != nil && (code == webhook.CodeNotFound || code == webhook.CodeUnauthenticated):
-		return refuse(http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
+		return p.refuseLink(http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
 	case err != nil:
 		return err
 	}
 	made.ConsoleSession = stored
 	s.keep(p.w, p.r, made)
-	if stored.TenantID == "" {
-		p.redirect(Root + "/")
-	} else {
-		p.redirect(pagePath(stored.TenantID))
+	if stored.Access.Portal() {
+		p.rememberLook(stored.Portal)
 	}
+	p.redirect(p.root() + "/")
 	return nil
+}
+
+// refuseLink shows the page of a link that was not used. The portal has words of its own.
+func (p *page) refuseLink(status int, why string) error {
+	if p.portal {
+		return p.showPortalLink(status)
+	}
+	return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{p.console.formToken(p.w, p.r), why}})
 }
 
 // openLink uses up the link of the path and opens its session. It confirms the key first, so that an error there
@@ -62,6 +66,9 @@ func openLink(p *page, token string) (webhook.ConsoleSession, error) {
 	known, err := s.config.Sessions.Link(ctx, link)
 	if err != nil {
 		return none, err
+	}
+	if known.Access.Portal() != p.portal {
+		return none, webhook.NotFound("link")
 	}
 	if _, err := s.config.API.Confirm(ctx, known.KeyID, known.KeySHA256, false); err != nil {
 		return none, err

@@ -33,6 +33,9 @@ func showLogIn(p *page) error {
 // site does not send the cookie (SameSite=Strict): it gets a page that loads the log-in page once more, now
 // from this site, with the cookie.
 func (p *page) askToLogIn() error {
+	if p.portal { // it has no log-in page
+		return p.showEnded()
+	}
 	if p.live != nil {
 		return refusal(http.StatusUnauthorized, "the session has ended")
 	}
@@ -137,18 +140,12 @@ func (p *page) actor(key webhook.KeyID) webhook.Actor {
 
 func logOut(p *page) error {
 	s := p.console
-	back := p.session.ReturnURL
 	if err := s.config.Sessions.EndSession(context.WithoutCancel(p.r.Context()), p.session.SHA256); err != nil {
 		return err
 	}
 	s.setCookie(p.w, p.r, keyCookie, "", 0)
-	s.setCookie(p.w, p.r, portalCookie, "", 0)
 	s.setUICookie(p.w, p.r, webhook.ConsoleSession{}, "")
-	portal := p.session.Access.Portal()
 	p.session = session{}
-	if portal {
-		return p.show(view{Template: "ended", Title: "Closed", Data: back})
-	}
 	p.redirect(Root + "/login")
 	return nil
 }

@@ -7,22 +7,20 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// findSession returns the session of a request's cookie, or none. An error means that it could not be
-// looked up. A stream is no use of a session or a key: a page that is left open keeps neither.
+// findSession returns the session of a request's cookie, or none: that of a portal below its root, else that of a key. An error means
+// that it could not be looked up. A stream is no use of a session or a key: a page that is left open keeps neither.
 func (s *Console) findSession(r *http.Request) (session, error) {
-	used := r.Header.Get("Accept") != eventStream
-	for _, name := range []string{keyCookie, portalCookie} {
-		token := cookieOf(r, name)
-		if !validToken(token) {
-			continue
-		}
-		found, err := s.confirm(r, token, used)
-		if err == nil && found.Access.Portal() == (name == portalCookie) {
-			return found, nil
-		}
-		if code := webhook.CodeOf(err); err != nil && code != webhook.CodeNotFound && code != webhook.CodeUnauthenticated {
-			return session{}, err
-		}
+	portal := isBelow(r.URL.Path, PortalRoot)
+	token := cookieOf(r, sessionCookie(portal))
+	if !validToken(token) {
+		return session{}, nil
+	}
+	found, err := s.confirm(r, token, r.Header.Get("Accept") != eventStream)
+	if code := webhook.CodeOf(err); err != nil && code != webhook.CodeNotFound && code != webhook.CodeUnauthenticated {
+		return session{}, err
+	}
+	if err == nil && found.Access.Portal() == portal {
+		return found, nil
 	}
 	return session{}, nil
 }

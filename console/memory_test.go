@@ -37,9 +37,13 @@ func newMemory() *memory {
 	return &memory{sessions: map[[sha256.Size]byte]webhook.ConsoleSession{}, links: map[[sha256.Size]byte]webhook.ConsoleLink{}}
 }
 
-func (m *memory) console(t *testing.T) *Console {
+func (m *memory) console(t *testing.T, change ...func(*Config)) *Console {
 	t.Helper()
-	s, err := New(Config{API: m, Sessions: m})
+	c := Config{API: m, Sessions: m}
+	for _, f := range change {
+		f(&c)
+	}
+	s, err := New(c)
 	require.NoError(t, err)
 	return s
 }

@@ -23,7 +23,7 @@ func navigation() []entry {
 		{deadLettersTitle, "/t/{tenant}/dead-letters", signedIn},
 		{"Replays", "/t/{tenant}/replays", signedIn},
 		{"Retry policies", "/t/{tenant}/retry-policies", signedIn},
-		{"Keys", "/t/{tenant}/keys", keysOnly},
+		{"Keys", "/t/{tenant}/keys", signedIn},
 		{homeTitle, "/{$}", operators},
 		{tenantsTitle, "/tenants", operators},
 		{"Audit log", "/audit", operators},

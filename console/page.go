@@ -17,11 +17,15 @@ type page struct {
 	typed   url.Values // the form that was sent
 	ages    url.Values // the times that ages in the filter stand for: a cursor is good for these only
 	live    *stream
+	portal  bool   // it is a page of the portal
+	words   *texts // the portal's, in the reader's language
 	leave   func() // gives back the place in which the page is made
 }
 
 func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
-	return &page{console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}, leave: func() {}}
+	return &page{
+		console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}, leave: func() {}, portal: isBelow(r.URL.Path, PortalRoot),
+	}
 }
 
 // enter waits for one of the places, in the share of the session.
@@ -54,6 +58,9 @@ func (p *page) signIn() error {
 		return err
 	}
 	if p.session = found; found.signedIn() {
+		if p.portal {
+			p.tenant = found.TenantID
+		}
 		p.api = localAPI{handler: p.console.config.API.As(found.caller()), from: p.r}
 	}
 	return nil
@@ -75,6 +82,14 @@ func (p *page) path(parts ...string) string {
 
 // canChange reports whether the session may change anything.
 func (p *page) canChange() bool { return !p.session.caller().ReadOnly }
+
+// root is the path of the console, or of the portal.
+func (p *page) root() string {
+	if p.portal {
+		return PortalRoot
+	}
+	return Root
+}
 
 // to is the path of a page about the page's tenant.
 func (p *page) to(parts ...string) string { return pagePath(p.tenant, parts...) }

@@ -6,8 +6,11 @@ import (
 	"strings"
 )
 
-// Root is the path of the console.
-const Root = "/console"
+// The paths of the console and of the portal.
+const (
+	Root       = "/console"
+	PortalRoot = "/portal"
+)
 
 // The paths outside of Root that a browser asks for.
 const (
@@ -15,17 +18,17 @@ const (
 	favicon = "/favicon.ico"
 )
 
-// Owns reports whether a request is the console's: below Root, or what a browser asks for that was given the address of the server.
+// Owns reports whether a request is the console's or the portal's: below their roots, or what a browser asks for that was given the address of the server.
 func Owns(r *http.Request) bool {
 	if r.URL.Path == start || r.URL.Path == favicon {
 		return r.Method == http.MethodGet || r.Method == http.MethodHead
 	}
-	return isBelow(r.URL.Path)
+	return isBelow(r.URL.Path, Root) || isBelow(r.URL.Path, PortalRoot)
 }
 
-// isBelow reports whether a path is that of a page.
-func isBelow(path string) bool {
-	rest, found := strings.CutPrefix(path, Root)
+// isBelow reports whether a path is that of a page below a root.
+func isBelow(path, root string) bool {
+	rest, found := strings.CutPrefix(path, root)
 	return found && (rest == "" || rest[0] == '/')
 }
 
@@ -41,7 +44,7 @@ func pagePath(tenant string, parts ...string) string {
 // localPath returns a path of the console to go to after a log-in; the start page for anything else.
 func localPath(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !isBelow(u.Path) || strings.ContainsAny(to, "\\\r\n\t") ||
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !isBelow(u.Path, Root) || strings.ContainsAny(to, "\\\r\n\t") ||
 		strings.HasPrefix(u.Path, Root+"/login") || strings.HasPrefix(u.Path, Root+"/links/") || strings.Contains(u.Path, "//") {
 		return Root + "/"
 	}

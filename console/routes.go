@@ -90,10 +90,10 @@ func routes() []route { //nolint:funlen // a table
 		{pattern: post + replay + "/{command}", handle: changeReplay},
 		{pattern: get + replay + "/cancel", handle: askCancelReplay},
 
-		{pattern: get + keys, access: keysOnly, handle: listKeys},
-		{pattern: post + keys, access: keysOnly, handle: createKey},
-		{pattern: get + key + "/revoke", access: keysOnly, handle: askRevokeKey},
-		{pattern: post + key + "/revoke", access: keysOnly, handle: revokeKey},
+		{pattern: get + keys, handle: listKeys},
+		{pattern: post + keys, handle: createKey},
+		{pattern: get + key + "/revoke", handle: askRevokeKey},
+		{pattern: post + key + "/revoke", handle: revokeKey},
 
 		{pattern: get + "/tenants", access: operators, handle: listTenants},
 		{pattern: post + "/tenants", access: operators, handle: createTenant},

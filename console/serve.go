@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// route is a page or a form's target. Patterns are those of http.ServeMux, below /console; {tenant} is
+// route is a page or a form's target. Patterns are those of http.ServeMux, below /console or /portal; {tenant} is
 // the tenant that the page shows.
 type route struct {
 	pattern string
@@ -136,12 +136,23 @@ func (p *page) readForm(r route) error {
 func (p *page) fail(err error) {
 	shown := problemOf(err)
 	switch {
+	case shown.Status == http.StatusUnauthorized && p.live == nil && p.portal:
+		if failed := p.showEnded(); failed != nil {
+			http.Error(p.w, "the page could not be made", http.StatusInternalServerError)
+		}
+		return
 	case shown.Status == http.StatusUnauthorized && p.live == nil: // the key was revoked a moment ago
 		p.redirect(Root + "/login?" + url.Values{"to": {localPath(p.here())}}.Encode())
 		return
 	case shown.Status >= http.StatusInternalServerError:
 		p.console.config.Logger.LogAttrs(p.r.Context(), slog.LevelWarn, "a page of the console could not be made",
 			slog.String("route", p.r.Pattern), slog.Any("error", err))
+	}
+	if p.portal {
+		if failed := p.showPortalError(shown); failed != nil {
+			http.Error(p.w, "the page could not be made", http.StatusInternalServerError)
+		}
+		return
 	}
 	if failed := p.show(view{Template: "error", Title: titleOf(shown.Status), Status: shown.Status, Data: shown}); failed != nil {
 		http.Error(p.w, "the page could not be made", http.StatusInternalServerError)

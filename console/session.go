@@ -43,6 +43,6 @@ func (s session) caller() api.Caller {
 	}
 	return api.Caller{
 		Key:  webhook.Key{TenantID: s.TenantID, Scope: webhook.ScopeAdmin, Name: "console link"},
-		Link: s.LinkID, ReadOnly: s.Access != webhook.AccessManage,
+		Link: s.LinkID, ReadOnly: s.Access != webhook.AccessManage, Portal: s.Portal,
 	}
 }

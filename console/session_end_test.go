@@ -3,6 +3,7 @@ package console_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,20 +15,59 @@ import (
 func TestASecondLogInEndsTheFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	u := b.loggedIn(t, "acme admin")
-	at, err := url.Parse(b.url + "/console/")
-	require.NoError(t, err)
-	first := u.jar.Cookies(at)
-	old := b.browser(t)
-	old.jar.SetCookies(at, first)
-	old.get(t, http.StatusOK, "/console/t/acme/events")
+	for path, openAgain := range map[string]func(u *browser){
+		"/console/t/acme/events": func(u *browser) {
+			p := b.logInLink(t)
+			u.get(t, http.StatusOK, p)
+			u.post(t, http.StatusSeeOther, p)
+		},
+		"/portal/messages": func(u *browser) {
+			p := b.link(t, "acme", `{"scope":"view"}`)
+			u.get(t, http.StatusOK, p)
+			u.post(t, http.StatusSeeOther, p)
+		},
+	} {
+		u := b.browser(t)
+		openAgain(u)
+		at, err := url.Parse(b.url + path)
+		require.NoError(t, err)
+		old := b.browser(t)
+		old.jar.SetCookies(at, u.jar.Cookies(at))
+		old.get(t, http.StatusOK, path)
+		openAgain(u)
+		u.get(t, http.StatusOK, path)
+		w, _ := old.do(t, http.MethodGet, path, nil)
+		require.Contains(t, []int{http.StatusSeeOther, http.StatusUnauthorized}, w.StatusCode)
+	}
+}
 
+// A browser may have a session of each kind: an operator who looks at a customer's portal stays logged in.
+func TestASessionOfEachKind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	u := b.loggedIn(t, "operator")
 	path := b.link(t, "acme", `{"scope":"view"}`)
 	u.get(t, http.StatusOK, path)
 	u.post(t, http.StatusSeeOther, path)
-	u.get(t, http.StatusOK, "/console/t/acme/events")
-	w, _ := old.do(t, http.MethodGet, "/console/t/acme/events", nil)
-	require.Equal(t, http.StatusSeeOther, w.StatusCode)
+	u.get(t, http.StatusOK, "/portal/endpoints")
+	u.get(t, http.StatusOK, "/console/tenants")
+	// Each is good for its own pages only, whatever its cookie is called.
+	at, err := url.Parse(b.url + "/portal/")
+	require.NoError(t, err)
+	for _, c := range u.jar.Cookies(at) {
+		forged := b.browser(t)
+		forged.jar = nil
+		forged.with["Cookie"] = "everpost_session=" + c.Value
+		w, _ := forged.do(t, http.MethodGet, "/console/t/acme/", nil)
+		require.Equal(t, http.StatusSeeOther, w.StatusCode)
+	}
+	// A link to the console opens no portal, nor the other way round, and is not used up.
+	logIn := b.logInLink(t)
+	wrong := strings.Replace(logIn, "/console/", "/portal/", 1)
+	u.get(t, http.StatusOK, wrong)
+	u.post(t, http.StatusGone, wrong)
+	u.get(t, http.StatusOK, logIn)
+	u.post(t, http.StatusSeeOther, logIn)
 }
 
 // Log-ins with one key are limited: each is a session and an entry of the audit log. Those with another key go on.
@@ -56,8 +96,8 @@ func TestOnlyGuessesAreLimited(t *testing.T) {
 	for range 12 {
 		b.loggedIn(t, "acme admin")
 		v := b.browser(t)
-		v.get(t, http.StatusOK, "/console/links/nonsense")
-		v.post(t, http.StatusGone, "/console/links/nonsense")
+		v.get(t, http.StatusOK, "/portal/links/nonsense")
+		v.post(t, http.StatusGone, "/portal/links/nonsense")
 	}
 	b.portal(t, "acme", "view")
 }

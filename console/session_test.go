@@ -118,7 +118,7 @@ func TestSessionEndsWithItsKey(t *testing.T) {
 		w, _ := u.do(t, http.MethodGet, "/console/t/acme/", nil)
 		return w.StatusCode == http.StatusSeeOther && strings.HasPrefix(w.Header.Get("Location"), "/console/login")
 	}, eventually, poll)
-	portal.get(t, http.StatusOK, "/console/t/acme/")
+	portal.get(t, http.StatusOK, "/portal/endpoints")
 }
 
 func TestLogOut(t *testing.T) {

@@ -41,10 +41,10 @@ type bundle struct {
 	ids  map[string]string // of the keys
 }
 
-func setup(t *testing.T, change ...func(*config.Config)) *bundle {
-	t.Helper()
+// settings are those of a process over a database.
+func settings(database string, change ...func(*config.Config)) config.Config {
 	c := config.Config{
-		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: postgrestest.New(t), OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
+		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: database, OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
 		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 1, DBConnections: 37,
 		MaxPayload:     256 << 10,
 		MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50,
@@ -52,6 +52,20 @@ func setup(t *testing.T, change ...func(*config.Config)) *bundle {
 	for _, f := range change {
 		f(&c)
 	}
+	return c
+}
+
+// startError is why a process refuses its settings. It does not reach a database.
+func startError(t *testing.T, change func(*config.Config)) error {
+	t.Helper()
+	c := settings("postgres://127.0.0.1:1/none?sslmode=disable", change)
+	_, err := app.New(t.Context(), app.Options{Config: c, Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), API: true})
+	return err
+}
+
+func setup(t *testing.T, change ...func(*config.Config)) *bundle {
+	t.Helper()
+	c := settings(postgrestest.New(t), change...)
 	closed, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
@@ -213,16 +227,26 @@ func (b *bundle) loggedIn(t *testing.T, key string) *browser {
 // link makes a portal link and returns its path.
 func (b *bundle) link(t *testing.T, tenant, body string) string {
 	t.Helper()
-	made := b.api(t, http.StatusCreated, "POST", "/v1/tenants/"+tenant+"/console-links", body)
-	u, err := url.Parse(made["url"].(string))
-	require.NoError(t, err)
-	return u.Path
+	return pathOf(t, b.api(t, http.StatusCreated, "POST", "/v1/tenants/"+tenant+"/console-links", body))
 }
 
-// portal is a browser with the session of a portal link.
-func (b *bundle) portal(t *testing.T, tenant, scope string) *browser {
+// logInLink makes a link that logs in as operator and returns its path.
+func (b *bundle) logInLink(t *testing.T) string {
 	t.Helper()
-	path := b.link(t, tenant, `{"scope":"`+scope+`","return_url":"https://app.example/back"}`)
+	return pathOf(t, b.api(t, http.StatusCreated, "POST", "/v1/console-links", "{}"))
+}
+
+func pathOf(t *testing.T, made map[string]any) string {
+	t.Helper()
+	u, err := url.Parse(made["url"].(string))
+	require.NoError(t, err)
+	return u.RequestURI()
+}
+
+// portal is a browser with the session of a portal link, with further fields of the link.
+func (b *bundle) portal(t *testing.T, tenant, scope string, fields ...string) *browser {
+	t.Helper()
+	path := b.link(t, tenant, `{"scope":"`+scope+`","return_url":"https://app.example/back"`+strings.Join(fields, "")+`}`)
 	u := b.browser(t)
 	u.get(t, http.StatusOK, path)
 	u.post(t, http.StatusSeeOther, path)

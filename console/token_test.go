@@ -73,7 +73,8 @@ func TestWhatCountsAsUse(t *testing.T) {
 		return session{token: m.session(webhook.ConsoleSession{TenantID: "acme", Access: access})}
 	}
 	find := func(name string, of session, accept string) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/console/", http.NoBody)
+		path := map[string]string{keyCookie: "/console/", portalCookie: "/portal/"}[name]
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
 		r.Header.Set("Accept", accept)
 		r.AddCookie(&http.Cookie{Name: name, Value: of.token})
 		found, err := s.findSession(r)
@@ -94,14 +95,14 @@ func TestALinkSurvivesAnError(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	s := m.console(t)
-	link, before := rand.Text(), m.session(webhook.ConsoleSession{Access: webhook.AccessKey})
+	link, before := rand.Text(), m.session(webhook.ConsoleSession{Access: webhook.AccessView, TenantID: "acme"})
 	m.links[sha256.Sum256([]byte(link))] = webhook.ConsoleLink{TenantID: "acme", Access: webhook.AccessView}
 	open := func(token string) int {
 		form := rand.Text()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/console/links/"+token, strings.NewReader(csrfField+"="+csrfToken(form)))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/portal/links/"+token, strings.NewReader(csrfField+"="+csrfToken(form)))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.AddCookie(&http.Cookie{Name: formCookie, Value: form})
-		r.AddCookie(&http.Cookie{Name: keyCookie, Value: before})
+		r.AddCookie(&http.Cookie{Name: portalCookie, Value: before})
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		return w.Code

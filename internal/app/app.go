@@ -129,6 +129,7 @@ type App struct {
 
 	server                   *api.Server      // nil without the API
 	console                  *console.Console // nil without one
+	portal                   console.PortalLook
 	apiListener, adminListen net.Listener
 	laneListener             net.Listener // nil if this process owns no lanes; the fleet closes it
 
@@ -165,8 +166,13 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("EVERPOST_CA_FILE: %w", err)
 	}
+	look, err := portalLook(o)
+	if err != nil {
+		return nil, err
+	}
 	a := &App{
-		roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, alone: alone,
+		portal: look,
+		roots:  roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, alone: alone,
 		stops: stops{log: o.Logger, patience: StopTime}, started: make(chan struct{}),
 		keyService: keyService{keys: keys, every: keyServiceEvery, log: o.Logger},
 	}

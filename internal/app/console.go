@@ -32,7 +32,7 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 	pages, err := console.New(console.Config{
 		API: consoleAPI{server}, Sessions: a.store.Sessions,
 		URL: c.ConsoleURL, Name: c.ConsoleName, Color: c.ConsoleColor, FrameAncestors: c.ConsoleFrameAncestors,
-		Version: a.options.Version, Logger: a.log, Now: a.store.Now, UISession: a.options.UISession,
+		Portal: a.portal, Version: a.options.Version, Logger: a.log, Now: a.store.Now, UISession: a.options.UISession,
 		Doctor: func(ctx context.Context) []console.Finding {
 			o := a.options
 			return Diagnose(ctx, Installation{Config: o.Config, Version: o.Version, DataDir: o.DataDir, Temporal: o.Temporal, Logger: a.log})

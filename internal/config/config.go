@@ -61,8 +61,9 @@ type Config struct {
 	// OperatorKey is an additional operator key, which is valid as long as it is set.
 	OperatorKey string `credential:"phrase" env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept in addition to those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
 
-	// The web console.
+	// The web console, and the portal.
 	Console `embed:""`
+	Portal  `embed:""`
 
 	// The key-encryption keys for secrets at rest.
 	KEKs `embed:""`

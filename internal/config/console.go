@@ -15,14 +15,14 @@ type Console struct {
 	ConsoleSwitch string `default:"on" enum:"on,off" env:"EVERPOST_CONSOLE" help:"Web console at '/console' on the API's address: 'on' or 'off'." name:"console" placeholder:"on|off" role:"api" section:"console" see:"console.md"`
 
 	// ConsoleURL is the address of the API and console for browsers, for links to the console.
-	ConsoleURL string `env:"EVERPOST_CONSOLE_URL" help:"Address of the console for browsers, without a path, as 'https://hooks.example.com'." name:"console-url" placeholder:"URL" role:"api" section:"console" see:"console.md#links-for-your-customers" unset:"the address that a request came to"`
+	ConsoleURL string `env:"EVERPOST_CONSOLE_URL" help:"Address of the console and the portal for browsers, without a path, as 'https://hooks.example.com'." name:"console-url" placeholder:"URL" role:"api" section:"console" see:"portal.md" unset:"the address that a request came to"`
 
 	// ConsoleName and ConsoleColor are the console's title and accent.
 	ConsoleName  string `default:"Everpost" env:"EVERPOST_CONSOLE_NAME" help:"Name in the console's title and header, 1 to 40 characters." name:"console-name" placeholder:"NAME" role:"api" section:"console"`
 	ConsoleColor string `default:"#0b6e6e" env:"EVERPOST_CONSOLE_COLOR" help:"Accent colour of the console and of the pages at /docs, as '#rrggbb'." name:"console-color" placeholder:"#rrggbb" role:"api" section:"console"`
 
 	// ConsoleFrameAncestors are the origins whose pages may show a portal in a frame.
-	ConsoleFrameAncestors []string `env:"EVERPOST_CONSOLE_FRAME_ANCESTORS" help:"Origins whose pages may show a customer's console in a frame, as 'https://app.example.com', separated by commas." name:"console-frame-ancestors" placeholder:"ORIGIN,..." role:"api" section:"console" see:"console.md#in-a-frame" unset:"none"`
+	ConsoleFrameAncestors []string `env:"EVERPOST_CONSOLE_FRAME_ANCESTORS" help:"Origins whose pages may show a portal in a frame, as 'https://app.example.com', separated by commas." name:"console-frame-ancestors" placeholder:"ORIGIN,..." role:"api" section:"console" see:"portal.md#embed-it" unset:"none"`
 }
 
 // maxConsoleName is the length of ConsoleName in characters.

@@ -46,7 +46,8 @@ func (c *Config) Validate() error {
 		bad.addf("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
 	}
 	c.validateCIDRs(&bad)
-	c.validate(&bad)
+	c.Console.validate(&bad)
+	c.Portal.validate(&bad)
 	if _, err := c.RootCAs(); err != nil {
 		bad.addf("EVERPOST_CA_FILE", "%s", err)
 	}

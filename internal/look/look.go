@@ -38,11 +38,11 @@ func NewFile(content []byte, media string) File {
 
 // Style is the stylesheet with an accent, followed by rules of the caller's own.
 func Style(accent string, more ...byte) File {
-	return NewFile(append(withAccent(style, accent), more...), "text/css; charset=utf-8")
+	return NewFile(append(WithAccent(style, accent), more...), "text/css; charset=utf-8")
 }
 
 // Icon is the icon with an accent.
-func Icon(accent string) File { return NewFile(withAccent(icon, accent), "image/svg+xml") }
+func Icon(accent string) File { return NewFile(WithAccent(icon, accent), "image/svg+xml") }
 
 // Script is a script.
 func Script(content []byte) File { return NewFile(content, "text/javascript; charset=utf-8") }
@@ -53,7 +53,8 @@ func (f File) Immutable(query url.Values) bool { return query.Get("v") == f.Hash
 // Address is the file's address at a path, with its hash.
 func (f File) Address(path string) string { return path + "?v=" + f.Hash }
 
-func withAccent(content []byte, accent string) []byte {
+// WithAccent is a file with an accent in the place of DefaultAccent.
+func WithAccent(content []byte, accent string) []byte {
 	content = bytes.ReplaceAll(content, []byte(DefaultAccent), []byte(accent))
 	return bytes.ReplaceAll(content, []byte(onAccentMark), []byte(TextOn(accent)))
 }

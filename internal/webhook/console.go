@@ -52,6 +52,7 @@ type ConsoleLink struct {
 	KeySHA256 [32]byte
 	Access    ConsoleAccess
 	ReturnURL string // where a portal's visitor goes back to; "" for nowhere
+	Portal    PortalOptions
 	ExpiresAt time.Time
 }
 
@@ -64,5 +65,6 @@ type ConsoleSession struct {
 	KeySHA256 [32]byte
 	Access    ConsoleAccess
 	ReturnURL string
+	Portal    PortalOptions
 	ExpiresAt time.Time
 }

@@ -46,7 +46,6 @@ func TestConsole(t *testing.T) { //nolint:tparallel // one browser: its pages ar
 		})
 	}
 	t.Run("log-in and its end", func(t *testing.T) { logInAndOut(t, browser) })
-	t.Run("a portal shows one tenant", func(t *testing.T) { usePortal(t, browser) })
 	t.Run("what is another tenant's is not found", func(t *testing.T) { lookElsewhere(t, browser) })
 	t.Run("a form from elsewhere is refused", func(t *testing.T) { forgeForm(t, browser) })
 	t.Run("every page", func(t *testing.T) { lookAtEveryPage(t, browser) })

@@ -97,36 +97,6 @@ func logInAndOut(t *testing.T, browser *browsers) {
 	require.Contains(t, w.path(), "/login")
 }
 
-func usePortal(t *testing.T, browser *browsers) {
-	t.Helper()
-	b, other := setup(t), setup(t)
-	r := newReceiver(t)
-	ep := b.endpoint(r, "/hook", nil)
-	foreign := other.endpoint(r, "/other", nil)
-	address := b.link("view")
-	w := browser.open(t, b.in)
-	w.show(strings.TrimPrefix(address, w.base), http.StatusOK)
-	w.pressButton("Open the console")
-	require.Equal(t, b.below(), w.path())
-	navigation := evaluate[string](w, `document.querySelector("nav").innerText`)
-	for _, entry := range []string{"Keys", "Tenants", "Audit", "Doctor"} {
-		require.NotContains(t, navigation, entry)
-	}
-	w.show(b.below("endpoints", ep.ID), http.StatusOK)
-	require.NotContains(t, w.text(), "Rotate secret", "the link is read-only")
-	for _, path := range []string{
-		other.below(), other.below("endpoints", foreign.ID), b.below("endpoints", foreign.ID), b.below("keys"), "/tenants", "/audit", "/doctor",
-	} {
-		w.show(path, http.StatusNotFound)
-	}
-
-	again := browser.open(t, b.in)
-	again.show(strings.TrimPrefix(address, w.base), http.StatusOK)
-	again.expect(http.StatusGone)
-	again.pressButton("Open the console")
-	require.Contains(t, again.text(), "used already", "a link opens the console once")
-}
-
 func lookElsewhere(t *testing.T, browser *browsers) {
 	t.Helper()
 	b, other := setup(t), setup(t)

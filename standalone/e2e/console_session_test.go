@@ -113,10 +113,10 @@ func (b *bundle) key(scope string) (id, text string) {
 	return made.ID, made.Key
 }
 
-// link makes a one-time link to the tenant's console, as a product does for its own customers.
-func (b *bundle) link(scope string) string {
+// link makes a one-time link to the tenant's portal, as a product does for its own customers.
+func (b *bundle) link(fields fieldsOf) string {
 	b.t.Helper()
 	var made struct{ URL string }
-	b.ask(http.StatusCreated, http.MethodPost, "/console-links", fieldsOf{"scope": scope}, &made)
+	b.ask(http.StatusCreated, http.MethodPost, "/console-links", fields, &made)
 	return made.URL
 }

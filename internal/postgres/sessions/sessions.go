@@ -38,17 +38,26 @@ func (s *Sessions) CreateLink(ctx context.Context, by webhook.Actor, l webhook.C
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			insert into console_links (sha256, id, tenant_id, key_id, key_sha256, access, return_url, expires_at)
-			values ($1, $2, nullif($3, ''), $4, $5, $6, $7, $8)`,
-			l.SHA256[:], [16]byte(l.ID), l.TenantID, [16]byte(l.KeyID), l.KeySHA256[:], int16(l.Access), l.ReturnURL, l.ExpiresAt)
+			insert into console_links (sha256, id, tenant_id, key_id, key_sha256, access, return_url, portal, expires_at)
+			values ($1, $2, nullif($3, ''), $4, $5, $6, $7, $8, $9)`,
+			l.SHA256[:], [16]byte(l.ID), l.TenantID, [16]byte(l.KeyID), l.KeySHA256[:], int16(l.Access), l.ReturnURL, l.Portal, l.ExpiresAt)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "console_links_tenant_id_fkey" {
 			return webhook.NotFound("tenant")
 		}
 		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, by, l.TenantID, audit.ConsoleLinkCreate, l.ID.String(), postgres.JSONBytes(map[string]string{"access": l.Access.String()}))
+		return audit.Write(ctx, tx, by, l.TenantID, audit.ConsoleLinkCreate, l.ID.String(), postgres.JSONBytes(linkDetail(l)))
 	})
+}
+
+// linkDetail is what the audit log says of a link.
+func linkDetail(l webhook.ConsoleLink) map[string]any {
+	detail := map[string]any{"access": l.Access.String()}
+	if l.Access.Portal() {
+		detail["capabilities"] = l.Portal.Capabilities()
+	}
+	return detail
 }
 
 // Link reads a link. CodeNotFound: there is no such link, it was used, or it has expired.
@@ -58,9 +67,9 @@ func (s *Sessions) Link(ctx context.Context, sum [32]byte) (webhook.ConsoleLink,
 		var access int16
 		var key []byte
 		err := conn.QueryRow(ctx, `
-			select id, coalesce(tenant_id, ''), key_id, key_sha256, access, return_url, expires_at
+			select id, coalesce(tenant_id, ''), key_id, key_sha256, access, return_url, portal, expires_at
 			from console_links where sha256 = $1 and expires_at > now()`, sum[:]).
-			Scan((*[16]byte)(&found.ID), &found.TenantID, (*[16]byte)(&found.KeyID), &key, &access, &found.ReturnURL, &found.ExpiresAt)
+			Scan((*[16]byte)(&found.ID), &found.TenantID, (*[16]byte)(&found.KeyID), &key, &access, &found.ReturnURL, &found.Portal, &found.ExpiresAt)
 		if postgres.IsNoRows(err) {
 			return webhook.NotFound("link")
 		}
@@ -85,8 +94,8 @@ func (s *Sessions) UseLink(ctx context.Context, by webhook.Actor, link [32]byte,
 		var tenant *string
 		err := tx.QueryRow(ctx, `
 			delete from console_links where sha256 = $1 and expires_at > now()
-			returning id, tenant_id, key_id, key_sha256, access, return_url`, link[:]).
-			Scan((*[16]byte)(&made.LinkID), &tenant, (*[16]byte)(&made.KeyID), &sum, &access, &made.ReturnURL)
+			returning id, tenant_id, key_id, key_sha256, access, return_url, portal`, link[:]).
+			Scan((*[16]byte)(&made.LinkID), &tenant, (*[16]byte)(&made.KeyID), &sum, &access, &made.ReturnURL, &made.Portal)
 		if postgres.IsNoRows(err) {
 			return webhook.NotFound("link")
 		}
@@ -121,10 +130,10 @@ func insertSession(ctx context.Context, tx pgx.Tx, by webhook.Actor, made webhoo
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		insert into console_sessions (sha256, link_id, tenant_id, key_id, key_sha256, access, return_url, expires_at)
-		values ($1, $2, nullif($3, ''), $4, $5, $6, $7, $8)`,
+		insert into console_sessions (sha256, link_id, tenant_id, key_id, key_sha256, access, return_url, portal, expires_at)
+		values ($1, $2, nullif($3, ''), $4, $5, $6, $7, $8, $9)`,
 		made.SHA256[:], pgtype.UUID{Bytes: made.LinkID, Valid: !made.LinkID.IsZero()}, made.TenantID, [16]byte(made.KeyID), made.KeySHA256[:],
-		int16(made.Access), made.ReturnURL, made.ExpiresAt)
+		int16(made.Access), made.ReturnURL, made.Portal, made.ExpiresAt)
 	if err != nil {
 		return fmt.Errorf("store the session: %w", err)
 	}
@@ -145,12 +154,12 @@ func (s *Sessions) Session(ctx context.Context, sum [32]byte, used bool) (webhoo
 		var key []byte
 		var stale bool
 		err := conn.QueryRow(ctx, `
-			select link_id, coalesce(tenant_id, ''), key_id, key_sha256, access, return_url, expires_at,
+			select link_id, coalesce(tenant_id, ''), key_id, key_sha256, access, return_url, portal, expires_at,
 				last_seen_at < now() - $3::bigint * interval '1 second'
 			from console_sessions
 			where sha256 = $1 and expires_at > now() and last_seen_at > now() - $2::bigint * interval '1 millisecond'`,
 			sum[:], webhook.SessionIdle.Milliseconds(), seenStep).
-			Scan(&link, &found.TenantID, (*[16]byte)(&found.KeyID), &key, &access, &found.ReturnURL, &found.ExpiresAt, &stale)
+			Scan(&link, &found.TenantID, (*[16]byte)(&found.KeyID), &key, &access, &found.ReturnURL, &found.Portal, &found.ExpiresAt, &stale)
 		if postgres.IsNoRows(err) {
 			return webhook.NotFound("session")
 		}

@@ -21,7 +21,8 @@ func sum() (s [32]byte) {
 func newLink(tenant string) webhook.ConsoleLink {
 	return webhook.ConsoleLink{
 		ID: webhook.NewLinkID(), SHA256: sum(), TenantID: tenant, KeyID: webhook.NewKeyID(), KeySHA256: sum(), Access: webhook.AccessView,
-		ReturnURL: "https://app.example/", ExpiresAt: time.Now().UTC().Truncate(time.Microsecond).Add(time.Minute),
+		ReturnURL: "https://app.example/", Portal: webhook.PortalOptions{Secrets: true, Lang: "de", RefreshURL: "https://app.example/again"},
+		ExpiresAt: time.Now().UTC().Truncate(time.Microsecond).Add(time.Minute),
 	}
 }
 
@@ -37,7 +38,7 @@ func TestLinkOpensItsSessionOnce(t *testing.T) {
 	require.NoError(t, err)
 	want := webhook.ConsoleSession{
 		SHA256: made.SHA256, LinkID: l.ID, TenantID: "acme", KeyID: l.KeyID, KeySHA256: l.KeySHA256, Access: webhook.AccessView,
-		ReturnURL: l.ReturnURL, ExpiresAt: made.ExpiresAt,
+		ReturnURL: l.ReturnURL, Portal: l.Portal, ExpiresAt: made.ExpiresAt,
 	}
 	require.Equal(t, want, opened)
 	found, err := s.Session(t.Context(), made.SHA256, true)

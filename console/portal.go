@@ -1,0 +1,97 @@
+package console
+
+import (
+	"cmp"
+	"embed"
+	"fmt"
+	"html/template"
+	"time"
+)
+
+//go:embed templates/portal/*.html
+var portalFiles embed.FS
+
+// portal is what the pages of the portal share. They are for the customers of the product that runs Everpost: see docs/portal.md.
+type portal struct {
+	assets    assets
+	languages *languages
+	templates *template.Template
+	started   time.Time
+}
+
+func newPortal(c Config) (*portal, error) {
+	l := &portal{started: c.Now()}
+	var err error
+	if l.assets, err = loadPortalAssets(c.Portal, cmp.Or(c.Portal.Color, c.Color)); err != nil {
+		return nil, err
+	}
+	if l.languages, err = readLanguages(c.Portal.Catalogues); err != nil {
+		return nil, err
+	}
+	if l.templates, err = template.New("").Funcs(portalFunctions()).ParseFS(portalFiles, "templates/portal/*.html"); err != nil {
+		return nil, fmt.Errorf("read the templates: %w", err)
+	}
+	return l, nil
+}
+
+// portalFunctions are those of the portal's templates.
+func portalFunctions() template.FuncMap {
+	return template.FuncMap{
+		"visible": visible,
+		"rfc3339": func(t any) string { return rfc3339(timeOf(t)) },
+		"short":   func(text string, limit int) string { return clip(visible(text), limit) },
+		"field":   newPortalField,
+	}
+}
+
+// portalRoutes has all pages of the portal, and where their forms are sent to.
+func portalRoutes() []route {
+	const (
+		get, post = "GET ", "POST "
+
+		endpoints = "/endpoints"
+		endpoint  = endpoints + "/{id}"
+		messages  = "/messages"
+		message   = messages + "/{id}"
+		delivery  = "/deliveries/{id}"
+	)
+	return []route{
+		{pattern: get + "/links/{token}", access: public, handle: openPortalLink},
+		{pattern: post + "/links/{token}", access: public, handle: useLink},
+		{pattern: post + "/close", access: portalLooks, handle: closePortal},
+		{pattern: get + "/{$}", access: portalLooks, handle: portalHome},
+
+		{pattern: get + endpoints, access: portalLooks, handle: portalEndpoints},
+		{pattern: get + endpoints + "/new", access: portalManages, handle: newPortalEndpoint},
+		{pattern: post + endpoints + "/new", access: portalManages, handle: createPortalEndpoint},
+		{pattern: get + endpoint, access: portalLooks, handle: portalEndpoint},
+		{pattern: get + endpoint + "/edit", access: portalManages, handle: editPortalEndpoint},
+		{pattern: post + endpoint + "/edit", access: portalManages, handle: updatePortalEndpoint},
+		{pattern: get + endpoint + "/pause", access: portalManages, handle: askPortal(askToPause)},
+		{pattern: post + endpoint + "/pause", access: portalManages, handle: pausePortalEndpoint},
+		{pattern: post + endpoint + "/resume", access: portalManages, handle: resumePortalEndpoint},
+		{pattern: get + endpoint + "/delete", access: portalManages, handle: askPortal(askToDelete)},
+		{pattern: post + endpoint + "/delete", access: portalManages, handle: deletePortalEndpoint},
+		{pattern: get + endpoint + "/test", access: portalManages, handle: askPortalTest},
+		{pattern: post + endpoint + "/test", access: portalManages, handle: sendPortalTest, slow: true, big: true},
+		{pattern: post + endpoint + "/secret", access: portalReveals, handle: revealSecret},
+		{pattern: get + endpoint + "/rotate-secret", access: portalRotates, handle: askPortal(askToRotate)},
+		{pattern: post + endpoint + "/rotate-secret", access: portalRotates, handle: rotatePortalSecret},
+		{pattern: get + endpoint + "/verify", access: portalLooks, handle: showVerify},
+
+		{pattern: get + messages, access: portalLooks, handle: portalMessages},
+		{pattern: get + message, access: portalLooks, handle: portalMessage},
+		{pattern: get + message + "/payload", access: portalLooks, handle: showPayload},
+		{pattern: post + delivery + "/replay", access: portalReplays, handle: sendPortalDelivery(commandReplay)},
+		{pattern: post + delivery + "/retry", access: portalReplays, handle: sendPortalDelivery(commandRetry)},
+
+		{pattern: get + "/failed", access: portalLooks, handle: portalFailed},
+		{pattern: get + "/failed/send-again", access: portalReplays, handle: askSendAllAgain},
+		{pattern: post + "/failed/send-again", access: portalReplays, handle: sendAllAgain},
+	}
+}
+
+func portalHome(p *page) error {
+	p.redirect(PortalRoot + "/endpoints")
+	return nil
+}

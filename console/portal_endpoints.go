@@ -1,0 +1,184 @@
+package console
+
+import (
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/client"
+)
+
+// portalEndpointRow is an endpoint in the list.
+type portalEndpointRow struct {
+	client.EndpointCondition
+
+	Name     string
+	Chip     chip
+	Sentence string
+	Types    []string // at most shownTypes of its event types
+	More     int      // others
+}
+
+// shownTypes bounds the event types of an endpoint in the list.
+const shownTypes = 3
+
+type portalEndpointsView struct {
+	Rows []portalEndpointRow
+	Next string
+}
+
+func portalEndpoints(p *page) error {
+	var found client.Page[client.EndpointCondition]
+	if err := p.get(&found, url.Values{"limit": {pageLimit}, "cursor": {p.r.URL.Query().Get("cursor")}}, "endpoint-conditions"); err != nil {
+		return err
+	}
+	v, t := portalEndpointsView{Next: found.NextCursor}, p.texts()
+	for _, e := range found.Data {
+		row := portalEndpointRow{
+			EndpointCondition: e, Name: shortName(e.Description, e.URL), Chip: t.conditionChip(e.Condition),
+			Sentence: t.endpointSentence(e.Code), Types: e.EventTypes,
+		}
+		if len(row.Types) > shownTypes {
+			row.Types, row.More = row.Types[:shownTypes], len(row.Types)-shownTypes
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	return p.showPortal(portalView{Template: "endpoints", Title: p.say("nav.endpoints"), Entry: "endpoints", Live: true, Data: v})
+}
+
+// shortName is what people call an endpoint: its description's first line, or its URL without the scheme.
+func shortName(description, address string) string {
+	if description != "" {
+		return nameOf(client.Endpoint{Description: description})
+	}
+	names := endpointNames{urls: map[string]string{"": address}}
+	return names.Short("")
+}
+
+// portalEndpointView is the page of an endpoint.
+type portalEndpointView struct {
+	Endpoint client.Endpoint
+	Name     string
+	Chip     chip
+	Sentence string
+	Failure  string // why the last attempt failed; "" if it did not
+	FailedAt client.Time
+	All      bool // it gets all event types
+
+	Sent, Failed int64 // attempts in 24 h
+	Success      *float64
+	Waiting      string
+	Bars         []portalBar
+
+	Recent    []portalDelivery
+	HasSecret bool // it verifies with a secret, which can be revealed; else with its public key
+}
+
+// portalDelivery is a delivery in a list.
+type portalDelivery struct {
+	client.Delivery
+
+	Chip     chip
+	Sentence string
+	Endpoint string // its name
+}
+
+// shownRecent is how many of an endpoint's newest deliveries its page shows.
+const shownRecent = "8"
+
+func portalEndpoint(p *page) error {
+	id := p.r.PathValue("id")
+	v, t := portalEndpointView{}, p.texts()
+	if err := p.get(&v.Endpoint, nil, "endpoints", id); err != nil {
+		return err
+	}
+	var health client.EndpointHealth
+	if err := p.get(&health, nil, "endpoints", id, "health"); err != nil {
+		return err
+	}
+	condition := string(v.Endpoint.State)
+	if v.Endpoint.Condition != nil {
+		condition = v.Endpoint.Condition.Code
+	}
+	if condition == "active" {
+		condition = "healthy"
+	}
+	v.Name, v.Chip = shortName(v.Endpoint.Description, v.Endpoint.URL), t.conditionChip(condition)
+	v.Sentence = t.endpointSentence(health.Explanation.Code)
+	v.Waiting = t.more(health.Waiting+health.Scheduled+health.Held, health.More)
+	v.All = slices.Contains(v.Endpoint.EventTypes, "*") || len(v.Endpoint.EventTypes) == 0
+	v.HasSecret = v.Endpoint.PublicKey == nil
+	if err := v.readStatistics(p, id); err != nil {
+		return err
+	}
+	var recent client.Page[client.Delivery]
+	if err := p.get(&recent, url.Values{"endpoint_id": {id}, "limit": {shownRecent}}, "deliveries"); err != nil {
+		return err
+	}
+	now := p.console.config.Now()
+	for _, d := range recent.Data {
+		v.Recent = append(v.Recent, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), v.Name})
+		if o := d.LastOutcome; o != nil && o.Decision != client.DecisionDelivered && v.Chip.Tone == toneBad && o.At.After(v.FailedAt.Time) {
+			v.Failure, v.FailedAt = t.Why(o.Reason, o.Status), o.At
+		}
+	}
+	return p.showPortal(portalView{Template: "endpoint", Title: clip(visible(v.Name), 60), Entry: "endpoints", Live: true, Data: v})
+}
+
+// portalBar is the bar of an hour in the chart of an endpoint, in units of its view box.
+type portalBar struct {
+	X, GoodY, GoodHeight, BadY, BadHeight int
+	Title                                 string
+}
+
+// The chart's view box: an hour is barStep wide.
+const (
+	barHours  = 24
+	barStep   = 10
+	barHeight = 48
+)
+
+// readStatistics reads the figures of the last 24 hours. Without statistics there are none.
+func (v *portalEndpointView) readStatistics(p *page, id string) error {
+	since := p.console.config.Now().UTC().Truncate(time.Hour).Add(time.Hour - barHours*time.Hour)
+	var s client.Stats
+	err := p.get(&s, url.Values{"endpoint_id": {id}, "since": {since.Format(time.RFC3339)}, "step": {"1h"}}, "stats")
+	if err != nil {
+		if isStatus(err, 404) { //nolint:mnd // there are none
+			return nil
+		}
+		return err
+	}
+	all := attemptsMade(s.Totals)
+	v.Sent = s.Totals.Attempts["delivered"]
+	v.Failed, v.Success = all-v.Sent, share(v.Sent, all)
+	var sent, failed [barHours]int64
+	most := int64(0)
+	for _, b := range s.Data {
+		if i := indexOf(&s, b, time.Hour, barHours); i >= 0 {
+			sent[i] += b.Attempts["delivered"]
+			failed[i] += attemptsMade(b.StatsCounts) - b.Attempts["delivered"]
+			most = max(most, sent[i]+failed[i])
+		}
+	}
+	if most == 0 {
+		return nil
+	}
+	t := p.texts()
+	for i := range barHours {
+		good, bad := heightOf(sent[i], most), heightOf(failed[i], most)
+		v.Bars = append(v.Bars, portalBar{
+			X: i * barStep, GoodY: barHeight - good, GoodHeight: good, BadY: max(0, barHeight-good-bad), BadHeight: bad,
+			Title: t.say("chart.hour", "time", t.Instant(s.Since.Add(time.Duration(i)*time.Hour)), "sent", sent[i], "failed", failed[i]),
+		})
+	}
+	return nil
+}
+
+// heightOf is the height of a part of a bar: at least one unit if there is anything.
+func heightOf(n, most int64) int {
+	if n == 0 {
+		return 0
+	}
+	return max(1, int(n*barHeight/most))
+}

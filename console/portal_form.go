@@ -1,0 +1,208 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/everpost/everpost/client"
+)
+
+// newPortalField is a field of a form, for the templates "input", "area" and "once".
+func newPortalField(f form, name, label, hint string) fieldView {
+	return newInput(f, name, label, hint)
+}
+
+// portalRefused is the form again with what was typed, and why it was refused, in the portal's words: those of the API are for
+// operators. It returns the error itself if that is not about what was typed.
+func (p *page) portalRefused(f form, err error) (form, error) {
+	status := 0
+	if known := problemOf(err); known != nil {
+		status = known.Status
+	}
+	f, err = f.refused(p.typed, err)
+	if err != nil {
+		return f, err
+	}
+	for name := range f.errors {
+		key := "field." + name
+		if !p.texts().Has(key) {
+			key = "field.other"
+		}
+		f.errors[name] = p.say(key)
+	}
+	switch {
+	case f.Problem == "":
+	case status == http.StatusConflict:
+		f.Problem = p.say("form.changed")
+	case status == http.StatusUnprocessableEntity, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		f.Problem = p.say("form.limit")
+	default:
+		f.Problem = p.say("form.refused")
+	}
+	return f, nil
+}
+
+// portalEndpointForm is the form of a new endpoint or of one that is changed.
+type portalEndpointForm struct {
+	Form   form
+	ID     string // "" for a new one
+	Seen   string
+	Types  []typeChoice
+	Back   string
+	Action string // the label of the button
+}
+
+// typeChoice is an event type that can be chosen.
+type typeChoice struct {
+	Name    string
+	Checked bool
+}
+
+// maxTypeChoices bounds the event types to choose from; others are typed.
+const maxTypeChoices = 40
+
+// seenTypes are the event types of the newest messages, sorted.
+func seenTypes(p *page) ([]string, error) {
+	var found client.Page[client.ListedEvent]
+	if err := p.get(&found, url.Values{"limit": {"100"}}, "events"); err != nil {
+		return nil, unlessBusy(err)
+	}
+	var types []string
+	for _, e := range found.Data {
+		if !slices.Contains(types, e.Type) && len(types) < maxTypeChoices {
+			types = append(types, e.Type)
+		}
+	}
+	slices.Sort(types)
+	return types, nil
+}
+
+// typeChoices are the event types that were seen and those that are chosen; what is chosen and is a pattern is typed.
+func typeChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
+	for _, name := range chosen {
+		switch {
+		case name == "*":
+		case strings.Contains(name, "*"):
+			typed = append(typed, name)
+		case !slices.Contains(seen, name):
+			seen = append(seen, name)
+		}
+	}
+	slices.Sort(seen)
+	for _, name := range seen {
+		choices = append(choices, typeChoice{name, slices.Contains(chosen, name)})
+	}
+	if len(choices) > 2*maxTypeChoices {
+		for _, c := range choices[2*maxTypeChoices:] {
+			if c.Checked {
+				typed = append(typed, c.Name)
+			}
+		}
+		choices = choices[:2*maxTypeChoices]
+	}
+	return choices, typed
+}
+
+func portalFormOf(e client.Endpoint) form {
+	_, typed := typeChoices(nil, e.EventTypes)
+	return newForm("url", e.URL, "description", e.Description, "event_types", strings.Join(typed, "\n"))
+}
+
+// typedTypes are the event types that a form was sent with: the chosen ones, and those that were typed. None is all.
+func typedTypes(typed url.Values) []string {
+	types := slices.Clone(typed["type"])
+	for _, text := range strings.FieldsFunc(typed.Get("event_types"), func(r rune) bool { return strings.ContainsRune("\r\n, ", r) }) {
+		if !slices.Contains(types, text) {
+			types = append(types, text)
+		}
+	}
+	if len(types) == 0 {
+		return []string{"*"}
+	}
+	return types
+}
+
+func showPortalForm(p *page, f form, e client.Endpoint) error {
+	seen, err := seenTypes(p)
+	if err != nil {
+		return err
+	}
+	chosen := e.EventTypes
+	if f.Failed() {
+		chosen = p.typed["type"]
+	}
+	title := p.say("endpoint.add")
+	v := portalEndpointForm{Form: f, ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: portalPath("endpoints"), Action: title}
+	if e.ID != "" {
+		v.Back, v.Action, title = portalPath("endpoints", e.ID), p.say("form.save"), p.say("endpoint.edit")
+	}
+	v.Types, _ = typeChoices(seen, chosen)
+	return p.showPortal(portalView{Template: "endpoint-form", Title: title, Entry: "endpoints", Status: f.status(), Data: v})
+}
+
+func newPortalEndpoint(p *page) error {
+	return showPortalForm(p, portalFormOf(client.Endpoint{}), client.Endpoint{})
+}
+
+func createPortalEndpoint(p *page) error {
+	body := map[string]any{
+		"url": strings.TrimSpace(p.typed.Get("url")), "description": strings.TrimSpace(p.typed.Get("description")), "event_types": typedTypes(p.typed),
+	}
+	var made client.Endpoint
+	if err := p.create(&made, body, "endpoints"); err != nil {
+		f, err := p.portalRefused(portalFormOf(client.Endpoint{}), err)
+		if err != nil {
+			return err
+		}
+		return showPortalForm(p, f, client.Endpoint{})
+	}
+	return p.done(portalPath("endpoints", made.ID), p.say("endpoint.added"))
+}
+
+func editPortalEndpoint(p *page) error {
+	var e client.Endpoint
+	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
+		return err
+	}
+	return showPortalForm(p, portalFormOf(e), e)
+}
+
+// updatePortalEndpoint sends what differs from the endpoint as it is now, unless that is not what the form showed.
+func updatePortalEndpoint(p *page) error {
+	id := p.r.PathValue("id")
+	var e client.Endpoint
+	if err := p.get(&e, nil, "endpoints", id); err != nil {
+		return err
+	}
+	err := changedMeanwhile("endpoint", p.typed.Get("seen"), e.UpdatedAt)
+	if err == nil {
+		body := map[string]any{}
+		for name, before := range map[string]string{"url": e.URL, "description": e.Description} {
+			if text := strings.TrimSpace(p.typed.Get(name)); text != before {
+				body[name] = text
+			}
+		}
+		if types := typedTypes(p.typed); !sameTypes(types, e.EventTypes) {
+			body["event_types"] = types
+		}
+		if len(body) == 0 {
+			return p.done(portalPath("endpoints", id), p.say("form.unchanged"))
+		}
+		err = p.send(nil, http.MethodPatch, body, "endpoints", id)
+	}
+	if err != nil {
+		f, err := p.portalRefused(portalFormOf(e), err)
+		if err != nil {
+			return err
+		}
+		return showPortalForm(p, f, e)
+	}
+	return p.done(portalPath("endpoints", id), p.say("form.saved"))
+}
+
+func sameTypes(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(a, b)
+}
