@@ -39,6 +39,10 @@ type Config struct {
 	Starter          Starter
 	URLs             URLs
 
+	Notifications Notifications
+	// SendsMail: the installation has a mail server. Defaults to none.
+	SendsMail bool
+
 	// Situations and Engine are for explanations.
 	Situations Situations
 	Engine     Engine

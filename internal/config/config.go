@@ -64,6 +64,9 @@ type Config struct {
 	// The web console.
 	Console `embed:""`
 
+	// The mail server for notifications.
+	Mail `embed:""`
+
 	// The key-encryption keys for secrets at rest.
 	KEKs `embed:""`
 

@@ -28,6 +28,7 @@ func (c *Config) Validate() error {
 	var bad refusals
 	cleanCredentials(c, &bad)
 	cleanCredentials(&c.KEKs, &bad)
+	cleanCredentials(&c.Mail, &bad)
 	bad.addListen("EVERPOST_LISTEN", c.Listen)
 	bad.addListen("EVERPOST_ADMIN_LISTEN", c.AdminListen)
 	c.validateLanes(&bad)
@@ -46,7 +47,8 @@ func (c *Config) Validate() error {
 		bad.addf("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
 	}
 	c.validateCIDRs(&bad)
-	c.validate(&bad)
+	c.Console.validate(&bad)
+	c.Mail.validate(c.ConsoleURL, &bad)
 	if _, err := c.RootCAs(); err != nil {
 		bad.addf("EVERPOST_CA_FILE", "%s", err)
 	}
