@@ -53,19 +53,19 @@ func TestNotifications(t *testing.T) {
 	r := b.do(t, "admin", http.MethodPut, channelPath, `{"portal_url":"https://app.example/hooks","channels":[
 		{"kind":"email","target":"ops@example.com","on":["disabled","dead_letters"],"endpoint_ids":["ep_06f4q2m0hhf5dd6cs7m9k2q8xw"]},
 		{"kind":"slack","target":"https://hooks.example/secret","on":["failing"]}]}`)
-	require.Equal(t, http.StatusOK, r.Code, r.Body)
-	require.NotContains(t, r.Body.String(), "secret")
-	require.Contains(t, r.Body.String(), `"target":"ops@example.com","on":["disabled","dead_letters"],"endpoint_ids":["ep_06f4q2m0hhf5dd6cs7m9k2q8xw"],"state":"unconfirmed"`)
-	require.Contains(t, r.Body.String(), `"target":"[redacted]","on":["failing"],"endpoint_ids":[],"state":"active"`)
+	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
+	require.NotContains(t, r.text, "secret")
+	require.Contains(t, r.text, `"target":"ops@example.com","on":["disabled","dead_letters"],"endpoint_ids":["ep_06f4q2m0hhf5dd6cs7m9k2q8xw"],"state":"unconfirmed"`)
+	require.Contains(t, r.text, `"target":"[redacted]","on":["failing"],"endpoint_ids":[],"state":"active"`)
 
 	shown := b.do(t, "admin", http.MethodGet, channelPath, "")
-	require.Equal(t, r.Body.String(), shown.Body.String())
-	again := b.do(t, "admin", http.MethodPut, channelPath, shown.Body.String())
-	require.Equal(t, http.StatusOK, again.Code, again.Body)
-	require.Equal(t, shown.Body.String(), again.Body.String())
+	require.Equal(t, r.text, shown.text)
+	again := b.do(t, "admin", http.MethodPut, channelPath, shown.text)
+	require.Equal(t, http.StatusOK, again.StatusCode, again.text)
+	require.Equal(t, shown.text, again.text)
 
 	r = b.do(t, "operator", http.MethodPut, "/v1/notifications", `{"channels":[{"kind":"webhook","target":"https://x.example","on":["recovered"]}]}`)
-	require.Equal(t, http.StatusOK, r.Code, r.Body)
+	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 	require.Len(t, b.notifications[""].Channels, 1)
 }
 
@@ -94,8 +94,8 @@ func TestNotificationMistakes(t *testing.T) {
 		`{"channels":[],"portal_url":"https://app.example/\u202e"}`:                                           "portal_url",
 	} {
 		r := b.do(t, "admin", http.MethodPut, channelPath, body)
-		require.Equal(t, http.StatusBadRequest, r.Code, body)
-		require.Contains(t, r.Body.String(), `"field":"`+field+`"`, body)
+		require.Equal(t, http.StatusBadRequest, r.StatusCode, body)
+		require.Contains(t, r.text, `"field":"`+field+`"`, body)
 	}
 	mails := setup(t, func(c *Config) { c.SendsMail = true })
 	for _, address := range []string{
@@ -103,7 +103,7 @@ func TestNotificationMistakes(t *testing.T) {
 		"a@example.com,b@example.com", strings.Repeat("a", 250) + "@example.com",
 	} {
 		r := mails.do(t, "admin", http.MethodPut, channelPath, channel(`{"kind":"email","target":"`+address+`","on":["failing"]}`))
-		require.Equal(t, http.StatusBadRequest, r.Code, address)
-		require.Contains(t, r.Body.String(), `"field":"channels[0].target"`, address)
+		require.Equal(t, http.StatusBadRequest, r.StatusCode, address)
+		require.Contains(t, r.text, `"field":"channels[0].target"`, address)
 	}
 }

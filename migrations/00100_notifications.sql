@@ -80,6 +80,7 @@ create index notification_confirmations_address on notification_confirmations (a
 create index notification_confirmations_owner on notification_confirmations (owner, sent_at);
 create index notification_confirmations_sent on notification_confirmations (sent_at);
 
+grant select (internal) on endpoints to everpost_operator;
 grant select, insert, update on notification_settings to everpost_api, everpost_operator;
 grant select, update (digest_at) on notification_settings to everpost_worker;
 grant select, insert, update, delete on notification_channels to everpost_api, everpost_operator;

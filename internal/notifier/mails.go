@@ -48,10 +48,10 @@ func (n *Notifier) sendMails(ctx context.Context) error {
 		case ctx.Err() != nil:
 			down = &mailer.Error{Fate: mailer.Unavailable, Why: "the process has ended"}
 		case down == nil:
-			down, err = n.sendMail(work, m)
-			if err != nil {
+			if down, err = n.sendMail(work, m); err != nil {
 				return err
 			}
+			n.report(ctx, down)
 			continue
 		}
 		if err := n.postpone(work, m, down.Why); err != nil {
@@ -59,6 +59,17 @@ func (n *Notifier) sendMails(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// report logs that the mail server cannot be used, and that it can again, once each.
+func (n *Notifier) report(ctx context.Context, down *mailer.Error) {
+	switch {
+	case down != nil && !n.down:
+		n.c.Logger.WarnContext(ctx, "mails of notifications wait: the mail server cannot be used", "why", down.Why)
+	case down == nil && n.down:
+		n.c.Logger.InfoContext(ctx, "mails of notifications are sent again")
+	}
+	n.down = down != nil
 }
 
 // sendMail sends a mail and notes what became of it. It returns why the server cannot be used, if that is so; then the mail waits.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/notify"
-	"github.com/everpost/everpost/internal/postgres/notifications"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -16,7 +15,7 @@ import (
 const (
 	// defaultEvery is the pause between two rounds that take changes, or mails.
 	defaultEvery = 2 * time.Second
-	// lookEvery is about how often endpoints are looked at, and pagesPerLook how many pages of notifications.LookedAt then. If there are more, the
+	// lookEvery is about how often endpoints are looked at, and pagesPerLook how many pages then. If there are more, the
 	// next look goes on where this one ended.
 	lookEvery    = 30 * time.Second
 	pagesPerLook = 100
@@ -37,7 +36,7 @@ type Changes interface {
 
 // Looks finds endpoints that may be ill.
 type Looks interface {
-	Look(ctx context.Context, after webhook.EndpointID) ([]notifications.Candidate, webhook.EndpointID, error)
+	Look(ctx context.Context, after webhook.EndpointID) ([]webhook.EndpointFacts, webhook.EndpointID, error)
 	Tell(ctx context.Context, all []webhook.Notification, id webhook.EndpointID, from, to webhook.EndpointTold) (bool, error)
 }
 
@@ -79,6 +78,7 @@ type Config struct {
 type Notifier struct {
 	c       Config
 	after   webhook.EndpointID // the last look ended here; zero: at the end
+	down    bool               // the mail server could not be used last; of the goroutine that sends mails
 	running sync.WaitGroup
 	end     context.CancelFunc
 }
@@ -188,9 +188,9 @@ func (n *Notifier) look(ctx context.Context) error {
 }
 
 // judge tells what is to be told of one endpoint.
-func (n *Notifier) judge(ctx context.Context, c *notifications.Candidate) error {
+func (n *Notifier) judge(ctx context.Context, c *webhook.EndpointFacts) error {
 	now := n.c.Now()
-	findings, next := notify.Next(&c.EndpointFacts, now)
+	findings, next := notify.Next(c, now)
 	if next == c.Told {
 		return nil
 	}

@@ -211,6 +211,8 @@ type EndpointTold struct {
 type EndpointFacts struct {
 	ID          EndpointID
 	TenantID    string
+	URL         string // without what may be secret
+	Description string
 	State       EndpointState
 	AutoDisable AutoDisable
 

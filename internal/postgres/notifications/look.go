@@ -17,14 +17,6 @@ const LookedAt = 50
 // observedFor is for how long what a process shares of endpoints is used.
 const observedFor = 30 * time.Second
 
-// Candidate is an endpoint that may be ill, with what is told of it.
-type Candidate struct {
-	webhook.EndpointFacts
-
-	URL         string // without what may be secret
-	Description string
-}
-
 // Wanted reports whether there is any channel.
 func (s *Notifications) Wanted(ctx context.Context) (wanted bool, err error) {
 	err = s.core.AsWorker().WithConn(ctx, "look for notification channels", func(ctx context.Context, conn postgres.Querier) error {
@@ -39,7 +31,7 @@ func (s *Notifications) Wanted(ctx context.Context) (wanted bool, err error) {
 //
 // It reads each of the four tables in the order of its primary key or of endpoints_stopped, and for each endpoint ten minutes of its statistics
 // and its oldest held delivery by deliveries_release.
-func (s *Notifications) Look(ctx context.Context, after webhook.EndpointID) (found []Candidate, next webhook.EndpointID, err error) {
+func (s *Notifications) Look(ctx context.Context, after webhook.EndpointID) (found []webhook.EndpointFacts, next webhook.EndpointID, err error) {
 	err = s.core.AsWorker().ByIndex().InTx(ctx, "look at endpoints that may be ill", func(ctx context.Context, tx pgx.Tx) error {
 		found, next = nil, webhook.EndpointID{}
 		var alone bool
@@ -88,7 +80,7 @@ const (
 	where e.deleted_at is null and not e.internal`
 )
 
-func (s *Notifications) scanCandidate(row pgx.CollectableRow) (c Candidate, err error) {
+func (s *Notifications) scanCandidate(row pgx.CollectableRow) (c webhook.EndpointFacts, err error) {
 	var (
 		id       [16]byte
 		state    int16
@@ -117,7 +109,7 @@ func (s *Notifications) scanCandidate(row pgx.CollectableRow) (c Candidate, err 
 }
 
 // addFacts adds the attempts of the last ten minutes, and of endpoints that are stopped when the oldest held delivery is given up.
-func addFacts(ctx context.Context, tx pgx.Tx, found []Candidate) error {
+func addFacts(ctx context.Context, tx pgx.Tx, found []webhook.EndpointFacts) error {
 	batch := &pgx.Batch{}
 	for i := range found {
 		c := &found[i]

@@ -165,14 +165,6 @@ func noteError(ctx context.Context, tx pgx.Tx, m *webhook.DueMail, why string) e
 	return err
 }
 
-// MailsWaiting counts the mails that wait, up to 10,001.
-func (s *Notifications) MailsWaiting(ctx context.Context) (n int, err error) {
-	err = s.core.AsWorker().WithConn(ctx, "count mails", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select count(*) from (select from notification_mails limit 10001) m`).Scan(&n)
-	})
-	return n, err
-}
-
 // PruneConfirmations removes what is remembered of mails that asked for confirmation more than a day ago, 1,000 at a time, by
 // notification_confirmations_sent.
 func (s *Notifications) PruneConfirmations(ctx context.Context) error {
