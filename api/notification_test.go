@@ -55,7 +55,8 @@ func TestNotifications(t *testing.T) {
 		{"kind":"slack","target":"https://hooks.example/secret","on":["failing"]}]}`)
 	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 	require.NotContains(t, r.text, "secret")
-	require.Contains(t, r.text, `"target":"ops@example.com","on":["disabled","dead_letters"],"endpoint_ids":["ep_06f4q2m0hhf5dd6cs7m9k2q8xw"],"state":"unconfirmed"`)
+	require.Contains(t, r.text, `"target":"ops@example.com","on":["disabled","dead_letters"],"endpoint_ids":["ep_06f4q2m0hhf5dd6cs7m9k2q8xw"],`+
+		`"state":"unconfirmed"`)
 	require.Contains(t, r.text, `"target":"[redacted]","on":["failing"],"endpoint_ids":[],"state":"active"`)
 
 	shown := b.do(t, "admin", http.MethodGet, channelPath, "")

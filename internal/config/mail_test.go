@@ -38,11 +38,23 @@ func TestInvalidMailSettings(t *testing.T) {
 		url  string // of the console
 		want string
 	}{
-		"no console":     {Mail{SMTPURL: "smtp://x", SMTPFrom: "a@b.example"}, "", "EVERPOST_SMTP_URL: needs EVERPOST_CONSOLE_URL: links in mails to confirm and to unsubscribe lead there"},
-		"no sender":      {Mail{SMTPURL: "smtp://x"}, "https://c.example", "EVERPOST_SMTP_FROM: must be a mail address without a name, such as hooks@example.com"},
-		"a named sender": {Mail{SMTPURL: "smtp://x", SMTPFrom: "A <a@b.example>"}, "https://c.example", "EVERPOST_SMTP_FROM: must be a mail address without a name, such as hooks@example.com"},
-		"only a sender":  {Mail{SMTPFrom: "a@b.example"}, "", "EVERPOST_SMTP_FROM: is set without EVERPOST_SMTP_URL"},
-		"both":           {Mail{SMTPURL: "smtp://x", SMTPURLFile: "y", SMTPFrom: "a@b.example"}, "https://c.example", "EVERPOST_SMTP_URL: is set together with EVERPOST_SMTP_URL_FILE; set one of them"},
+		"no console": {
+			Mail{SMTPURL: "smtp://x", SMTPFrom: "a@b.example"}, "",
+			"EVERPOST_SMTP_URL: needs EVERPOST_CONSOLE_URL: links in mails to confirm and to unsubscribe lead there",
+		},
+		"no sender": {
+			Mail{SMTPURL: "smtp://x"}, "https://c.example",
+			"EVERPOST_SMTP_FROM: must be a mail address without a name, such as hooks@example.com",
+		},
+		"a named sender": {
+			Mail{SMTPURL: "smtp://x", SMTPFrom: "A <a@b.example>"}, "https://c.example",
+			"EVERPOST_SMTP_FROM: must be a mail address without a name, such as hooks@example.com",
+		},
+		"only a sender": {Mail{SMTPFrom: "a@b.example"}, "", "EVERPOST_SMTP_FROM: is set without EVERPOST_SMTP_URL"},
+		"both": {
+			Mail{SMTPURL: "smtp://x", SMTPURLFile: "y", SMTPFrom: "a@b.example"}, "https://c.example",
+			"EVERPOST_SMTP_URL: is set together with EVERPOST_SMTP_URL_FILE; set one of them",
+		},
 		"another scheme": {Mail{SMTPURL: "http://secret@x", SMTPFrom: "a@b.example"}, "https://c.example", "EVERPOST_SMTP_URL: " + errSMTP.Error()},
 		"a parameter":    {Mail{SMTPURL: "smtp://x?tls=off", SMTPFrom: "a@b.example"}, "https://c.example", "EVERPOST_SMTP_URL: " + errSMTP.Error()},
 		"a password in plain": {

@@ -20,7 +20,8 @@ func Failing(first, failed int, open, now time.Time) string {
 // DisablingSoon says how near an endpoint is to being disabled automatically.
 func DisablingSoon(streak, exhausted int, rule webhook.AutoDisable) string {
 	if streak > 0 && 2*streak >= rule.PermanentStreak {
-		return sentence(fmt.Sprintf("%s in a row %s refused permanently; after %d the endpoint is disabled", count(streak, "request"), were(streak), rule.PermanentStreak))
+		return sentence(fmt.Sprintf("%s in a row %s refused permanently; after %d the endpoint is disabled",
+			count(streak, "request"), were(streak), rule.PermanentStreak))
 	}
 	return sentence(fmt.Sprintf("%s %s given up within 24 hours and none was delivered; after %d the endpoint is disabled",
 		count(exhausted, "delivery"), were(exhausted), rule.Exhausted24h))

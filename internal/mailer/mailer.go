@@ -15,8 +15,8 @@ import (
 	"github.com/everpost/everpost/internal/notify"
 )
 
-// stepTime bounds each of the three steps of a mail: the connection with its log-in, the mail itself, and the good-bye. A server that answers byte by byte gets no
-// more.
+// stepTime bounds each of the three steps of a mail: the connection with its log-in, the mail itself, and the good-bye. A server that answers byte
+// by byte gets no more.
 const stepTime = 10 * time.Second
 
 // Timeout is how long sending one mail takes at most.

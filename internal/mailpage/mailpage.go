@@ -102,7 +102,9 @@ func (p *Pages) ask(ctx context.Context, w http.ResponseWriter, token []byte, co
 	case !known:
 		p.unknown(w)
 	case confirms:
-		p.show(w, http.StatusOK, view{Title: "Confirm notifications", Text: "Do you want notifications about webhook endpoints at your mail address?", Button: "Confirm"})
+		p.show(w, http.StatusOK, view{
+			Title: "Confirm notifications", Text: "Do you want notifications about webhook endpoints at your mail address?", Button: "Confirm",
+		})
 	default:
 		p.show(w, http.StatusOK, view{Title: "Unsubscribe", Text: "Do you want no more notifications of this kind at your mail address?", Button: "Unsubscribe"})
 	}
@@ -112,7 +114,8 @@ func (p *Pages) ask(ctx context.Context, w http.ResponseWriter, token []byte, co
 func (p *Pages) act(ctx context.Context, w http.ResponseWriter, token []byte, confirms bool) {
 	do, done := p.subscriptions.Unsubscribe, view{Title: "Unsubscribed", Text: "You get no more of these mails."}
 	if confirms {
-		do, done = p.subscriptions.Confirm, view{Title: "Confirmed", Text: "Notifications are sent to your mail address from now on, unless you have unsubscribed before."}
+		do = p.subscriptions.Confirm
+		done = view{Title: "Confirmed", Text: "Notifications are sent to your mail address from now on, unless you have unsubscribed before."}
 	}
 	switch err := do(ctx, token); {
 	case webhook.CodeOf(err) == webhook.CodeNotFound:

@@ -6,10 +6,13 @@ import (
 	"mime/quotedprintable"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,7 +74,7 @@ func TestNotifications(t *testing.T) {
 		"EVERPOST_SMTP_URL":  "smtp://" + url.UserPassword(mailUser, mailPassword).String() + "@" + server.address,
 		"EVERPOST_SMTP_FROM": "hooks@everpost.example", "EVERPOST_CONSOLE_URL": "https://hooks.example", "EVERPOST_CA_FILE": server.caFile,
 	})
-	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
+	b, r, chat := newBundle(t, in, in.client(), "acme"), newReceiver(t), newChatStub(t)
 	first := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.first"}, "description": "first\r\nBcc: x@evil.example <!channel>"})
 	second := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.second"}})
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone}, receivertest.Step{Status: http.StatusGone})
@@ -79,7 +82,7 @@ func TestNotifications(t *testing.T) {
 	b.ask(http.StatusOK, http.MethodPut, "/notifications", fieldsOf{"portal_url": "https://app.example/webhooks", "channels": []fieldsOf{
 		{"kind": "email", "target": "ops@example.com", "on": []string{"disabled", "recovered"}},
 		{"kind": "email", "target": "victim@example.com", "on": []string{"disabled"}},
-		{"kind": "slack", "target": r.URL() + "/slack/CanaryURLToken", "on": []string{"disabled"}},
+		{"kind": "slack", "target": chat.url + "/slack/CanaryURLToken", "on": []string{"disabled"}},
 	}}, nil)
 	ctx := contextFor(t, patience)
 	eventually(ctx, t, func() string {
@@ -101,7 +104,7 @@ func TestNotifications(t *testing.T) {
 
 	b.post("a.first", `{}`)
 	eventually(ctx, t, func() string {
-		if len(server.to("ops@example.com")) == 2 && len(requestsTo(r, "/slack/CanaryURLToken")) == 1 {
+		if len(server.to("ops@example.com")) == 2 && len(chat.bodies()) == 1 {
 			return ""
 		}
 		return "nobody is told that the endpoint is disabled"
@@ -113,10 +116,12 @@ func TestNotifications(t *testing.T) {
 	require.Equal(t, "<hooks@everpost.example>", told.header.Get("From"))
 	require.Empty(t, told.header.Get("Bcc"))
 	text := told.plainText(t)
-	for _, part := range []string{"the receiver answered 410: it accepts no more events", first.ID, "https://app.example/webhooks", "Description: first Bcc: x@evil.example <!channel>"} {
+	for _, part := range []string{
+		"the receiver answered 410: it accepts no more events", first.ID, "https://app.example/webhooks", "Description: first Bcc: x@evil.example <!channel>",
+	} {
 		require.Contains(t, text, part)
 	}
-	message := string(requestsTo(r, "/slack/CanaryURLToken")[0].Body)
+	message := chat.bodies()[0]
 	require.Contains(t, message, `"text":"A webhook endpoint was disabled\n`)
 	require.Contains(t, message, `&lt;!channel&gt;`)
 	require.NotContains(t, in.tail(0), "CanaryURLToken")
@@ -131,24 +136,43 @@ func TestNotifications(t *testing.T) {
 
 	b.post("a.second", `{}`)
 	eventually(ctx, t, func() string {
-		if len(requestsTo(r, "/slack/CanaryURLToken")) == 2 {
+		if len(chat.bodies()) == 2 {
 			return ""
 		}
 		return "the chat is not told of the second endpoint"
 	})
-	require.Contains(t, string(requestsTo(r, "/slack/CanaryURLToken")[1].Body), second.ID)
+	require.Contains(t, chat.bodies()[1], second.ID)
 	require.Len(t, server.to("ops@example.com"), 2, "who has unsubscribed gets no more")
 	require.Len(t, server.to("victim@example.com"), 1, "who has not confirmed gets nothing")
 }
 
-// requestsTo are the requests of a receiver to a path.
-func requestsTo(r *receiver, path string) (found []receivertest.Request) {
-	for _, one := range r.Requests() {
-		if one.Path == path {
-			found = append(found, one)
-		}
-	}
-	return found
+// chatStub is the webhook of a chat.
+type chatStub struct {
+	url string
+
+	mu  sync.Mutex
+	got []string
+}
+
+func newChatStub(t *testing.T) *chatStub {
+	t.Helper()
+	c := &chatStub{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.got = append(c.got, string(body))
+	}))
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	return c
+}
+
+// bodies are the messages so far.
+func (c *chatStub) bodies() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.got)
 }
 
 // What a mail server does with a mail, and what becomes of the mail then.
@@ -164,9 +188,11 @@ func TestMailServers(t *testing.T) {
 		fate   mailer.Fate
 		why    string // "": the mail is sent
 	}{
-		"sent":             {},
-		"5xx":              {mail: func(m *mailServer) { m.answer(refuse(550)) }, fate: mailer.Refused, why: "the mail server refuses the recipient with 550 5.1.1"},
-		"4xx":              {mail: func(m *mailServer) { m.answer(refuse(450)) }, fate: mailer.Deferred, why: "the mail server refuses the recipient for now, with 450 4.1.1"},
+		"sent": {},
+		"5xx":  {mail: func(m *mailServer) { m.answer(refuse(550)) }, fate: mailer.Refused, why: "the mail server refuses the recipient with 550 5.1.1"},
+		"4xx": {
+			mail: func(m *mailServer) { m.answer(refuse(450)) }, fate: mailer.Deferred, why: "the mail server refuses the recipient for now, with 450 4.1.1",
+		},
 		"a wrong password": {config: func(c *mailer.Config) { c.Password = "wrong" }, why: "the mail server does not accept the user and the password"},
 		"no log-in":        {config: func(c *mailer.Config) { c.User = "" }, why: "the mail server does not accept the sender: it answered with 502 5.7.0"},
 		"no STARTTLS":      {server: func(s *smtp.Server) { s.TLSConfig = nil }, why: "the mail server offers no STARTTLS"},

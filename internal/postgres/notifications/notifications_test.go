@@ -415,7 +415,8 @@ func TestAChatShowsItsLastFailure(t *testing.T) {
 	b.disable(t)
 	b.tellChanges(t)
 	b.Exec(t, `
-		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, state, run, attempts, created_at, give_up_at, seq, last_reason, last_decision, last_at)
+		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, state, run, attempts, created_at, give_up_at, seq,
+			last_reason, last_decision, last_at)
 		select delivery_id, event_id, endpoint_id, tenant_id, event_type, 1, 1, 1, created_at, give_up_at, 1, 'http_404', $1, now() from outbox`, int16(retry.Retry))
 	s, err := b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
