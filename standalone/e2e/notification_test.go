@@ -75,9 +75,10 @@ func TestNotifications(t *testing.T) {
 		"EVERPOST_SMTP_FROM": "hooks@everpost.example", "EVERPOST_CONSOLE_URL": "https://hooks.example", "EVERPOST_CA_FILE": server.caFile,
 	})
 	b, r, chat := newBundle(t, in, in.client(), "acme"), newReceiver(t), newChatStub(t)
-	first := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.first"}, "description": "first\r\nBcc: x@evil.example <!channel>"})
-	second := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.second"}})
-	r.Script("/gone", receivertest.Step{Status: http.StatusGone}, receivertest.Step{Status: http.StatusGone})
+	first := b.endpoint(r, "/first", fieldsOf{"event_types": []string{"a.first"}, "description": "first\r\nBcc: x@evil.example <!channel>"})
+	second := b.endpoint(r, "/second", fieldsOf{"event_types": []string{"a.second"}})
+	r.Script("/first", receivertest.Step{Status: http.StatusGone})
+	r.Script("/second", receivertest.Step{Status: http.StatusGone})
 
 	b.ask(http.StatusOK, http.MethodPut, "/notifications", fieldsOf{"portal_url": "https://app.example/webhooks", "channels": []fieldsOf{
 		{"kind": "email", "target": "ops@example.com", "on": []string{"disabled", "recovered"}},
