@@ -20,7 +20,8 @@ const digestReads = 5000
 func (s *Notifications) SendDigests(ctx context.Context, limit int) (n int, err error) {
 	err = s.core.AsWorker().ByIndex().InTx(ctx, "tell of dead letters", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			update notification_settings set digest_at = greatest(digest_at + interval '1 day', now())
+			update notification_settings
+			set digest_at = interval '1 day' + case when digest_at > now() - interval '1 day' then digest_at else now() end
 			where owner = any(array(select owner from notification_settings where digest_at <= now() order by digest_at limit $1 for update skip locked))
 			returning owner`, limit)
 		if err != nil {

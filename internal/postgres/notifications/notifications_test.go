@@ -280,7 +280,7 @@ func TestDigests(t *testing.T) {
 	b := setup(t)
 	b.mail(t, "acme", "ops@example.com", on(webhook.NoticeDeadLetters))
 	digest := func() []webhook.DueMail {
-		b.Exec(t, `update notification_settings set digest_at = now() - interval '1 second'`)
+		b.Exec(t, `update notification_settings set digest_at = now() - interval '3 days'`)
 		n, err := b.n.SendDigests(t.Context(), 10)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
