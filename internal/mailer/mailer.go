@@ -109,7 +109,11 @@ func (m *Mailer) client() (*mail.Client, error) {
 	if m.c.User != "" {
 		options = append(options, mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover), mail.WithUsername(m.c.User), mail.WithPassword(m.c.Password))
 	}
-	return mail.NewClient(m.c.Host, options...)
+	client, err := mail.NewClient(m.c.Host, options...)
+	if err != nil {
+		return nil, fmt.Errorf("the client of the mail server: %w", err)
+	}
+	return client, nil
 }
 
 // message is the mail with its header. What is in a header is encoded by the library, so no text begins another one.
@@ -171,7 +175,7 @@ func failure(err error) *Error {
 		answer += " " + enhanced
 	}
 	what := ""
-	switch known.Reason {
+	switch known.Reason { //nolint:exhaustive // the others are failures of the connection, or of the mail before it
 	case mail.ErrSMTPRcptTo:
 		what = "the recipient"
 	case mail.ErrSMTPData, mail.ErrSMTPDataClose:

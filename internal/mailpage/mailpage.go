@@ -106,7 +106,9 @@ func (p *Pages) ask(ctx context.Context, w http.ResponseWriter, token []byte, co
 			Title: "Confirm notifications", Text: "Do you want notifications about webhook endpoints at your mail address?", Button: "Confirm",
 		})
 	default:
-		p.show(w, http.StatusOK, view{Title: "Unsubscribe", Text: "Do you want no more notifications of this kind at your mail address?", Button: "Unsubscribe"})
+		p.show(w, http.StatusOK, view{
+			Title: "Unsubscribe", Text: "Do you want no more notifications of this kind at your mail address?", Button: "Unsubscribe",
+		})
 	}
 }
 

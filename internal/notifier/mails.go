@@ -93,7 +93,7 @@ func (n *Notifier) sendMail(ctx context.Context, m *webhook.DueMail) (down *mail
 	if failed.Fate == mailer.Unavailable {
 		return failed, nil
 	}
-	return nil, nil
+	return nil, nil //nolint:nilnil // the server can be used
 }
 
 // postpone lets a mail wait, or gives it up.

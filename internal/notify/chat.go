@@ -110,7 +110,7 @@ type (
 		Attachments []teamsAttachment `json:"attachments"`
 	}
 	teamsAttachment struct {
-		ContentType string    `json:"contentType"`
+		ContentType string    `json:"contentType"` //nolint:tagliatelle // Teams' own name
 		Content     teamsCard `json:"content"`
 	}
 	teamsCard struct {

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"fmt"
 	"html/template"
 	"strings"
 
@@ -83,7 +84,10 @@ func (l Links) mail(subject string, t mailText) (Mail, error) {
 	if err == nil {
 		err = page.Execute(&html, t)
 	}
-	return Mail{Subject: oneLine(subject, maxAbout), Text: text.String(), HTML: html.String(), UnsubscribeURL: t.Unsubscribe}, err
+	if err != nil {
+		return Mail{}, fmt.Errorf("write a mail: %w", err)
+	}
+	return Mail{Subject: oneLine(subject, maxAbout), Text: text.String(), HTML: html.String(), UnsubscribeURL: t.Unsubscribe}, nil
 }
 
 const mailHTML = `<!doctype html>

@@ -36,11 +36,17 @@ func TestNext(t *testing.T) {
 			webhook.EndpointFacts{Observed: open(10 * time.Minute)}, []webhook.Notice{webhook.NoticeFailing}, webhook.ToldFailing,
 		},
 		"a circuit open for less": {facts: webhook.EndpointFacts{Observed: open(10*time.Minute - 1)}},
-		"a closed circuit":        {facts: webhook.EndpointFacts{Observed: []webhook.Observation{{Circuit: webhook.CircuitClosed, Since: now().Add(-time.Hour)}}}},
-		"half of the streak":      {webhook.EndpointFacts{AutoDisable: rule, Streak: 50}, []webhook.Notice{webhook.NoticeDisablingSoon}, webhook.ToldDisablingSoon},
-		"less than the streak":    {facts: webhook.EndpointFacts{AutoDisable: rule, Streak: 49, Exhausted: 4}},
-		"half of the given up":    {webhook.EndpointFacts{AutoDisable: rule, Exhausted: 5}, []webhook.Notice{webhook.NoticeDisablingSoon}, webhook.ToldDisablingSoon},
-		"not disabled by itself":  {facts: webhook.EndpointFacts{Streak: 5000, Exhausted: 5000}},
+		"a closed circuit": {
+			facts: webhook.EndpointFacts{Observed: []webhook.Observation{{Circuit: webhook.CircuitClosed, Since: now().Add(-time.Hour)}}},
+		},
+		"half of the streak": {
+			webhook.EndpointFacts{AutoDisable: rule, Streak: 50}, []webhook.Notice{webhook.NoticeDisablingSoon}, webhook.ToldDisablingSoon,
+		},
+		"less than the streak": {facts: webhook.EndpointFacts{AutoDisable: rule, Streak: 49, Exhausted: 4}},
+		"half of the given up": {
+			webhook.EndpointFacts{AutoDisable: rule, Exhausted: 5}, []webhook.Notice{webhook.NoticeDisablingSoon}, webhook.ToldDisablingSoon,
+		},
+		"not disabled by itself": {facts: webhook.EndpointFacts{Streak: 5000, Exhausted: 5000}},
 		"failing, then soon disabled": {
 			webhook.EndpointFacts{AutoDisable: rule, Streak: 60, First: 60, FirstFailed: 60, Told: told(webhook.ToldFailing)},
 			[]webhook.Notice{webhook.NoticeDisablingSoon}, webhook.ToldDisablingSoon,

@@ -49,8 +49,8 @@ func textOf(t *testing.T, kind webhook.ChannelKind, body []byte) string {
 			}
 		}
 	}
-	require.NoError(t, json.Unmarshal(body, &message))
-	switch kind {
+	require.NoError(t, json.Unmarshal(body, &message)) //nolint:musttag // names in any case
+	switch kind {                                      //nolint:exhaustive // the others are Teams'
 	case webhook.ChannelSlack:
 		return message.Text
 	case webhook.ChannelDiscord:
@@ -67,7 +67,7 @@ func textOf(t *testing.T, kind webhook.ChannelKind, body []byte) string {
 		require.Equal(t, "RichTextBlock", block.Type)
 		for _, run := range block.Inlines {
 			require.Equal(t, "TextRun", run.Type)
-			all += run.Text + " "
+			all += run.Text + " " //nolint:perfsprint // a few
 		}
 	}
 	return all

@@ -26,7 +26,7 @@ type bundle struct {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := storetest.Setup(t)
-	return &bundle{b, b.DB.Notifications}
+	return &bundle{b, b.Notifications}
 }
 
 func on(all ...webhook.Notice) (set webhook.Notices) {
@@ -417,7 +417,8 @@ func TestAChatShowsItsLastFailure(t *testing.T) {
 	b.Exec(t, `
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, state, run, attempts, created_at, give_up_at, seq,
 			last_reason, last_decision, last_at)
-		select delivery_id, event_id, endpoint_id, tenant_id, event_type, 1, 1, 1, created_at, give_up_at, 1, 'http_404', $1, now() from outbox`, int16(retry.Retry))
+		select delivery_id, event_id, endpoint_id, tenant_id, event_type, 1, 1, 1, created_at, give_up_at, 1, 'http_404', $1, now()
+		from outbox`, int16(retry.Retry))
 	s, err := b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, "http_404", s.Channels[0].LastError)

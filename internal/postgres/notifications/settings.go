@@ -123,7 +123,8 @@ func (s *Notifications) addChatErrors(ctx context.Context, owner string, channel
 			select e.id, d.last_reason, d.last_decision, d.last_at from unnest($1::uuid[]) e (id)
 			cross join lateral (
 				select last_reason, last_decision, last_at from deliveries
-				where endpoint_id = e.id and id >= $2 and last_at is not null order by id desc limit 1) d`, ids, postgres.IDsFrom(s.core.Now().Add(-chatErrors)))
+				where endpoint_id = e.id and id >= $2 and last_at is not null order by id desc limit 1) d`,
+			ids, postgres.IDsFrom(s.core.Now().Add(-chatErrors)))
 		if err != nil {
 			return err
 		}
