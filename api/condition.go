@@ -49,6 +49,7 @@ func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.
 	if err != nil {
 		return read, err
 	}
+	endpoints = slices.DeleteFunc(slices.Clone(endpoints), func(e *webhook.Endpoint) bool { return e.Internal })
 	ids := make([]webhook.EndpointID, len(endpoints))
 	for i := range endpoints {
 		ids[i] = endpoints[i].ID

@@ -42,6 +42,10 @@ type Config struct {
 	// Attention reads what needs attention.
 	Attention Attention
 
+	Notifications Notifications
+	// SendsMail: the installation has a mail server. Defaults to none.
+	SendsMail bool
+
 	// Situations and Engine are for explanations.
 	Situations Situations
 	Engine     Engine

@@ -11,6 +11,8 @@ type handlers struct {
 	exports exportHandler
 	keys    keyHandler
 
+	notifications notificationHandler
+
 	endpoints  endpointHandler
 	switches   switchHandler
 	releases   releaseHandler
@@ -51,6 +53,8 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 			views: views, workflowURLs: urls, now: c.Now, log: c.Logger,
 		},
 		keys: keyHandler{keys: c.Keys, tenants: c.Tenants, now: c.Now},
+
+		notifications: notificationHandler{notifications: c.Notifications, urls: c.URLs, mail: c.SendsMail},
 
 		endpoints: endpointHandler{
 			endpoints: c.Endpoints, secrets: c.EndpointSecrets, tenants: c.Tenants, situations: c.Situations,

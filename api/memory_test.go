@@ -39,12 +39,13 @@ type memory struct {
 
 	lastFailure *webhook.LastFailure
 
-	deleted      []webhook.DeletedEndpoint
-	ahead        int // of every waiting delivery
-	down, sentAt time.Time
-	observations int // reads of what is observed
-	releases     map[webhook.EndpointID]webhook.Release
-	unexplained  error // returned by the reads for explanations, if set
+	deleted       []webhook.DeletedEndpoint
+	ahead         int // of every waiting delivery
+	down, sentAt  time.Time
+	observations  int // reads of what is observed
+	releases      map[webhook.EndpointID]webhook.Release
+	notifications map[string]webhook.NotificationSettings
+	unexplained   error // returned by the reads for explanations, if set
 
 	test func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 

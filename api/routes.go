@@ -46,6 +46,11 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 		{route{del, tenant, operator, "deleteTenant", "tenant"}, h.tenants.delete},
 		{route{get, tenant + "/export", admin, "exportTenant", "tenant"}, h.exports.export},
 
+		{route{get, tenant + "/notifications", admin, "getNotifications", "tenant"}, h.notifications.get},
+		{route{put, tenant + "/notifications", admin, "putNotifications", "tenant"}, h.notifications.put},
+		{route{get, "/v1/notifications", operator, "getInstallationNotifications", "notifications"}, h.notifications.get},
+		{route{put, "/v1/notifications", operator, "putInstallationNotifications", "notifications"}, h.notifications.put},
+
 		{route{post, tenant + "/keys", admin, "createKey", "tenant"}, h.keys.create},
 		{route{get, tenant + "/keys", admin, "listKeys", "tenant"}, h.keys.list},
 		{route{del, key, admin, "revokeKey", "key"}, h.keys.revoke},

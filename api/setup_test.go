@@ -37,7 +37,7 @@ func setup(t *testing.T, with ...func(*Config)) *bundle {
 	b := &bundle{memory: newMemory(testNow), log: &bytes.Buffer{}, keys: map[string]string{}}
 	config := Config{
 		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Erasures: b, Exports: b, Deliveries: b,
-		EndpointSwitch: b, Releases: b, Health: b, Circuits: b, Tests: b, Replays: b,
+		EndpointSwitch: b, Releases: b, Notifications: b, Health: b, Circuits: b, Tests: b, Replays: b,
 		ReplayCounts: b, DeadLetterGroups: b, Starter: b, URLs: b, Audit: b, Limits: b, TenantUpdates: b, TenantDeletions: b,
 		Attention: b, Situations: b, Engine: b, ConsoleLinks: b,
 		Statistics:  b,

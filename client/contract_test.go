@@ -124,21 +124,28 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		Name: new("Acme"), Contact: new("ops"), Metadata: map[string]string{}, Limits: &client.LimitsInput{Burst: 5},
 		Retention: &client.RetentionInput{Payloads: "72h"}, RetryPolicy: &client.RetryPolicy{Preset: "fast"},
 	}
+	notifications := client.NotificationsInput{PortalURL: "https://example.com", Channels: []client.NotificationChannelInput{
+		{ID: "nch_06f4q2m0hhf5dd6cs7m9k2q8xw", Kind: "email", Target: "ops@example.com", On: []string{"failing"}, EndpointIDs: event.EndpointIDs},
+	}}
 	secret := client.SecretInput{Secret: "whsec_x", SecretEncoding: "text"}
 	key := client.IdempotencyKey("once")
 	return map[string]func() (any, error){
-		"listAudit":          func() (any, error) { return page(ctx, c.Audit(client.AuditFilter{Tenant: "acme", Since: at})) },
-		"getAttention":       func() (any, error) { return some(c.Attention(ctx)) },
-		"getTenantAttention": func() (any, error) { return some(acme.Attention(ctx)) },
-		"getStats":           func() (any, error) { return some(c.Stats(ctx, client.StatsQuery{Step: "1h"})) },
-		"listTenants":        func() (any, error) { return page(ctx, c.Tenants("ac")) },
-		"putTenant":          func() (any, error) { return some(acme.Put(ctx, tenant)) },
-		"updateTenant":       func() (any, error) { return some(acme.Update(ctx, tenant)) },
-		"getTenant":          func() (any, error) { return some(acme.Get(ctx)) },
-		"deleteTenant":       func() (any, error) { return none(acme.Delete(ctx)) },
-		"getTenantStats":     func() (any, error) { return some(acme.Stats(ctx, client.StatsQuery{EndpointID: "ep_1"})) },
-		"createConsoleLink":  func() (any, error) { return some(acme.ConsoleLink(ctx, client.ConsoleLinkInput{Scope: "view"}, key)) },
-		"createLogInLink":    func() (any, error) { return some(c.LogInLink(ctx, key)) },
+		"listAudit":                    func() (any, error) { return page(ctx, c.Audit(client.AuditFilter{Tenant: "acme", Since: at})) },
+		"getAttention":                 func() (any, error) { return some(c.Attention(ctx)) },
+		"getTenantAttention":           func() (any, error) { return some(acme.Attention(ctx)) },
+		"getStats":                     func() (any, error) { return some(c.Stats(ctx, client.StatsQuery{Step: "1h"})) },
+		"listTenants":                  func() (any, error) { return page(ctx, c.Tenants("ac")) },
+		"putTenant":                    func() (any, error) { return some(acme.Put(ctx, tenant)) },
+		"updateTenant":                 func() (any, error) { return some(acme.Update(ctx, tenant)) },
+		"getTenant":                    func() (any, error) { return some(acme.Get(ctx)) },
+		"deleteTenant":                 func() (any, error) { return none(acme.Delete(ctx)) },
+		"getTenantStats":               func() (any, error) { return some(acme.Stats(ctx, client.StatsQuery{EndpointID: "ep_1"})) },
+		"createConsoleLink":            func() (any, error) { return some(acme.ConsoleLink(ctx, client.ConsoleLinkInput{Scope: "view"}, key)) },
+		"createLogInLink":              func() (any, error) { return some(c.LogInLink(ctx, key)) },
+		"getNotifications":             func() (any, error) { return some(acme.Notifications(ctx)) },
+		"putNotifications":             func() (any, error) { return some(acme.PutNotifications(ctx, notifications)) },
+		"getInstallationNotifications": func() (any, error) { return some(c.Notifications(ctx)) },
+		"putInstallationNotifications": func() (any, error) { return some(c.PutNotifications(ctx, notifications)) },
 		"createKey": func() (any, error) {
 			return some(acme.Keys.Create(ctx, client.KeyInput{Scope: client.ScopeAdmin, ExpiresAt: at}, key))
 		},

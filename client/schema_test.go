@@ -16,6 +16,7 @@ import (
 // answers are the types of the answers, by their schemas.
 func answers() map[string]any {
 	return map[string]any{
+		"Notifications": client.Notifications{}, "NotificationChannel": client.NotificationChannel{},
 		"AuditEntry": client.AuditEntry{}, "Tenant": client.Tenant{}, "Limits": client.Limits{}, "Retention": client.Retention{},
 		"ExportedEvent": client.ExportedEvent{}, "DeliveryAttempt": client.DeliveryAttempt{}, "NewKey": client.Key{}, "Auth": client.Auth{},
 		"ClientCertificate": client.Certificate{}, "NewEndpoint": client.Endpoint{}, "ProbedEndpoint": client.ProbedEndpoint{},

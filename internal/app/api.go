@@ -18,7 +18,7 @@ func (a *App) startAPI() {
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
 		Events: observedEvents{a.store.Events, a.metrics}, Erasures: a.store.Events,
 		Exports:    exports{a.store.Tenants, a.store.Events, a.store.Deliveries},
-		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests,
+		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests, Notifications: a.store.Notifications, SendsMail: a.options.Config.AnySMTP(),
 		Replays: a.store.Replays, Statistics: a.store.Statistics,
 		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
 		Releases: a.store.Releases, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests},
@@ -42,6 +42,7 @@ func (a *App) startAPI() {
 		func() float64 { return float64(server.InFlight()) })
 	a.push(phaseAPI, func(context.Context) { server.Close() })
 	handler, end := a.withConsole(server)
+	handler = a.withMailPages(handler)
 	s := server.HTTPServer(handler)
 	s.RegisterOnShutdown(end)
 	a.serve(phaseAPI, s, a.apiListener, 5*time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/console"
+	"github.com/everpost/everpost/internal/mailpage"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -51,6 +52,18 @@ func (a *App) withConsole(server *api.Server) (handler http.Handler, end func())
 		}
 		rest.ServeHTTP(w, r)
 	}), pages.Close
+}
+
+// withMailPages adds the pages that the links of notification mails lead to, also while no mail is sent: older mails have such links.
+func (a *App) withMailPages(rest http.Handler) http.Handler {
+	pages := mailpage.New(a.store.Notifications, a.options.Config.ConsoleName, a.log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if mailpage.Owns(r) {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	})
 }
 
 // IsConsoleOperator reports whether a request to the Web UI comes from a browser in which an operator has logged in to the console.

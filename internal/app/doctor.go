@@ -63,7 +63,7 @@ func Diagnose(ctx context.Context, i Installation) []Finding {
 		{"settings", c.settings, false}, {"database", c.database, false}, {"schema", c.schema, true}, {"roles", c.roles, true},
 		{"capacity", c.capacity, true},
 		{"clock", c.clock, true}, {"keys", c.keys, false}, {"temporal", c.temporal, false}, {"workers", c.workers, false}, {"lanes", c.lanes, true},
-		{"backlog", c.backlog, true}, {"egress", c.egress, false}, {"disk", c.disk, false},
+		{"backlog", c.backlog, true}, {"egress", c.egress, false}, {"mail", c.mail, false}, {"disk", c.disk, false},
 	} {
 		f := skipped("the database cannot be used")
 		if !check.needsDatabase || c.store != nil {

@@ -39,9 +39,11 @@ func (r retainer) once(ctx context.Context) {
 	replays, replaysErr := r.store.Replays.PruneReplays(ctx, r.config.Retention)
 	secrets, secretsErr := r.store.Endpoints.PruneSecrets(ctx)
 	_, statisticsErr := r.store.Statistics.RetainStatistics(ctx, r.store.Now())
+	confirmationsErr := r.store.Notifications.PruneConfirmations(ctx)
 	tenants, tenantsErr := r.store.Tenants.PruneDeletedTenants(ctx) // last, after their rows
 	entries, auditErr := r.store.Audit.PruneAuditLog(ctx, r.config.AuditRetention)
-	if err := errors.Join(err, ownErr, keysErr, requestsErr, replaysErr, secretsErr, statisticsErr, tenantsErr, auditErr); err != nil && ctx.Err() == nil {
+	err = errors.Join(err, ownErr, keysErr, requestsErr, replaysErr, secretsErr, statisticsErr, confirmationsErr, tenantsErr, auditErr)
+	if err != nil && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
 	}
 	if removed.Days > 0 || removed.Rows > 0 || keys+requests > 0 || replays > 0 || secrets > 0 || tenants > 0 || entries > 0 {

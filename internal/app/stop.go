@@ -35,6 +35,7 @@ const (
 	phaseGuard       = "the addresses of the installation"
 	phaseListener    = "the API listener"
 	phaseAdmin       = "the admin listener"
+	phaseNotifier    = "the notifications"
 	phaseMaintenance = "the maintenance"
 	phaseBackground  = "the background work"
 	phaseStore       = "the store"

@@ -53,20 +53,21 @@ type Commands struct {
 	SetupTemporal SetupTemporalCommand `cmd:"" help:"Create Everpost's namespace and search attributes in Temporal."`
 	Doctor        DoctorCommand        `cmd:"" help:"Check an installation, and say how to fix what is wrong."`
 
-	Explain     ExplainCommand     `cmd:"" help:"Explain the state of a delivery, an event or an endpoint, by its id."`
-	Send        SendCommand        `cmd:"" help:"Post an event."`
-	Events      EventsCommand      `cmd:"" help:"Show events."`
-	Deliveries  DeliveriesCommand  `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`
-	DeadLetters DeadLettersCommand `cmd:"" help:"List, replay and discard dead letters."`
-	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
-	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
-	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
-	Attention   AttentionCommand   `cmd:"" help:"Show which endpoints and tenants need attention, over all tenants."`
-	Stats       StatsCommand       `cmd:"" help:"Show attempts, ends and latencies by minute or hour."`
-	ConsoleLink ConsoleLinkCommand `cmd:"" help:"Print a link that logs in to the console, once." name:"console-link"`
-	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
-	MCP         MCPCommand         `cmd:"" help:"Serve the Model Context Protocol, for agents that look at deliveries." name:"mcp"`
-	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`
+	Explain       ExplainCommand       `cmd:"" help:"Explain the state of a delivery, an event or an endpoint, by its id."`
+	Send          SendCommand          `cmd:"" help:"Post an event."`
+	Events        EventsCommand        `cmd:"" help:"Show events."`
+	Deliveries    DeliveriesCommand    `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`
+	DeadLetters   DeadLettersCommand   `cmd:"" help:"List, replay and discard dead letters."`
+	Endpoints     EndpointsCommand     `cmd:"" help:"Show, create, change, pause and test endpoints."`
+	Tenants       TenantsCommand       `cmd:"" help:"Show, create, change and delete tenants."`
+	Notifications NotificationsCommand `cmd:"" help:"Show and set whom Everpost tells of changes of endpoints, by mail or in a chat."`
+	Replays       ReplaysCommand       `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
+	Attention     AttentionCommand     `cmd:"" help:"Show which endpoints and tenants need attention, over all tenants."`
+	Stats         StatsCommand         `cmd:"" help:"Show attempts, ends and latencies by minute or hour."`
+	ConsoleLink   ConsoleLinkCommand   `cmd:"" help:"Print a link that logs in to the console, once." name:"console-link"`
+	Audit         AuditCommand         `cmd:"" help:"Show the audit log."`
+	MCP           MCPCommand           `cmd:"" help:"Serve the Model Context Protocol, for agents that look at deliveries." name:"mcp"`
+	Listen        ListenCommand        `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`
 
 	Completion completion.ScriptCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Help       HelpCommand              `cmd:"" help:"Show the help of a command."`

@@ -65,6 +65,9 @@ type Config struct {
 	Console `embed:""`
 	Portal  `embed:""`
 
+	// The mail server for notifications.
+	Mail `embed:""`
+
 	// The key-encryption keys for secrets at rest.
 	KEKs `embed:""`
 

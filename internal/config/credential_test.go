@@ -21,6 +21,7 @@ func TestCredentialsAreTrimmed(t *testing.T) {
 	values := map[string]string{
 		"EVERPOST_DATABASE_URL": "postgres://u:" + secret + "@db/everpost", "EVERPOST_OPERATOR_KEY": secret,
 		"EVERPOST_EGRESS_PROXY": "http://u:" + secret + "@proxy:3128", "EVERPOST_KEK": kek, "EVERPOST_KEK_OLD": kek, "EVERPOST_KEK_VAULT_TOKEN": secret,
+		"EVERPOST_SMTP_URL": "smtp://u:" + secret + "@mail",
 	}
 	flags := map[string]string{}
 	for _, s := range config.Declared(config.Config{}) {
@@ -44,6 +45,9 @@ func TestCredentialsAreTrimmed(t *testing.T) {
 			args := []string{flags[variable] + "=" + value}
 			if strings.Contains(variable, "VAULT") {
 				args = append(args, "--kek-vault-addr=https://vault")
+			}
+			if strings.Contains(variable, "SMTP") {
+				args = append(args, "--smtp-from=hooks@example.com", "--console-url=https://hooks.example.com")
 			}
 			_, err := kong.Must(&c).Parse(args)
 			return c, err

@@ -28,6 +28,7 @@ func (c *Config) Validate() error {
 	var bad refusals
 	cleanCredentials(c, &bad)
 	cleanCredentials(&c.KEKs, &bad)
+	cleanCredentials(&c.Mail, &bad)
 	bad.addListen("EVERPOST_LISTEN", c.Listen)
 	bad.addListen("EVERPOST_ADMIN_LISTEN", c.AdminListen)
 	c.validateLanes(&bad)
@@ -48,6 +49,7 @@ func (c *Config) Validate() error {
 	c.validateCIDRs(&bad)
 	c.Console.validate(&bad)
 	c.Portal.validate(&bad)
+	c.Mail.validate(c.ConsoleURL, &bad)
 	if _, err := c.RootCAs(); err != nil {
 		bad.addf("EVERPOST_CA_FILE", "%s", err)
 	}

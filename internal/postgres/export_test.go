@@ -63,7 +63,6 @@ type Rounds = rounds
 func (r *rounds) Begin() bool { return r.begin() }
 
 const RoundEvery = roundEvery
-const SettingRole = settingRole
 const StaleAfter = staleAfter
 
 var TranslateWriter = translateWriter

@@ -28,7 +28,7 @@ const (
 // The settings that row-level security looks at.
 const (
 	SettingTenant = "everpost.tenant"
-	settingRole   = "role"
+	SettingRole   = "role"
 )
 
 // Caller is the identity of statements: a pool, whose connections have a role, and a setting
@@ -62,7 +62,7 @@ func (s *Core) OfTenant(tenantID string) Caller {
 
 // AsOperator reads and writes rows that belong to no tenant, and does what tenants may not.
 func (s *Core) AsOperator() Caller {
-	return Caller{pool: s.pool, setting: settingRole, value: RoleOperator}
+	return Caller{pool: s.pool, setting: SettingRole, value: RoleOperator}
 }
 
 // OfTenantOrOperator is OfTenant, or AsOperator for "".

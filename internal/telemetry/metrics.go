@@ -35,6 +35,7 @@ type Metrics struct {
 	authFailures             *prometheus.CounterVec
 	bodiesRefused            *prometheus.CounterVec
 	forwarded                *prometheus.CounterVec
+	notificationMails        *prometheus.CounterVec
 
 	retrying retryMetrics
 	api      apiMetrics
@@ -76,6 +77,7 @@ func NewMetrics(version string) *Metrics {
 			"Request bodies that were not read to their end, by cause.", "cause"),
 		forwarded: r.counters("everpost_deliveries_forwarded_total",
 			"New deliveries that this process forwarded to other ones, by result; what they refuse it starts itself.", "result"),
+		notificationMails: r.counters("everpost_notification_mails_total", "Tries to send a mail of a notification, by result.", "result"),
 
 		retrying: newRetryMetrics(r), api: newAPIMetrics(r), commits: newCommitMetrics(r), temporal: newTemporalMetrics(r.Registry),
 	}
@@ -199,3 +201,6 @@ func Age(t time.Time) float64 {
 	}
 	return time.Since(t).Seconds()
 }
+
+// NotificationMail counts a try to send a mail: sent, refused, failed (it is tried again) or given_up.
+func (m *Metrics) NotificationMail(result string) { m.notificationMails.WithLabelValues(result).Inc() }

@@ -103,9 +103,12 @@ type Endpoint struct {
 	TraceContext    bool   // send traceparent, if there are traces
 	PublicKey       string // whpk_… of the newest secret; "" if that is an HMAC key
 	Metadata        map[string]string
-	Version         int64 // increases with every change; connections and caches are bound to it
-	CreatedAt       time.Time
-	UpdatedAt       time.Time
+	// Internal: the endpoint of a notification channel. It is hidden from the tenant's endpoints, and its URL is a secret: without its
+	// credentials, URL is only the scheme and the host.
+	Internal  bool
+	Version   int64 // increases with every change; connections and caches are bound to it
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
 
 // RedirectStatuses are the statuses that SuccessStatuses may hold.

@@ -16,6 +16,15 @@ func SameOrigin(one, other string) bool {
 	return ok && alsoOK && a == b
 }
 
+// Origin is the scheme, host and port of a URL, as a URL without a path. It is "" for a URL without a host.
+func Origin(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+}
+
 type origin struct {
 	scheme, host string
 	port         uint16

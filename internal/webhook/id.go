@@ -30,6 +30,7 @@ type (
 	replayKind   struct{}
 	auditKind    struct{}
 	linkKind     struct{}
+	channelKind  struct{}
 
 	EventID    = ID[eventKind]
 	EndpointID = ID[endpointKind]
@@ -38,6 +39,7 @@ type (
 	ReplayID   = ID[replayKind]
 	AuditID    = ID[auditKind]
 	LinkID     = ID[linkKind]
+	ChannelID  = ID[channelKind]
 )
 
 func (eventKind) prefix() string    { return "evt" }
@@ -47,6 +49,7 @@ func (keyKind) prefix() string      { return "key" }
 func (replayKind) prefix() string   { return "rpl" }
 func (auditKind) prefix() string    { return "aud" }
 func (linkKind) prefix() string     { return "lnk" }
+func (channelKind) prefix() string  { return "nch" }
 
 const (
 	base32Alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -72,6 +75,9 @@ func NewAuditID() AuditID { return newID[auditKind]() }
 
 // NewLinkID makes an id that carries the present time.
 func NewLinkID() LinkID { return newID[linkKind]() }
+
+// NewChannelID makes an id that carries the present time.
+func NewChannelID() ChannelID { return newID[channelKind]() }
 
 // DeliveryIDOf is the id of the delivery of an event to an endpoint: the event's
 // time followed by a hash of both ids, as a UUIDv8 (RFC 9562 §5.8). The same pair
@@ -136,6 +142,9 @@ func ParseKeyID(s string) (KeyID, error) { return parseID[keyKind](s) }
 
 // ParseReplayID reads a replay's id; see parseID.
 func ParseReplayID(s string) (ReplayID, error) { return parseID[replayKind](s) }
+
+// ParseChannelID reads a notification channel's id; see parseID.
+func ParseChannelID(s string) (ChannelID, error) { return parseID[channelKind](s) }
 
 // parseID reads an id of one kind, in its one spelling. The error is a phrase for
 // people, fit to follow a field's name, and does not repeat what was given.

@@ -37,6 +37,10 @@ const (
 	WorkflowRefuse     = "workflow.refuse_signal"
 	ConsoleLinkCreate  = "console_link.create"
 	ConsoleLogIn       = "console.log_in"
+
+	NotificationsUpdate      = "notifications.update"
+	NotificationsConfirm     = "notifications.confirm"
+	NotificationsUnsubscribe = "notifications.unsubscribe"
 )
 
 // Audit reads and prunes the audit log.

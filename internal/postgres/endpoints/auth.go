@@ -26,19 +26,26 @@ type authRow struct {
 	Certificate string         `json:"certificate,omitempty"`
 	Key         string         `json:"key,omitempty"`
 	MaxTLS      webhook.MaxTLS `json:"max_tls,omitempty"`
+
+	URL string `json:"url,omitempty"` // of an internal endpoint
 }
 
 // AuthPlace is what the sealed credentials of an endpoint are bound to.
 func AuthPlace(e *webhook.Endpoint) string { return e.TenantID + "|" + e.ID.String() + "|auth" }
 
 func (s *Endpoints) sealAuth(ctx context.Context, e *webhook.Endpoint) (sealedColumns, error) {
-	if e.Auth.Kind == webhook.AuthNone && e.Certificate.IsZero() {
+	if e.Auth.Kind == webhook.AuthNone && e.Certificate.IsZero() && !e.Internal {
 		return sealedColumns{}, nil
+	}
+	url := ""
+	if e.Internal {
+		url = e.URL
 	}
 	text, err := json.Marshal(authRow{ //nolint:gosec // it is sealed in the next step
 		Kind: e.Auth.Kind, Username: e.Auth.Username, Password: e.Auth.Password, Token: e.Auth.Token,
 		TokenURL: e.Auth.TokenURL, ClientID: e.Auth.ClientID, ClientSecret: e.Auth.ClientSecret, Scopes: e.Auth.Scopes, Audience: e.Auth.Audience,
 		Certificate: e.Certificate.Certificate, Key: e.Certificate.Key, MaxTLS: e.Certificate.MaxTLS,
+		URL: url,
 	})
 	if err != nil {
 		return sealedColumns{}, fmt.Errorf("seal credentials: %w", err)
@@ -67,6 +74,9 @@ func (s Reader) openAuth(ctx context.Context, e *webhook.Endpoint, c sealedColum
 		TokenURL: row.TokenURL, ClientID: row.ClientID, ClientSecret: row.ClientSecret, Scopes: row.Scopes, Audience: row.Audience,
 	}
 	e.Certificate = webhook.ClientCertificate{Certificate: row.Certificate, Key: row.Key, MaxTLS: row.MaxTLS}
+	if e.Internal {
+		e.URL = row.URL
+	}
 	return nil
 }
 

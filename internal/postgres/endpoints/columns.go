@@ -62,6 +62,7 @@ var endpointColumns = []endpointColumn{
 	{"trace_context", func(r *endpointRow) any { return &r.e.TraceContext }},
 	{"public_key", func(r *endpointRow) any { return &r.e.PublicKey }},
 	{"metadata", func(r *endpointRow) any { return &r.e.Metadata }},
+	{"internal", func(r *endpointRow) any { return &r.e.Internal }},
 	{"headers_kek_id", func(r *endpointRow) any { return &r.headers.kekID }},
 	{"headers_wrapped_key", func(r *endpointRow) any { return &r.headers.wrappedKey }},
 	{"headers_nonce", func(r *endpointRow) any { return &r.headers.nonce }},
@@ -83,8 +84,9 @@ var (
 	// endpointUnsealed is endpointSelect with null in place of what is sealed.
 	endpointUnsealed = strings.Join(unsealed(), ", ") + ", " + tenants.PolicyOfEndpoint + ", e.created_at, e.updated_at"
 
-	endpointInsert = "insert into endpoints as e (" + strings.Join(columnNames(), ", ") + ") values (" + strings.Join(parameters(), ", ") +
-		") returning created_at, updated_at, " + tenants.PolicyOfEndpoint
+	endpointInsertOnly = "insert into endpoints as e (" + strings.Join(columnNames(), ", ") + ") values (" + strings.Join(parameters(), ", ") + ")"
+
+	endpointInsert = endpointInsertOnly + " returning created_at, updated_at, " + tenants.PolicyOfEndpoint
 
 	endpointUpdate = "update endpoints set " + strings.Join(assignments(), ", ") +
 		", updated_at = now() where id = $1 and tenant_id = $2 returning updated_at"

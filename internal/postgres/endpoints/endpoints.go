@@ -152,7 +152,7 @@ func (s *Endpoints) editEndpoint(ctx context.Context, as postgres.Caller, by web
 	err := s.changeEndpoint(ctx, as, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+endpointSelect+` from endpoints e
-			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
+			where id = $1 and tenant_id = $2 and deleted_at is null and not internal for no key update`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
 		}
@@ -265,24 +265,7 @@ func (s *Endpoints) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointR
 // row stays, because deliveries name it.
 func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
 	err := s.changeEndpoint(ctx, s.core.OfTenant(tenantID), "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `
-			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
-				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null,
-				auth_kek_id = null, auth_wrapped_key = null, auth_nonce = null, auth_ciphertext = null
-			where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return webhook.NotFound("endpoint")
-		}
-		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
-			return err
-		}
-		if err := s.failures.Forget(ctx, tx, id); err != nil {
-			return err
-		}
-		if err := deliveries.ReleaseDeleted(ctx, tx, tenantID, id); err != nil {
+		if err := s.remove(ctx, tx, tenantID, id, false); err != nil {
 			return err
 		}
 		return audit.Write(ctx, tx, by, tenantID, audit.EndpointDelete, id.String(), nil)
@@ -292,6 +275,29 @@ func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenant
 	}
 	s.deliveries.CancelAfterDelete(ctx, tenantID, id)
 	return nil
+}
+
+// remove deletes an endpoint in a transaction that has locked the tenant's row. CodeNotFound: there is none, or it is internal and not asked for as
+// such, or the other way round.
+func (s *Endpoints) remove(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, internal bool) error {
+	tag, err := tx.Exec(ctx, `
+		update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
+			headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null,
+			auth_kek_id = null, auth_wrapped_key = null, auth_nonce = null, auth_ciphertext = null
+		where id = $1 and tenant_id = $2 and deleted_at is null and internal = $3`, [16]byte(id), tenantID, internal)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return webhook.NotFound("endpoint")
+	}
+	if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
+		return err
+	}
+	if err := s.failures.Forget(ctx, tx, id); err != nil {
+		return err
+	}
+	return deliveries.ReleaseDeleted(ctx, tx, tenantID, id)
 }
 
 // changeEndpoint runs a change of an endpoint in one transaction with the next version of the tenant's endpoints and the

@@ -38,7 +38,7 @@ func (s Reader) Unsealed(ctx context.Context, tenantID string, id webhook.Endpoi
 func (s Reader) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
 	err = s.core.OfTenant(tenantID).WithConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
 		rows, err := conn.Query(ctx, `
-			select `+endpointSelect+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
+			select `+endpointSelect+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null and not internal`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (s Reader) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 	scan := func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) }
 	found, err := postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), op, scan, `
 		select `+endpointSelect+` from endpoints e
-		where tenant_id = $1 and deleted_at is null and `+postgres.PageCondition+`
+		where tenant_id = $1 and deleted_at is null and not internal and `+postgres.PageCondition+`
 		order by id desc limit $3`, tenantID, p.After, p.Limit)
 	if err != nil {
 		return nil, err
@@ -199,5 +199,5 @@ func (s Reader) DeletedEndpoints(ctx context.Context, tenantID string, limit int
 	}
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read deleted endpoints of "+tenantID, scan, `
 		select id, url, event_types, deleted_at from endpoints
-		where tenant_id = $1 and deleted_at is not null order by deleted_at desc limit $2`, tenantID, limit)
+		where tenant_id = $1 and deleted_at is not null and not internal order by deleted_at desc limit $2`, tenantID, limit)
 }

@@ -85,6 +85,9 @@ func rowOf(e *webhook.Endpoint, headers, auth sealedColumns) *endpointRow {
 	if r.auto {
 		r.timeout = autoTimeoutNS
 	}
+	if e.Internal { // the rest is among the credentials
+		r.e.URL = webhook.Origin(e.URL)
+	}
 	r.e.SuccessStatuses = append([]int{}, e.SuccessStatuses...) // not null
 	r.e.EventTypes, r.e.Metadata = postgres.NonNilSlice(e.EventTypes), postgres.NonNilMap(e.Metadata)
 	return r

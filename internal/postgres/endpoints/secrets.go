@@ -26,7 +26,7 @@ func (s Reader) Target(ctx context.Context, id webhook.EndpointID) (webhook.Targ
 // TargetOf is Target for a tenant's own endpoint.
 func (s Reader) TargetOf(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Target, error) {
 	target, _, err := s.TargetUntil(ctx, s.core.OfTenant(tenantID), id)
-	if err == nil && target.TenantID != tenantID {
+	if err == nil && (target.TenantID != tenantID || target.Internal) {
 		return webhook.Target{}, webhook.NotFound("endpoint")
 	}
 	return target, err
@@ -111,7 +111,7 @@ func (s *Endpoints) EndpointSecret(ctx context.Context, by webhook.Actor, tenant
 		err := tx.QueryRow(ctx, `
 			select s.version, s.kek_id, s.wrapped_key, s.nonce, s.ciphertext
 			from endpoint_secrets s join endpoints e on e.id = s.endpoint_id
-			where e.id = $1 and e.tenant_id = $2 and e.deleted_at is null order by s.version desc limit 1`, [16]byte(id), tenantID).
+			where e.id = $1 and e.tenant_id = $2 and e.deleted_at is null and not e.internal order by s.version desc limit 1`, [16]byte(id), tenantID).
 			Scan(&version, &sealed.KEKID, &sealed.WrappedKey, &sealed.Nonce, &sealed.Ciphertext)
 		if postgres.IsNoRows(err) {
 			return webhook.NotFound("endpoint")

@@ -262,7 +262,7 @@ func (in *posting) matchType(a *arrival, of endpoints.View) {
 func (in *posting) matchNamed(a *arrival, of endpoints.View) {
 	for _, id := range a.event.EndpointIDs {
 		e := of.Endpoint(id)
-		if e == nil {
+		if e == nil || e.Internal {
 			a.unknown = id
 			return
 		}

@@ -78,12 +78,40 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 	if err != nil {
 		return err
 	}
-	in := &posting{TenantID: tenantID, created: n.At}
-	in.add(webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, "")
+	return s.write(ctx, tx, tenantID, webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, n.At, endpoints)
+}
+
+// PostTo writes, in a transaction of a worker, an event for one endpoint alone, whatever it subscribes to: for the internal endpoint of a chat. The
+// relay starts its delivery within about a second. It writes nothing if the endpoint is gone.
+func (s *Events) PostTo(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, eventType string, payload []byte) error {
+	var (
+		e        = webhook.Endpoint{ID: id}
+		own      *retry.Policy
+		inherits *retry.Policy
+	)
+	err := tx.QueryRow(ctx, `
+		select tenant_id, retry_policy, `+tenants.PolicyOfEndpoint+` from endpoints e where id = $1 and deleted_at is null`, id).
+		Scan(&e.TenantID, &own, &inherits)
+	if postgres.IsNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e.RetryPolicy, e.Inherited = tenants.PolicyOf(own), s.endpoints.Inherited(inherits)
+	return s.write(ctx, tx, e.TenantID, webhook.NewEvent{
+		TenantID: e.TenantID, Type: eventType, Payload: payload, EndpointIDs: []webhook.EndpointID{id},
+	}, s.core.Now().Truncate(time.Microsecond), []webhook.Endpoint{e})
+}
+
+// write writes an event with deliveries to endpoints of its tenant, which the relay starts.
+func (s *Events) write(ctx context.Context, tx pgx.Tx, tenantID string, e webhook.NewEvent, at time.Time, to []webhook.Endpoint) error {
+	in := &posting{TenantID: tenantID, created: at}
+	in.add(e, "")
 	a := &in.Arrivals[0]
 	a.id = s.newEventID(s.core.IDShift())
-	for i := range endpoints {
-		in.start(a, &endpoints[i])
+	for i := range to {
+		in.start(a, &to[i])
 	}
 	var (
 		ev    eventBatch

@@ -24,7 +24,7 @@ const troubled = `
 		union
 		(select id from endpoints where state <> ` + postgres.EndpointActive + ` and deleted_at is null order by state_since desc nulls last, id limit $2)),
 	ill as (
-		select e.tenant_id, count(*) as n from looked join endpoints e using (id) where e.deleted_at is null group by 1),
+		select e.tenant_id, count(*) as n from looked join endpoints e using (id) where e.deleted_at is null and not e.internal group by 1),
 	dead as (
 		select tenant_id, sum(ended_dead_lettered) as n from (
 			select tenant_id, ended_dead_lettered from statistics_minutes

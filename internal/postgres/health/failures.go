@@ -181,7 +181,7 @@ func lockFailures(ctx context.Context, tx pgx.Tx, all, failed [][16]byte, since 
 		batch.Queue(`
 			insert into endpoint_trouble (endpoint_id, since)
 			select u.id, u.since from unnest($1::uuid[], $2::timestamptz[]) u (id, since)
-			join endpoints e on e.id = u.id and e.state = `+postgres.EndpointActive+` and e.deleted_at is null
+			join endpoints e on e.id = u.id and e.state = `+postgres.EndpointActive+` and e.deleted_at is null and not e.internal
 			order by u.id on conflict (endpoint_id) do nothing`, failed, since)
 	}
 	var rows []*failureScan

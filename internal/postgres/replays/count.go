@@ -34,7 +34,7 @@ func (s *Replays) CountReplay(ctx context.Context, r webhook.Replay) (*int64, er
 func fix(ctx context.Context, tx pgx.Tx, r *webhook.Replay, lock string) (replaySet, error) {
 	var wanted []string // event types of the endpoint; null without one
 	err := tx.QueryRow(ctx, `
-		select clock_timestamp(), (select event_types from endpoints where id = $2 and tenant_id = $1 and deleted_at is null)
+		select clock_timestamp(), (select event_types from endpoints where id = $2 and tenant_id = $1 and deleted_at is null and not internal)
 		from tenants where id = $1 `+lock, r.TenantID, r.Filter.EndpointID).Scan(&r.CreatedAt, &wanted)
 	switch {
 	case postgres.IsNoRows(err):

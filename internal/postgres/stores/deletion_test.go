@@ -73,6 +73,7 @@ func fill(t *testing.T, b *storetest.Bundle, tenant string) {
 		[]byte(tenant), [16]byte(key.ID), tenant)
 	b.Exec(t, `insert into console_sessions (sha256, tenant_id, key_id, key_sha256, access, expires_at) values (sha256($1), $3, $2, sha256($1), 1, now())`,
 		[]byte(tenant), [16]byte(key.ID), tenant)
+	storetest.FillNotifications(t, b.Stores, tenant, e.ID)
 	b.Exec(t, `insert into request_keys (id, tenant_id, body_sha256, attempt) values (sha256($1), $2, '', gen_random_uuid())`, []byte(tenant), tenant)
 }
 

@@ -18,6 +18,7 @@
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
 //	sessions     Sessions        console_links, console_sessions
 //	lanes        Lanes           lanes, processes
+//	notifications Notifications  notification_…
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
 // deliveries itself, many at a time. All share the core, package postgres.
@@ -29,6 +30,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/everpost/everpost/internal/postgres"
@@ -40,6 +42,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/health"
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/lanes"
+	"github.com/everpost/everpost/internal/postgres/notifications"
 	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/postgres/requests"
 	"github.com/everpost/everpost/internal/postgres/retention"
@@ -142,6 +145,7 @@ type DB struct {
 	Sessions       *sessions.Sessions
 	Lanes          *lanes.Lanes
 	Requests       *requests.Requests
+	Notifications  *notifications.Notifications
 
 	*postgres.Core
 
@@ -173,10 +177,11 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		OperatorTenant: c.OperatorTenant, Sends: c.Sends,
 	})
 	db.Endpoints = endpoints.New(endpoints.Config{
-		Reader: read, Cache: cache, Quotas: db.quotas, Events: db.Events, Deliveries: db.Deliveries, Releases: db.Releases,
+		Reader: read, Cache: cache, Quotas: db.quotas, Events: stateNotes{db.Events}, Deliveries: db.Deliveries, Releases: db.Releases,
 		Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
 	})
 	db.EndpointHealth = health.New(s, db.Endpoints)
+	db.Notifications = notifications.New(s, notifications.Config{Endpoints: db.Endpoints, Events: db.Events, OperatorTenant: c.OperatorTenant})
 	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy,
 		replays.Limits{Tenant: c.Limits.RunningReplays, Overall: c.RunningReplays})
 	db.Retention = retention.New(s, db.Deliveries)
@@ -201,3 +206,13 @@ func (db *DB) Close() {
 // the background until ctx ends or Close. It reconnects by itself. Without it the caches
 // still work, with a short time to live.
 func (db *DB) Listen(ctx context.Context) { db.StartListening(ctx, db.Keys.UseLoop) }
+
+// stateNotes writes, with a change of an endpoint's state, its operational event and what people may have to be told of it.
+type stateNotes struct{ events *events.Events }
+
+func (n stateNotes) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
+	if err := notifications.NoteState(ctx, tx, e); err != nil {
+		return err
+	}
+	return n.events.NoteState(ctx, tx, e)
+}

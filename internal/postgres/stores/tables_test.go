@@ -64,6 +64,13 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"console_links":    {"sessions"},
 		"console_sessions": {"sessions"},
 
+		"notification_settings":      {"notifications"},
+		"notification_channels":      {"notifications"},
+		"notification_changes":       {"notifications"},
+		"notification_told":          {"notifications"},
+		"notification_mails":         {"notifications"},
+		"notification_confirmations": {"notifications"},
+
 		"statistics_minutes": {"statistics"},
 		"statistics_hours":   {"statistics"},
 		"statistics_writers": {"statistics"},

@@ -3,10 +3,12 @@ package stores_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/notifications"
 	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -96,6 +98,33 @@ func loopVisits() []visit {
 			n, err := l.OpenCounts(t.Context(), l.Tenant)
 			require.NoError(t, err)
 			require.NotZero(t, n.DeadLetters)
+		}},
+		{name: "a look at endpoints for notifications", most: notifications.LookedAt * (perTurn + 40), call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			l.Exec(t, `update endpoints set state = 1 where id = any(array(select id from endpoints where id <> $1 order by id limit 100))`, l.Subscriber.ID)
+			l.Exec(t, `insert into endpoint_trouble (endpoint_id, since) select id, now() from endpoints on conflict do nothing`)
+			found, next, err := l.DB.Notifications.Look(t.Context(), webhook.EndpointID{})
+			require.NoError(t, err)
+			require.Len(t, found, notifications.LookedAt)
+			require.False(t, next.IsZero())
+		}},
+		{name: "notifications", most: 4000, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			n := l.DB.Notifications
+			s, err := n.Put(t.Context(), storetest.TestActor(), l.Tenant, webhook.NotificationInput{Channels: []webhook.ChannelInput{
+				{Kind: webhook.ChannelEmail, Target: "ops@example.com", Notices: webhook.Notices(0).With(webhook.NoticeDeadLetters)},
+				{Kind: webhook.ChannelSlack, Target: "https://hooks.example", Notices: webhook.Notices(0).With(webhook.NoticeDeadLetters)},
+			}})
+			require.NoError(t, err)
+			require.Len(t, s.Channels, 2)
+			l.Exec(t, `update notification_channels set state = 1`)
+			l.Exec(t, `update notification_settings set digest_at = now()`)
+			_, err = n.SendDigests(t.Context(), 20)
+			require.NoError(t, err)
+			_, err = n.TakeMails(t.Context(), 10, time.Minute)
+			require.NoError(t, err)
+			_, err = n.TakeChanges(t.Context(), 100)
+			require.NoError(t, err)
 		}},
 		{name: "counts of the metrics", call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()

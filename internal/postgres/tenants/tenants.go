@@ -203,7 +203,7 @@ func (s *Tenants) DeleteTenant(ctx context.Context, by webhook.Actor, id string)
 			return err
 		}
 		var live bool
-		err := tx.QueryRow(ctx, `select exists (select from endpoints where tenant_id = $1 and deleted_at is null)`, id).Scan(&live)
+		err := tx.QueryRow(ctx, `select exists (select from endpoints where tenant_id = $1 and deleted_at is null and not internal)`, id).Scan(&live)
 		if err != nil {
 			return err
 		}

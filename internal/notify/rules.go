@@ -1,0 +1,101 @@
+// Package notify has the rules and the texts of notifications: when people are told of an endpoint, and what a mail or a chat message says. It is
+// pure.
+package notify
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/explain"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// When people are told of an endpoint.
+const (
+	// minFirst is how many first attempts of the last ten minutes are enough to judge an endpoint by. It fails if half of them failed.
+	minFirst = 10
+	// openFor is how long a circuit is open until the endpoint is one that fails.
+	openFor = 10 * time.Minute
+	// ExpiresWithin is how long before held deliveries are given up it is told.
+	ExpiresWithin = 24 * time.Hour
+)
+
+// Finding is one thing to tell of an endpoint, in a sentence.
+type Finding struct {
+	Notice webhook.Notice
+	Why    string
+}
+
+// Next returns what is to be told of an endpoint now, and what has been told then. While nothing changes, nothing is told twice.
+func Next(f *webhook.EndpointFacts, now time.Time) (tell []Finding, next webhook.EndpointTold) {
+	next = f.Told
+	switch {
+	case f.HeldUntil.IsZero():
+		next.Expiring = false
+	case !next.Expiring && f.HeldUntil.Sub(now) <= ExpiresWithin:
+		tell, next.Expiring = append(tell, Finding{webhook.NoticeBacklogExpiring, explain.BacklogExpiring(f.HeldUntil, now)}), true
+	}
+	if f.State == webhook.EndpointActive {
+		if one, last := nextActive(f, now); last != next.Last {
+			next.Last = last
+			tell = append(tell, one)
+		}
+	}
+	if next != f.Told {
+		next.At = now
+	}
+	return tell, next
+}
+
+// nextActive is Next for the state of an endpoint that is active, but for its backlog.
+func nextActive(f *webhook.EndpointFacts, now time.Time) (Finding, webhook.Told) {
+	open, broken := circuitOpen(f, now)
+	failing := 2*f.FirstFailed >= f.First && f.First >= minFirst
+	switch last := f.Told.Last; {
+	case disablingSoon(f):
+		if last != webhook.ToldDisablingSoon {
+			return Finding{webhook.NoticeDisablingSoon, explain.DisablingSoon(f.Streak, f.Exhausted, f.AutoDisable)}, webhook.ToldDisablingSoon
+		}
+	case failing || !open.IsZero():
+		if last != webhook.ToldFailing && last != webhook.ToldDisablingSoon {
+			return Finding{webhook.NoticeFailing, explain.Failing(f.First, f.FirstFailed, open, now)}, webhook.ToldFailing
+		}
+	case last != webhook.ToldNothing && !broken && f.DeliveredAt.After(f.Told.At) && (f.First == 0 || 2*f.FirstFailed < f.First):
+		return Finding{webhook.NoticeRecovered, explain.DeliversAgain()}, webhook.ToldNothing
+	}
+	return Finding{}, f.Told.Last
+}
+
+// circuitOpen returns since when a circuit is open for long enough, zero if none is, and whether any process sees the endpoint fail.
+func circuitOpen(f *webhook.EndpointFacts, now time.Time) (since time.Time, broken bool) {
+	for i := range f.Observed {
+		o := &f.Observed[i]
+		if o.Circuit == webhook.CircuitOpen || o.Circuit == webhook.CircuitHalfOpen {
+			broken = true
+			if !o.Since.IsZero() && now.Sub(o.Since) >= openFor && (since.IsZero() || o.Since.Before(since)) {
+				since = o.Since
+			}
+		}
+		broken = broken || o.Failing()
+	}
+	return since, broken
+}
+
+// disablingSoon reports whether half of what disables the endpoint has happened.
+func disablingSoon(f *webhook.EndpointFacts) bool {
+	rule := f.AutoDisable
+	return rule.Enabled && (f.Streak > 0 && 2*f.Streak >= rule.PermanentStreak || f.Exhausted > 0 && 2*f.Exhausted >= rule.Exhausted24h)
+}
+
+// AfterChange returns whether people are to be told that an endpoint has come into a state by itself, and what has been told then.
+func AfterChange(told webhook.Told, state webhook.EndpointState) (tell bool, next webhook.Told) {
+	switch state {
+	case webhook.EndpointDisabled:
+		return told != webhook.ToldDisabled, webhook.ToldDisabled
+	case webhook.EndpointActive:
+		if told == webhook.ToldDisabled {
+			return false, webhook.ToldResumed
+		}
+	case webhook.EndpointPaused:
+	}
+	return false, told
+}

@@ -1,0 +1,145 @@
+package notifications
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// channelRow is a row of notification_channels.
+type channelRow struct {
+	webhook.Channel
+
+	token        []byte
+	endpoint     webhook.EndpointID // zero for mail
+	targetSHA256 []byte
+}
+
+const channelColumns = `c.id, c.kind, c.address, c.token, c.endpoint_id, c.target_sha256, c.notices, c.endpoint_ids, c.state, c.last_error, c.last_error_at`
+
+// scanChannel scans channelColumns, and the columns after them into further.
+func scanChannel(row pgx.CollectableRow, further ...any) (c channelRow, err error) {
+	var (
+		id            [16]byte
+		endpoint      *[16]byte
+		kind, state   int16
+		notices       int32
+		ids           [][16]byte
+		lastErrorTime *time.Time
+	)
+	err = row.Scan(append([]any{
+		&id, &kind, &c.Address, &c.token, &endpoint, &c.targetSHA256, &notices, &ids, &state, &c.LastError, &lastErrorTime,
+	}, further...)...)
+	c.ID, c.Kind, c.State = id, webhook.ChannelKind(kind), webhook.ChannelState(state)  //nolint:gosec // written by us
+	c.Notices, c.LastErrorAt = webhook.Notices(notices), postgres.OrZero(lastErrorTime) //nolint:gosec // written by us
+	if endpoint != nil {
+		c.endpoint = *endpoint
+	}
+	if ids != nil {
+		c.EndpointIDs = make([]webhook.EndpointID, len(ids))
+		for i := range ids {
+			c.EndpointIDs[i] = ids[i]
+		}
+	}
+	return c, err
+}
+
+// stored are the settings of an owner as they are stored.
+type stored struct {
+	version  int64 // 0: none are stored
+	portal   string
+	channels []channelRow
+}
+
+// Settings reads the channels of a tenant; "" for those of the installation. A chat shows the last failure of its last delivery, of the last week.
+// CodeNotFound: there is no such tenant.
+func (s *Notifications) Settings(ctx context.Context, owner string) (webhook.NotificationSettings, error) {
+	now, err := s.read(ctx, owner)
+	if err != nil {
+		return webhook.NotificationSettings{}, err
+	}
+	if err := s.addChatErrors(ctx, owner, now.channels); err != nil {
+		return webhook.NotificationSettings{}, err
+	}
+	shown := webhook.NotificationSettings{PortalURL: now.portal, Channels: make([]webhook.Channel, len(now.channels))}
+	for i := range now.channels {
+		shown.Channels[i] = now.channels[i].Channel
+	}
+	return shown, nil
+}
+
+// read reads at most MaxChannels rows by notification_channels_owner.
+func (s *Notifications) read(ctx context.Context, owner string) (now stored, err error) {
+	err = s.core.OfTenantOrOperator(owner).InSnapshot(ctx, "read notification channels", func(ctx context.Context, tx pgx.Tx) error {
+		var known bool
+		err := tx.QueryRow(ctx, `select $1 = '' or exists (select from tenants where id = $1)`, owner).Scan(&known)
+		switch {
+		case err != nil:
+			return err
+		case !known:
+			return webhook.NotFound("tenant")
+		}
+		now, err = readIn(ctx, tx, owner)
+		return err
+	})
+	return now, err
+}
+
+func readIn(ctx context.Context, tx pgx.Tx, owner string) (now stored, err error) {
+	err = tx.QueryRow(ctx, `select version, portal_url from notification_settings where owner = $1`, owner).Scan(&now.version, &now.portal)
+	if err != nil && !postgres.IsNoRows(err) {
+		return now, err
+	}
+	rows, err := tx.Query(ctx, `select `+channelColumns+` from notification_channels c where c.owner = $1 order by c.place`, owner)
+	if err != nil {
+		return now, err
+	}
+	now.channels, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (channelRow, error) { return scanChannel(row) })
+	return now, err
+}
+
+// chatErrors is how far back the last delivery of a chat is looked for.
+const chatErrors = 7 * 24 * time.Hour
+
+// addChatErrors adds the failure of the last delivery to each chat: one row for each, by deliveries_by_endpoint.
+func (s *Notifications) addChatErrors(ctx context.Context, owner string, channels []channelRow) error {
+	var ids [][16]byte
+	at := map[[16]byte]*channelRow{}
+	for i := range channels {
+		if c := &channels[i]; !c.endpoint.IsZero() {
+			ids, at[c.endpoint] = append(ids, c.endpoint), c
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.core.OfTenant(s.home(owner)).ByIndex().WithConn(ctx, "read the deliveries of chats", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `
+			select e.id, d.last_reason, d.last_decision, d.last_at from unnest($1::uuid[]) e (id)
+			cross join lateral (
+				select last_reason, last_decision, last_at from deliveries
+				where endpoint_id = e.id and id >= $2 and last_at is not null order by id desc limit 1) d`,
+			ids, postgres.IDsFrom(s.core.Now().Add(-chatErrors)))
+		if err != nil {
+			return err
+		}
+		var (
+			id       [16]byte
+			reason   string
+			decision int16
+			last     time.Time
+		)
+		_, err = pgx.ForEachRow(rows, []any{&id, &reason, &decision, &last}, func() error {
+			if decision != int16(retry.Delivered) {
+				at[id].LastError, at[id].LastErrorAt = reason, last.UTC()
+			}
+			return nil
+		})
+		return err
+	})
+}
