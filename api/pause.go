@@ -14,7 +14,8 @@ type EndpointSwitch interface {
 	PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, reason string) (webhook.Endpoint, error)
 	// ResumeEndpoint begins the release of the held deliveries at the rate (deliveries per
 	// minute), 0 for Everpost's own pace.
-	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int, reason string) (webhook.Endpoint, webhook.Release, error)
+	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int, reason string) (
+		webhook.Endpoint, webhook.Release, error)
 }
 
 // switchHandler pauses and resumes endpoints.

@@ -14,12 +14,12 @@ type Notifications struct {
 // NotificationChannel is a way to tell people.
 type NotificationChannel struct {
 	ID          string   `json:"id"`
-	Kind        string   `json:"kind"`   // "email", "slack", "teams", "discord" or "webhook"
-	Target      string   `json:"target"` // the address; of the other kinds "[redacted]"
-	On          []string `json:"on"`     // what it is told of
+	Kind        string   `json:"kind"`         // "email", "slack", "teams", "discord" or "webhook"
+	Target      string   `json:"target"`       // the address; of the other kinds "[redacted]"
+	On          []string `json:"on"`           // what it is told of
 	EndpointIDs []string `json:"endpoint_ids"` // none for all endpoints
-	State       string   `json:"state"`      // "unconfirmed", "active", "bouncing" or "unsubscribed"
-	LastError   *string  `json:"last_error"` // nil if the last message was sent
+	State       string   `json:"state"`        // "unconfirmed", "active", "bouncing" or "unsubscribed"
+	LastError   *string  `json:"last_error"`   // nil if the last message was sent
 	LastErrorAt Time     `json:"last_error_at"`
 }
 

@@ -71,7 +71,7 @@ func (v *homeView) narrow() {
 		case "last_hour":
 			return cmp.Compare(b.DeadLettersLastHour, a.DeadLettersLastHour)
 		}
-		return cmp.Compare(b.TenantAttention.Endpoints, a.TenantAttention.Endpoints)
+		return cmp.Compare(b.Endpoints, a.Endpoints)
 	})
 }
 
@@ -138,6 +138,6 @@ func (p *page) suggestions(texts []string) error {
 		return err //nolint:wrapcheck // strings can always be encoded
 	}
 	p.w.Header().Set("Content-Type", "application/json")
-	_, _ = p.w.Write(encoded) //nolint:gosec // JSON; an error: the browser has gone
+	_, _ = p.w.Write(encoded) // an error: the browser has gone
 	return nil
 }

@@ -112,9 +112,6 @@ func tone(value, warn, bad float64) string {
 	return "good"
 }
 
-// Ranges are the spans that can be chosen.
-func (c *charts) Ranges() []statsRange { return statsRanges() }
-
 // charts are the figures and pictures of a span of time. Nil: there are none.
 type charts struct {
 	Range     statsRange
@@ -123,6 +120,9 @@ type charts struct {
 	Latencies template.HTML
 	Since     time.Time
 }
+
+// Ranges are the spans that can be chosen.
+func (c *charts) Ranges() []statsRange { return statsRanges() }
 
 // statsOf reads and draws the statistics at a path; nil if the API has none.
 func statsOf(p *page, path string, endpointID string, of statsRange) (*charts, error) {

@@ -284,7 +284,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		a.push(phaseMonitor, func(ctx context.Context) { a.monitor.Stop(ctx) })
 		a.monitor.Start(a.life) //nolint:contextcheck // see above
 	}
-	if err := a.startNotifier(); err != nil { //nolint:contextcheck // see above
+	if err := a.startNotifier(); err != nil {
 		return err
 	}
 	a.push(phaseSender, func(context.Context) { a.sender.Close() })

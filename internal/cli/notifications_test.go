@@ -18,7 +18,9 @@ func TestNotificationsCommand(t *testing.T) {
 	require.NotContains(t, r.stdout, "canary")
 	r = run("show", "--tenant=acme")
 	require.Zero(t, r.code, r.stderr)
-	for _, part := range []string{"LAST ERROR", "nch_", "slack", "[redacted]", "disabled,dead_letters", "all", "active", "messages link to https://app.example/hooks"} {
+	for _, part := range []string{
+		"LAST ERROR", "nch_", "slack", "[redacted]", "disabled,dead_letters", "all", "active", "messages link to https://app.example/hooks",
+	} {
 		require.Contains(t, r.stdout, part)
 	}
 	r = run("show", "--tenant=acme", "--json")

@@ -39,7 +39,8 @@ func granted() map[string]map[string]string {
 			"notification_confirmations": "select",
 		},
 		postgres.RoleOperator: {
-			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,internal,tenant_id)", "audit_log": readAdd,
+			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "audit_log": readAdd,
+			"endpoints": "select(deleted_at,id,internal,state,state_since,tenant_id)", "endpoint_health": "select(endpoint_id,seen_at)",
 			"deleted_tenants": "select insert update(completed_at,deleted_at,everything)", "kek_uses": "select",
 			"statistics_minutes": "select", "statistics_hours": "select",
 			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",

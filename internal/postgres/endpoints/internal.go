@@ -33,27 +33,9 @@ func (s *Endpoints) ChangeInternal(ctx context.Context, tenantID string, added [
 		}
 	}()
 	err := s.core.OfTenant(tenantID).InTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
-		changes = nil
-		var version int64
-		err := tx.QueryRow(ctx, `
-			update tenants set endpoints_version = endpoints_version + 1 where id = $1 returning endpoints_version`, tenantID).Scan(&version)
-		if postgres.IsNoRows(err) {
-			return webhook.NotFound("tenant")
-		}
-		if err != nil {
+		var err error
+		if changes, err = s.applyInternal(ctx, tx, tenantID, added, sealed, removed); err != nil {
 			return err
-		}
-		for i := range added {
-			if err := s.addInternal(ctx, tx, &added[i], sealed[i]); err != nil {
-				return err
-			}
-			changes = append(changes, postgres.Change{Kind: postgres.ChangeEndpoint, ID: added[i].ID.String(), Tenant: tenantID, Version: version})
-		}
-		for _, id := range removed {
-			if err := s.remove(ctx, tx, tenantID, id, true); err != nil {
-				return err
-			}
-			changes = append(changes, postgres.Change{Kind: postgres.ChangeEndpoint, ID: id.String(), Tenant: tenantID, Version: version})
 		}
 		for _, c := range changes {
 			if err := postgres.Notify(ctx, tx, c); err != nil {
@@ -69,6 +51,37 @@ func (s *Endpoints) ChangeInternal(ctx context.Context, tenantID string, added [
 		s.deliveries.CancelAfterDelete(ctx, tenantID, id)
 	}
 	return nil
+}
+
+// applyInternal makes the rows, and returns what has changed.
+func (s *Endpoints) applyInternal(
+	ctx context.Context, tx pgx.Tx, tenantID string, added []webhook.Endpoint, sealed []sealedParts, removed []webhook.EndpointID,
+) (changes []postgres.Change, err error) {
+	var version int64
+	err = tx.QueryRow(ctx, `
+		update tenants set endpoints_version = endpoints_version + 1 where id = $1 returning endpoints_version`, tenantID).Scan(&version)
+	if postgres.IsNoRows(err) {
+		return nil, webhook.NotFound("tenant")
+	}
+	if err != nil {
+		return nil, err
+	}
+	changed := func(id webhook.EndpointID) {
+		changes = append(changes, postgres.Change{Kind: postgres.ChangeEndpoint, ID: id.String(), Tenant: tenantID, Version: version})
+	}
+	for i := range added {
+		if err := s.addInternal(ctx, tx, &added[i], sealed[i]); err != nil {
+			return nil, err
+		}
+		changed(added[i].ID)
+	}
+	for _, id := range removed {
+		if err := s.remove(ctx, tx, tenantID, id, true); err != nil {
+			return nil, err
+		}
+		changed(id)
+	}
+	return changes, nil
 }
 
 func (s *Endpoints) addInternal(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint, sealed sealedParts) error {

@@ -26,7 +26,8 @@ func (s *Endpoints) RotateSecret(ctx context.Context, by webhook.Actor, tenantID
 	err := s.changeEndpoint(ctx, s.core.OfTenant(tenantID), "rotate secret of", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		var scheme string
 		err := tx.QueryRow(ctx, `
-			select signature from endpoints where id = $1 and tenant_id = $2 and deleted_at is null and not internal for no key update`, [16]byte(id), tenantID).
+			select signature from endpoints where id = $1 and tenant_id = $2 and deleted_at is null and not internal for no key update`,
+			[16]byte(id), tenantID).
 			Scan(&scheme)
 		if postgres.IsNoRows(err) {
 			return webhook.NotFound("endpoint")

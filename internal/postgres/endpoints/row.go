@@ -79,7 +79,8 @@ func (s Reader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 // rowOf is the reverse of endpointOfRow, with the encrypted columns.
 func rowOf(e *webhook.Endpoint, headers, auth sealedColumns) *endpointRow {
 	r := &endpointRow{
-		e: *e, state: int16(e.State), since: postgres.Optional(e.StateSince), format: int16(e.PayloadFormat), timeout: int64(e.Timeout), auto: e.AutoTimeout, own: tenants.PolicyColumn(e.RetryPolicy),
+		e: *e, state: int16(e.State), since: postgres.Optional(e.StateSince), format: int16(e.PayloadFormat),
+		timeout: int64(e.Timeout), auto: e.AutoTimeout, own: tenants.PolicyColumn(e.RetryPolicy),
 		breaker: breakerRow(e.CircuitBreaker), disable: DisableRow(e.AutoDisable), headers: headers, auth: auth,
 	}
 	if r.auto {

@@ -268,7 +268,7 @@ func TestLook(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, told, "another process was faster")
 
-	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
 	require.NoError(t, err)
 	start := b.AcceptOne(t)
 	b.EndIn(t, start, webhook.StateHeld)

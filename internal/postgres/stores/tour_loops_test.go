@@ -103,14 +103,14 @@ func loopVisits() []visit {
 			t.Helper()
 			l.Exec(t, `update endpoints set state = 1 where id = any(array(select id from endpoints where id <> $1 order by id limit 100))`, l.Subscriber.ID)
 			l.Exec(t, `insert into endpoint_trouble (endpoint_id, since) select id, now() from endpoints on conflict do nothing`)
-			found, next, err := l.DB.Notifications.Look(t.Context(), webhook.EndpointID{})
+			found, next, err := l.Notifications.Look(t.Context(), webhook.EndpointID{})
 			require.NoError(t, err)
 			require.Len(t, found, notifications.LookedAt)
 			require.False(t, next.IsZero())
 		}},
 		{name: "notifications", most: 4000, call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()
-			n := l.DB.Notifications
+			n := l.Notifications
 			s, err := n.Put(t.Context(), storetest.TestActor(), l.Tenant, webhook.NotificationInput{Channels: []webhook.ChannelInput{
 				{Kind: webhook.ChannelEmail, Target: "ops@example.com", Notices: webhook.Notices(0).With(webhook.NoticeDeadLetters)},
 				{Kind: webhook.ChannelSlack, Target: "https://hooks.example", Notices: webhook.Notices(0).With(webhook.NoticeDeadLetters)},

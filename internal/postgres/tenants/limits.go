@@ -138,7 +138,8 @@ func (q *Quotas) AllowEndpoint(ctx context.Context, tx pgx.Tx, tenantID string) 
 	}
 	var full bool
 	err := tx.QueryRow(ctx, `
-		select count(*) >= $2 from (select from endpoints where tenant_id = $1 and deleted_at is null and not internal limit $2) living`, tenantID, quota).Scan(&full)
+		select count(*) >= $2 from (select from endpoints where tenant_id = $1 and deleted_at is null and not internal limit $2) living`,
+		tenantID, quota).Scan(&full)
 	if err != nil {
 		return fmt.Errorf("count endpoints of %s: %w", tenantID, err)
 	}
