@@ -86,12 +86,13 @@ func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.F
 		if webhook.CodeOf(err) == webhook.CodeNotFound { // deleted a moment ago
 			continue
 		}
-		if err != nil {
-			return read, err
+		var troubled []client.EndpointCondition
+		if err == nil {
+			troubled, err = r.troubled(ctx, t.TenantID)
 		}
-		troubled, err := r.troubled(ctx, t.TenantID)
-		if err != nil {
-			return read, err
+		if err != nil { // the others are shown all the same
+			v.More = true
+			continue
 		}
 		if len(troubled) == 0 && t.DeadLetters == 0 {
 			continue

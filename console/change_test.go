@@ -24,7 +24,7 @@ func TestRefusedFormsKeepWhatWasTyped(t *testing.T) {
 		"retry_policy.preset", "fast", "retry_policy.max_attempts", "0", "auth.type", "basic", "auth.password", "hidden from view",
 		"signature", "v1", "payload_format", "raw", "auto_replay", "no")
 	for _, part := range []string{
-		`value="http://receiver.example/x"`, `value="My &lt;endpoint&gt;"`, "not valid!</textarea>", `value="many"`, `aria-invalid="true"`,
+		`value="http://receiver.example/x"`, `>My &lt;endpoint&gt;</textarea>`, "not valid!</textarea>", `value="many"`, `aria-invalid="true"`,
 		`id="e-url">only https is allowed`, `id="e-event_types"`, `id="e-max_in_flight"`, `id="e-retry_policy.max_attempts"`, `id="e-auth.username"`,
 	} {
 		require.Contains(t, text, part)

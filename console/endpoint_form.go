@@ -102,7 +102,8 @@ func certificateBody(body map[string]any, typed url.Values, before map[string]st
 	if certificate != "" || key != "" {
 		object["certificate"], object["key"] = certificate, key
 	}
-	if version := typed.Get(name + "max_tls"); typed.Has(name+"max_tls") && version != before[name+"max_tls"] {
+	// A new certificate replaces the whole, its highest version of TLS, too.
+	if version := typed.Get(name + "max_tls"); typed.Has(name+"max_tls") && (len(object) > 0 || version != before[name+"max_tls"]) {
 		object["max_tls"] = nil
 		if version != "" {
 			object["max_tls"] = version

@@ -85,6 +85,11 @@ func (f form) Once() string { return cmp.Or(f.Value("once"), rand.Text()) }
 // Error is what is wrong with a field; "" for nothing.
 func (f form) Error(name string) string { return f.errors[name] }
 
+// Any reports whether one of the fields holds anything.
+func (f form) Any(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return f.Value(name) != "" })
+}
+
 // Failed reports whether the form was refused.
 func (f form) Failed() bool { return f.Problem != "" || len(f.errors) > 0 }
 

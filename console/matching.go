@@ -34,7 +34,7 @@ func askMatching(s selection, command string) func(*page) error {
 		}
 		detail := s.describe(f) + " " + detailOf(command)
 		if more {
-			detail += fmt.Sprintf(" It reaches the newest %s at once; repeat it for the rest.", count(maxMatching))
+			detail += fmt.Sprintf(" It reaches the newest %s at once; after that the list shows the rest.", count(maxMatching))
 		}
 		return p.ask(s.title, s.title, question{
 			Question: questionOf(command, what), Button: buttonOf(command), Back: back,
@@ -91,13 +91,14 @@ func changeMatching(s selection, command string) func(*page) error {
 		ctx, cancel := context.WithTimeout(p.r.Context(), matchingTime)
 		defer cancel()
 		done, skipped, cursor, more := 0, 0, "", true
+		var last client.Time
 		for more && done+skipped < maxMatching && ctx.Err() == nil {
 			var found client.Page[client.Delivery]
 			err := p.api.get(ctx, &found, f.page("100", cursor), p.path(s.path))
 			if err == nil {
 				ids := make([]string, len(found.Data))
 				for i, row := range found.Data {
-					ids[i] = row.ID
+					ids[i], last = row.ID, row.CreatedAt
 				}
 				var changed, left int
 				changed, left, err = s.command(ctx, p, ids, command)
@@ -117,7 +118,8 @@ func changeMatching(s selection, command string) func(*page) error {
 		}
 		sentence := s.doneSentence(command, done, skipped)
 		if more {
-			sentence += " There are more; repeat it for the rest."
+			sentence += " There are more: these, which are older."
+			f.Form.Values.Set("until", rfc3339(last.Time))
 		}
 		return p.done(s.listPath(p, f), sentence)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // newPortalField is a field of a form, for the templates "input", "area" and "once".
@@ -71,7 +72,7 @@ func seenTypes(p *page) ([]string, error) {
 	}
 	var types []string
 	for _, e := range found.Data {
-		if !slices.Contains(types, e.Type) && len(types) < maxTypeChoices {
+		if e.Type != webhook.NotificationType && !slices.Contains(types, e.Type) && len(types) < maxTypeChoices {
 			types = append(types, e.Type)
 		}
 	}
@@ -79,11 +80,12 @@ func seenTypes(p *page) ([]string, error) {
 	return types, nil
 }
 
-// typeChoices are the event types that were seen and those that are chosen; what is chosen and is a pattern is typed.
+// typeChoices are the event types that were seen and those that are chosen; what is chosen and is a pattern, or has no room, is typed. All types
+// alone are neither.
 func typeChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 	for _, name := range chosen {
 		switch {
-		case name == "*":
+		case name == "*" && len(chosen) == 1:
 		case strings.Contains(name, "*"):
 			typed = append(typed, name)
 		case !slices.Contains(seen, name):
@@ -105,9 +107,9 @@ func typeChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 	return choices, typed
 }
 
+// portalFormOf is the form of an endpoint; showPortalForm adds its event types.
 func portalFormOf(e client.Endpoint) form {
-	_, typed := typeChoices(nil, e.EventTypes)
-	return newForm("url", e.URL, "description", e.Description, "event_types", strings.Join(typed, "\n"))
+	return newForm("url", e.URL, "description", e.Description, "event_types", "")
 }
 
 // typedTypes are the event types that a form was sent with: the chosen ones, and those that were typed. None is all.
@@ -138,7 +140,10 @@ func showPortalForm(p *page, f form, e client.Endpoint) error {
 	if e.ID != "" {
 		v.Back, v.Action, title = portalPath("endpoints", e.ID), p.say("form.save"), p.say("endpoint.edit")
 	}
-	v.Types, _ = typeChoices(seen, chosen)
+	var typed []string
+	if v.Types, typed = typeChoices(seen, chosen); !f.Failed() {
+		v.Form.Values.Set("event_types", strings.Join(typed, "\n"))
+	}
 	return p.showPortal(portalView{Template: "endpoint-form", Title: title, Entry: "endpoints", Status: f.status(), Data: v})
 }
 
@@ -180,7 +185,8 @@ func updatePortalEndpoint(p *page) error {
 	if err == nil {
 		body := map[string]any{}
 		for name, before := range map[string]string{"url": e.URL, "description": e.Description} {
-			if text := strings.TrimSpace(p.typed.Get(name)); text != before {
+			text := strings.TrimSpace(strings.ReplaceAll(p.typed.Get(name), "\r\n", "\n"))
+			if text != strings.TrimSpace(before) {
 				body[name] = text
 			}
 		}

@@ -120,7 +120,7 @@ func TestTheEndedPageLeadsToNoScript(t *testing.T) {
 		ended := httptest.NewRecorder()
 		s.ServeHTTP(ended, r)
 		require.Equal(t, http.StatusUnauthorized, ended.Code)
-		require.Contains(t, ended.Body.String(), "Ihre Sitzung ist beendet", "in the language of the session")
+		require.Contains(t, ended.Body.String(), "Ihre Sitzung ist abgelaufen", "in the language of the session")
 		require.Equal(t, shown, strings.Contains(ended.Body.String(), `href="`+refresh+`"`), refresh)
 	}
 }

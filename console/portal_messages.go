@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // portalMessageRow is an event in the list of messages, with what became of it.
@@ -79,6 +80,9 @@ func messageRows(p *page, events []client.ListedEvent) ([]portalMessageRow, erro
 	}
 	rows := make([]portalMessageRow, 0, len(events))
 	for _, e := range events {
+		if e.Type == webhook.NotificationType { // of the operators' chats
+			continue
+		}
 		row := portalMessageRow{ListedEvent: e}
 		o := e.Outcomes
 		all := o.Delivered + o.Waiting + o.Failed + o.Cancelled
@@ -221,6 +225,9 @@ func portalFailed(p *page) error {
 	t, now := p.texts(), p.console.config.Now()
 	v := portalFailedView{Next: found.NextCursor, Some: len(found.Data) > 0, Count: t.more(groups.Counted, groups.More)}
 	for _, d := range found.Data {
+		if d.EventType == webhook.NotificationType {
+			continue
+		}
 		v.Rows = append(v.Rows, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), names.Short(d.EndpointID)})
 	}
 	return p.showPortal(portalView{Template: "failed", Title: p.say("nav.failed"), Entry: "failed", Live: true, Data: v})

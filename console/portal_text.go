@@ -245,9 +245,12 @@ func asInt(value any) (int64, bool) {
 
 // formOf is CLDR's name of the plural form of a number.
 func formOf(tag language.Tag, n int64) string {
-	const digits = 1_000_000 // plural rules look at the last digits only
-	i := int(max(n, -n) % digits)
-	switch plural.Cardinal.MatchPlural(tag, i, 0, 0, 0, 0) {
+	const digits = 1_000_000 // plural rules look at the last digits only, and at whether there are others
+	i := max(n, -n)
+	if i >= digits {
+		i = i%digits + digits
+	}
+	switch plural.Cardinal.MatchPlural(tag, int(i), 0, 0, 0, 0) {
 	case plural.Zero:
 		return "zero"
 	case plural.One:

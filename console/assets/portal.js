@@ -52,7 +52,11 @@
     if (document.hidden) return;
     source = new EventSource(location.pathname + location.search);
     source.addEventListener("live", (e) => take(e.data));
-    source.addEventListener("end", () => { stop(); $("#live-state").textContent = texts.stopped; });
+    source.addEventListener("end", () => {
+      stop();
+      $("#live-state").textContent = texts.stopped;
+      if (window.parent !== window) location.reload(); // the page that says so tells the parent
+    });
   };
   if (live && $("#live-state") && window.EventSource) {
     document.addEventListener("visibilitychange", follow);

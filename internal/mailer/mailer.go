@@ -2,6 +2,7 @@
 package mailer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,8 +17,8 @@ import (
 )
 
 // stepTime bounds each of the three steps of a mail: the connection with its log-in, the mail itself, and the good-bye. A server that answers byte
-// by byte gets no more.
-const stepTime = 10 * time.Second
+// by byte gets no more. Some look at a mail for long before they accept it: one that was accepted too late would be sent twice.
+const stepTime = time.Minute
 
 // Timeout is how long sending one mail takes at most.
 const Timeout = 3 * stepTime
@@ -33,13 +34,18 @@ type Config struct {
 	From           string
 	RootCAs        *x509.CertPool // to verify the server; nil for the system's
 	Version        string
+
+	StepTime time.Duration // of a step; defaults to 1 min
 }
 
 // Mailer sends mails. It is safe for concurrent use.
 type Mailer struct{ c Config }
 
 // New makes a Mailer. It does not connect.
-func New(c Config) *Mailer { return &Mailer{c} }
+func New(c Config) *Mailer {
+	c.StepTime = cmp.Or(c.StepTime, stepTime)
+	return &Mailer{c}
+}
 
 // Fate is what became of a mail that was not sent.
 type Fate uint8
@@ -73,8 +79,8 @@ func (m *Mailer) Send(ctx context.Context, to, id string, text notify.Mail) erro
 	if err := client.DialWithContext(ctx); err != nil {
 		return &Error{Unavailable, dialFailure(err)}
 	}
-	defer func() { _ = client.Close() }() // the server has answered by then
-	if err := client.Send(message); err != nil {
+	defer func() { _ = client.Close() }()                                  // the server has answered by then
+	if err := client.Send(message); err != nil && !message.IsDelivered() { // what comes after the mail may fail
 		return failure(err)
 	}
 	return nil
@@ -95,7 +101,7 @@ func (m *Mailer) Check(ctx context.Context) error {
 
 func (m *Mailer) client() (*mail.Client, error) {
 	options := []mail.Option{
-		mail.WithPort(m.c.Port), mail.WithTimeout(stepTime), mail.WithoutNoop(),
+		mail.WithPort(m.c.Port), mail.WithTimeout(m.c.StepTime), mail.WithoutNoop(),
 		mail.WithTLSConfig(&tls.Config{ServerName: m.c.Host, RootCAs: m.c.RootCAs, MinVersion: tls.VersionTLS12}),
 	}
 	switch {

@@ -31,34 +31,32 @@ const (
 	resultGivenUp = "given_up" // it was tried for three days
 )
 
-// MailResults returns all results.
-func MailResults() []string { return []string{resultSent, resultRefused, resultFailed, resultGivenUp} }
-
-// sendMails sends the mails that are due, one after the other, until none is left or the server cannot be used.
+// sendMails sends mails that are due, one after the other, until the server cannot be used. It gives back those that it did not try.
 func (n *Notifier) sendMails(ctx context.Context) error {
 	mails, err := n.c.Mails.TakeMails(ctx, mailsAtOnce, lease)
 	if err != nil {
 		return err
 	}
 	work := context.WithoutCancel(ctx) // of what is under way when the process ends
-	var down *mailer.Error
+	var (
+		down   *mailer.Error
+		failed error
+	)
 	for i := range mails {
 		m := &mails[i]
-		switch {
-		case ctx.Err() != nil:
-			down = &mailer.Error{Fate: mailer.Unavailable, Why: "the process has ended"}
-		case down == nil:
-			if down, err = n.sendMail(work, m); err != nil {
-				return err
+		if ctx.Err() != nil || down != nil || failed != nil {
+			wait := time.Duration(0)
+			if down != nil {
+				wait = firstPause
 			}
-			n.report(ctx, down)
+			failed = errors.Join(failed, n.note(work, func(ctx context.Context) error { return n.c.Mails.MailReturned(ctx, m, wait) }))
 			continue
 		}
-		if err := n.postpone(work, m, down.Why); err != nil {
-			return err
+		if down, failed = n.sendMail(work, m); failed == nil {
+			n.report(ctx, down)
 		}
 	}
-	return nil
+	return failed
 }
 
 // report logs that the mail server cannot be used, and that it can again, once each.

@@ -44,6 +44,7 @@ type Looks interface {
 type Mails interface { //nolint:interfacebloat // the four fates of a mail
 	TakeMails(ctx context.Context, limit int, lease time.Duration) ([]webhook.DueMail, error)
 	MailSent(ctx context.Context, m *webhook.DueMail) error
+	MailReturned(ctx context.Context, m *webhook.DueMail, wait time.Duration) error
 	MailRefused(ctx context.Context, m *webhook.DueMail, why string) error
 	MailFailed(ctx context.Context, m *webhook.DueMail, why string, wait time.Duration) error
 	MailGivenUp(ctx context.Context, m *webhook.DueMail, why string) error
@@ -169,22 +170,23 @@ func (n *Notifier) sendDigests(ctx context.Context) error {
 }
 
 // look looks at endpoints, page by page.
-func (n *Notifier) look(ctx context.Context) error {
+func (n *Notifier) look(ctx context.Context) (failed error) {
 	for range pagesPerLook {
 		found, next, err := n.c.Looks.Look(ctx, n.after)
 		if err != nil {
 			return err
 		}
 		for i := range found {
-			if err := n.judge(ctx, &found[i]); err != nil {
-				return err
+			if err := n.judge(ctx, &found[i]); err != nil { // the others are looked at all the same
+				failed = err
 			}
 		}
-		if n.after = next; next.IsZero() {
-			return nil
+		same := next == n.after // another process looks
+		if n.after = next; next.IsZero() || same {
+			return failed
 		}
 	}
-	return nil
+	return failed
 }
 
 // judge tells what is to be told of one endpoint.

@@ -13,6 +13,9 @@ import (
 const (
 	// minFirst is how many first attempts of the last ten minutes are enough to judge an endpoint by. It fails if half of them failed.
 	minFirst = 10
+	// recoversAfter is how long after it was told that an endpoint fails it may be told that it delivers again, if less than a quarter of its first
+	// attempts fail then: an endpoint on the edge is not told of again and again.
+	recoversAfter = 10 * time.Minute
 	// openFor is how long a circuit is open until the endpoint is one that fails.
 	openFor = 10 * time.Minute
 	// ExpiresWithin is how long before held deliveries are given up it is told.
@@ -59,7 +62,8 @@ func nextActive(f *webhook.EndpointFacts, now time.Time) (Finding, webhook.Told)
 		if last != webhook.ToldFailing && last != webhook.ToldDisablingSoon {
 			return Finding{webhook.NoticeFailing, explain.Failing(f.First, f.FirstFailed, open, now)}, webhook.ToldFailing
 		}
-	case last != webhook.ToldNothing && !broken && f.DeliveredAt.After(f.Told.At) && (f.First == 0 || 2*f.FirstFailed < f.First):
+	case last != webhook.ToldNothing && !broken && f.DeliveredAt.After(f.Told.At) && (f.First == 0 || 4*f.FirstFailed < f.First) &&
+		(last == webhook.ToldResumed || now.Sub(f.Told.At) >= recoversAfter):
 		return Finding{webhook.NoticeRecovered, explain.DeliversAgain()}, webhook.ToldNothing
 	}
 	return Finding{}, f.Told.Last

@@ -55,8 +55,15 @@ func TestNext(t *testing.T) {
 			webhook.EndpointFacts{First: 60, FirstFailed: 60, Told: told(webhook.ToldDisablingSoon)}, nil, webhook.ToldDisablingSoon,
 		},
 		"recovered": {
-			webhook.EndpointFacts{First: 10, FirstFailed: 4, DeliveredAt: now(), Told: told(webhook.ToldFailing)},
+			webhook.EndpointFacts{First: 10, FirstFailed: 2, DeliveredAt: now(), Told: told(webhook.ToldFailing)},
 			[]webhook.Notice{webhook.NoticeRecovered}, webhook.ToldNothing,
+		},
+		"on the edge": {
+			webhook.EndpointFacts{First: 10, FirstFailed: 4, DeliveredAt: now(), Told: told(webhook.ToldFailing)}, nil, webhook.ToldFailing,
+		},
+		"delivers again within ten minutes": {
+			webhook.EndpointFacts{First: 10, DeliveredAt: now(), Told: webhook.EndpointTold{Last: webhook.ToldFailing, At: now().Add(-9 * time.Minute)}},
+			nil, webhook.ToldFailing,
 		},
 		"delivered before it was told": {
 			webhook.EndpointFacts{DeliveredAt: now().Add(-2 * time.Hour), Told: told(webhook.ToldFailing)}, nil, webhook.ToldFailing,

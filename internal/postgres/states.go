@@ -14,6 +14,7 @@ const (
 	IsFinished = "in (3, 5, 6)" // delivered, cancelled or discarded: a replay of dead letters does not reopen it
 
 	EndpointActive = "0" // webhook.EndpointActive
+	EndpointPaused = "1" // webhook.EndpointPaused
 
 	ReplayRunning = "0" // webhook.ReplayRunning
 	ReplayPaused  = "1" // webhook.ReplayPaused

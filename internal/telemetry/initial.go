@@ -33,6 +33,9 @@ func (m *Metrics) makeSeries() {
 	for _, cause := range []string{"tenant", "process", "slow"} {
 		m.bodiesRefused.WithLabelValues(cause)
 	}
+	for _, result := range []string{"sent", "refused", "failed", "given_up"} { // of the package notifier
+		m.notificationMails.WithLabelValues(result)
+	}
 	for _, result := range forwardResults {
 		m.forwarded.WithLabelValues(result)
 	}

@@ -58,7 +58,7 @@ func newMailServer(t *testing.T, change func(*smtp.Server)) *mailServer {
 	require.NoError(t, err)
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	m := &mailServer{caFile: filepath.Join(t.TempDir(), "ca.pem"), roots: x509.NewCertPool()}
-	require.NoError(t, os.WriteFile(m.caFile, text, 0o644)) //nolint:gosec // it is public
+	require.NoError(t, os.WriteFile(m.caFile, text, 0o644))
 	require.True(t, m.roots.AppendCertsFromPEM(text))
 
 	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &mailSession{server: m}, nil }))

@@ -220,6 +220,7 @@ func TestMailServers(t *testing.T) {
 			require.NoError(t, err)
 			config := mailer.Config{
 				Host: host, Port: number, User: mailUser, Password: mailPassword, From: "hooks@everpost.example", RootCAs: m.roots, Version: "1",
+				StepTime: 5 * time.Second,
 			}
 			if c.config != nil {
 				c.config(&config)

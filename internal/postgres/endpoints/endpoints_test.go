@@ -158,7 +158,10 @@ func TestUpdateEndpoint(t *testing.T) {
 	want := e
 	want.State, want.StateReason, want.Headers, want.Metadata = webhook.EndpointActive, "", map[string]string{}, map[string]string{"team": "billing"}
 	want.Version, want.UpdatedAt = 2, got.UpdatedAt
+	want.StateSince, want.StateBy = got.StateSince, got.StateBy
 	require.Equal(t, want, got)
+	require.NotEmpty(t, got.StateBy)
+	require.WithinDuration(t, got.UpdatedAt, got.StateSince, time.Minute)
 	require.True(t, got.UpdatedAt.After(e.UpdatedAt))
 	require.EqualValues(t, 2, storetest.Version(t, s, "acme"))
 	read, err := s.Endpoint(t.Context(), "acme", e.ID)

@@ -24,7 +24,8 @@ const troubled = `
 		union
 		(select id from endpoints where state <> ` + postgres.EndpointActive + ` and deleted_at is null order by state_since desc nulls last, id limit $2)),
 	ill as (
-		select e.tenant_id, count(*) as n from looked join endpoints e using (id) where e.deleted_at is null and not e.internal group by 1),
+		select e.tenant_id, count(*) as n, count(*) filter (where e.state <> ` + postgres.EndpointPaused + `) as bad
+		from looked join endpoints e using (id) where e.deleted_at is null and not e.internal group by 1),
 	dead as (
 		select tenant_id, sum(ended_dead_lettered) as n from (
 			select tenant_id, ended_dead_lettered from statistics_minutes
@@ -33,9 +34,11 @@ const troubled = `
 		group by 1)
 	select t.id, t.name, coalesce(ill.n, 0), coalesce(dead.n, 0)
 	from ill full join dead using (tenant_id) join tenants t on t.id = coalesce(ill.tenant_id, dead.tenant_id)
-	order by coalesce(ill.n, 0) > 0 desc, coalesce(dead.n, 0) desc, coalesce(ill.n, 0) desc, 1 limit $4`
+	order by coalesce(ill.bad, 0) > 0 or coalesce(dead.n, 0) > 0 desc, coalesce(ill.bad, 0) > 0 desc, coalesce(dead.n, 0) desc, ill.n desc nulls last, 1
+	limit $4`
 
-// TroubledTenants returns the tenants that may need attention, at most limit: first those with endpoints that are not entirely healthy.
+// TroubledTenants returns the tenants that may need attention, at most limit: first those with endpoints that are not entirely healthy, then those
+// with dead letters, and last those whose endpoints were only paused.
 func (s *EndpointHealth) TroubledTenants(ctx context.Context, limit int) (found []webhook.TroubledTenant, err error) {
 	err = s.core.AsOperator().ByIndex().WithConn(ctx, "look for tenants that need attention", func(ctx context.Context, conn postgres.Querier) error {
 		rows, err := conn.Query(ctx, troubled, observationLife.Milliseconds(), attentionLooks, attentionMinutes, limit)

@@ -27,7 +27,7 @@ func (s *Notifications) Wanted(ctx context.Context) (wanted bool, err error) {
 
 // Look reads the next LookedAt endpoints after an id that may be ill: those with failures on record, those that a process does not find healthy,
 // those that are paused or disabled, and those of which something was told. It returns the id after which the next look begins; zero: all were
-// looked at. Another process that looks at the same time reads nothing and begins again.
+// looked at. While another process looks, it returns after, and nothing. It forgets what was told of endpoints that are deleted.
 //
 // It reads each of the four tables in the order of its primary key or of endpoints_stopped_by_id, and for each endpoint ten minutes of its statistics
 // and its oldest held delivery by deliveries_release.
@@ -37,6 +37,7 @@ func (s *Notifications) Look(ctx context.Context, after webhook.EndpointID) (fou
 		var alone bool
 		err := tx.QueryRow(ctx, `select pg_try_advisory_xact_lock(hashtextextended('everpost/notifications/' || current_schema(), 0))`).Scan(&alone)
 		if err != nil || !alone {
+			next = after
 			return err
 		}
 		rows, err := tx.Query(ctx, candidateIDs, [16]byte(after), LookedAt)
@@ -49,6 +50,11 @@ func (s *Notifications) Look(ctx context.Context, after webhook.EndpointID) (fou
 		}
 		if len(ids) == LookedAt {
 			next = ids[len(ids)-1]
+		}
+		_, err = tx.Exec(ctx, `
+			delete from notification_told n using endpoints e where n.endpoint_id = any($1) and e.id = n.endpoint_id and e.deleted_at is not null`, ids)
+		if err != nil {
+			return err
 		}
 		if rows, err = tx.Query(ctx, candidates, ids, observedFor.Milliseconds()); err != nil {
 			return err
@@ -66,7 +72,7 @@ const (
 	select distinct id from (
 		(select endpoint_id as id from endpoint_trouble where endpoint_id > $1 order by endpoint_id limit $2)
 		union all (select endpoint_id from notification_told where endpoint_id > $1 order by endpoint_id limit $2)
-		union all (select endpoint_id from endpoint_health where endpoint_id > $1 order by endpoint_id, worker limit $2)
+		union all (select distinct endpoint_id from endpoint_health where endpoint_id > $1 order by endpoint_id limit $2)
 		union all (select id from endpoints where id > $1 and state <> 0 and deleted_at is null order by id limit $2)) all_ids
 	order by id limit $2`
 

@@ -59,6 +59,8 @@ type takenMail struct {
 
 	owner string
 	state webhook.ChannelState
+
+	unknown bool // it was written by a newer release: its turn comes again
 }
 
 func scanMail(row pgx.CollectableRow) (m takenMail, err error) {
@@ -74,13 +76,16 @@ func scanMail(row pgx.CollectableRow) (m takenMail, err error) {
 	m.Channel, m.state = channel, webhook.ChannelState(state) //nolint:gosec // written by us
 	if notification != nil {
 		m.Notification = new(webhook.Notification)
-		err = json.Unmarshal(notification, m.Notification)
+		m.unknown = json.Unmarshal(notification, m.Notification) != nil
 	}
-	return m, err
+	return m, nil
 }
 
 // admit reports whether a mail is sent now. One that asks for confirmation waits while there were too many, and is counted.
 func (m *takenMail) admit(ctx context.Context, tx pgx.Tx) (send bool, err error) {
+	if m.unknown {
+		return false, nil
+	}
 	confirmation := m.Notification == nil
 	if confirmation && m.state != webhook.ChannelUnconfirmed || !confirmation && m.state != webhook.ChannelActive {
 		_, err = tx.Exec(ctx, `delete from notification_mails where id = $1`, m.ID)
@@ -147,6 +152,15 @@ func (s *Notifications) end(ctx context.Context, m *webhook.DueMail, note func(c
 	})
 }
 
+// MailReturned gives a mail back that was taken and not tried.
+func (s *Notifications) MailReturned(ctx context.Context, m *webhook.DueMail, wait time.Duration) error {
+	return s.core.AsWorker().WithConn(ctx, "give a mail back", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `update notification_mails set next_at = now() + $2::bigint * interval '1 millisecond' where id = $1`,
+			m.ID, wait.Milliseconds())
+		return err
+	})
+}
+
 // MailFailed lets a mail wait that could not be sent this time.
 func (s *Notifications) MailFailed(ctx context.Context, m *webhook.DueMail, why string, wait time.Duration) error {
 	return s.core.AsWorker().InTx(ctx, "let a mail wait", func(ctx context.Context, tx pgx.Tx) error {
@@ -165,8 +179,11 @@ func noteError(ctx context.Context, tx pgx.Tx, m *webhook.DueMail, why string) e
 	return err
 }
 
+// mailsKept is how long a mail waits at most. A process that sends gives it up before.
+const mailsKept = 4 * day
+
 // PruneConfirmations removes what is remembered of mails that asked for confirmation more than a day ago, 1,000 at a time, by
-// notification_confirmations_sent.
+// notification_confirmations_sent; and the oldest mails that no process sends any more, by notification_mails_due.
 func (s *Notifications) PruneConfirmations(ctx context.Context) error {
 	return postgres.InBatches(ctx, func() (bool, error) {
 		var gone int64
@@ -176,6 +193,14 @@ func (s *Notifications) PruneConfirmations(ctx context.Context) error {
 					select id from notification_confirmations where sent_at < now() - $1::bigint * interval '1 millisecond' order by sent_at limit $2))`,
 				day.Milliseconds(), postgres.DeleteBatch)
 			gone = tag.RowsAffected()
+			if err != nil {
+				return err
+			}
+			tag, err = conn.Exec(ctx, `
+				delete from notification_mails where id = any(array(
+					select id from notification_mails where next_at < now() - $1::bigint * interval '1 millisecond' order by next_at limit $2))`,
+				mailsKept.Milliseconds(), postgres.DeleteBatch)
+			gone = max(gone, tag.RowsAffected())
 			return err
 		})
 		return gone >= postgres.DeleteBatch, err

@@ -2,10 +2,12 @@ package notifications
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -57,13 +59,21 @@ func (s *Notifications) Put(ctx context.Context, by webhook.Actor, owner string,
 		}
 		return audit.Write(ctx, tx, by, owner, audit.NotificationsUpdate, subjectOf(owner), p.detail(before, in))
 	}
-	if removed := p.removedEndpoints(); len(removed)+len(p.added) > 0 {
-		err = s.endpoints.ChangeInternal(ctx, s.home(owner), p.added, removed, write)
+	home := s.home(owner)
+	removed := p.removedEndpoints(home)
+	if len(removed[home])+len(p.added) > 0 {
+		err = s.endpoints.ChangeInternal(ctx, home, p.added, removed[home], write)
 	} else {
 		err = s.core.OfTenantOrOperator(owner).InTx(ctx, "change notification channels", write)
 	}
 	if err != nil {
 		return webhook.NotificationSettings{}, err
+	}
+	delete(removed, home)
+	for tenant, ids := range removed { // of a tenant that was the operator's before: without their channels nothing is sent to them
+		if err := s.endpoints.ChangeInternal(ctx, tenant, nil, ids, func(context.Context, pgx.Tx) error { return nil }); err != nil {
+			return webhook.NotificationSettings{}, err
+		}
 	}
 	return s.Settings(ctx, owner)
 }
@@ -91,10 +101,13 @@ func (p *plan) detail(before stored, in webhook.NotificationInput) []byte {
 	return postgres.JSONBytes(d)
 }
 
-func (p *plan) removedEndpoints() (ids []webhook.EndpointID) {
+// removedEndpoints are the endpoints of removed chats, by their tenant: home unless another one is known.
+func (p *plan) removedEndpoints(home string) map[string][]webhook.EndpointID {
+	ids := map[string][]webhook.EndpointID{}
 	for i := range p.removed {
-		if id := p.removed[i].endpoint; !id.IsZero() {
-			ids = append(ids, id)
+		if c := &p.removed[i]; !c.endpoint.IsZero() {
+			tenant := cmp.Or(c.home, home)
+			ids[tenant] = append(ids[tenant], c.endpoint)
 		}
 	}
 	return ids
@@ -112,6 +125,13 @@ func (s *Notifications) plan(owner string, before []channelRow, in []webhook.Cha
 	}
 	for i := range in {
 		c := &in[i]
+		same := func(other webhook.ChannelInput) bool {
+			return c.Target != "" && other.Kind == c.Kind && strings.EqualFold(other.Target, c.Target)
+		}
+		if slices.ContainsFunc(in[:i], same) {
+			refuse(i, "target", "is that of an earlier channel")
+			continue
+		}
 		known := find(before, c, used)
 		switch {
 		case known == nil && !c.ID.IsZero():
@@ -123,7 +143,7 @@ func (s *Notifications) plan(owner string, before []channelRow, in []webhook.Cha
 		case known == nil && c.Target == "":
 			refuse(i, "target", "is required for a new channel")
 			continue
-		case c.Kind != webhook.ChannelEmail && s.home(owner) == "":
+		case c.Kind != webhook.ChannelEmail && s.home(owner) == "" && (known == nil || c.Target != "" && !known.hasTarget(c.Target)):
 			refuse(i, "kind", "needs EVERPOST_OPERATOR_TENANT: the chats of the installation are endpoints of that tenant; only email does without")
 			continue
 		}

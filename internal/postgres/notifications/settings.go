@@ -17,6 +17,7 @@ type channelRow struct {
 
 	token        []byte
 	endpoint     webhook.EndpointID // zero for mail
+	home         string             // the tenant of the endpoint, of a channel of the installation
 	targetSHA256 []byte
 }
 
@@ -100,7 +101,19 @@ func readIn(ctx context.Context, tx pgx.Tx, owner string) (now stored, err error
 		return now, err
 	}
 	now.channels, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (channelRow, error) { return scanChannel(row) })
-	return now, err
+	if err != nil || owner != "" {
+		return now, err
+	}
+	for i := range now.channels { // the installation may have had another tenant before
+		c := &now.channels[i]
+		if c.endpoint.IsZero() {
+			continue
+		}
+		if err := tx.QueryRow(ctx, `select tenant_id from endpoints where id = $1`, [16]byte(c.endpoint)).Scan(&c.home); err != nil {
+			return now, err
+		}
+	}
+	return now, nil
 }
 
 // chatErrors is how far back the last delivery of a chat is looked for.
@@ -115,7 +128,7 @@ func (s *Notifications) addChatErrors(ctx context.Context, owner string, channel
 			ids, at[c.endpoint] = append(ids, c.endpoint), c
 		}
 	}
-	if len(ids) == 0 {
+	if len(ids) == 0 || s.home(owner) == "" {
 		return nil
 	}
 	return s.core.OfTenant(s.home(owner)).ByIndex().WithConn(ctx, "read the deliveries of chats", func(ctx context.Context, conn postgres.Querier) error {

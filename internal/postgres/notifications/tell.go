@@ -33,6 +33,7 @@ type change struct {
 	at          time.Time
 	url         string
 	description string
+	deleted     bool // the endpoint is, meanwhile
 }
 
 // TakeChanges tells of changes of endpoints' states, at most limit of them, and returns how many it took: the oldest that no other process takes.
@@ -44,13 +45,13 @@ func (s *Notifications) TakeChanges(ctx context.Context, limit int) (n int, err 
 				delete from notification_changes where id = any(array(
 					select id from notification_changes order by id limit $1 for update skip locked))
 				returning id, tenant_id, endpoint_id, state, summary, at)
-			select t.endpoint_id, t.tenant_id, t.state, t.summary, t.at, e.url, e.description
-			from taken t join endpoints e on e.id = t.endpoint_id order by t.id`, limit)
+			select t.endpoint_id, t.tenant_id, t.state, t.summary, t.at, coalesce(e.url, ''), coalesce(e.description, ''), e.id is null
+			from taken t left join endpoints e on e.id = t.endpoint_id and e.deleted_at is null order by t.id`, limit)
 		if err != nil {
 			return err
 		}
 		changes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c change, err error) {
-			return c, row.Scan(&c.endpoint, &c.tenant, &c.state, &c.summary, &c.at, &c.url, &c.description)
+			return c, row.Scan(&c.endpoint, &c.tenant, &c.state, &c.summary, &c.at, &c.url, &c.description, &c.deleted)
 		})
 		if err != nil {
 			return err
@@ -67,13 +68,18 @@ func (s *Notifications) TakeChanges(ctx context.Context, limit int) (n int, err 
 }
 
 func (s *Notifications) tellChange(ctx context.Context, tx pgx.Tx, c *change) error {
+	var heard bool // else nothing is told, and nothing is to be recovered from
+	err := tx.QueryRow(ctx, `select exists (select from notification_channels where owner = any($1))`, []string{"", c.tenant}).Scan(&heard)
+	if err != nil || c.deleted || !heard {
+		return err
+	}
 	told, err := lockTold(ctx, tx, c.endpoint)
 	if err != nil {
 		return err
 	}
 	tell, last := notify.AfterChange(told.Last, webhook.EndpointState(c.state)) //nolint:gosec // written by us
 	if last == told.Last {
-		return nil
+		return writeTold(ctx, tx, c.endpoint, told) // without a row that says nothing
 	}
 	told.Last, told.At = last, s.core.Now()
 	if err := writeTold(ctx, tx, c.endpoint, told); err != nil || !tell {
@@ -91,8 +97,11 @@ func (s *Notifications) Tell(ctx context.Context, all []webhook.Notification, id
 	err = s.core.AsWorker().InTx(ctx, "tell of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		told = false
 		now, err := lockTold(ctx, tx, id)
-		if err != nil || now.Last != from.Last || now.Expiring != from.Expiring {
+		if err != nil {
 			return err
+		}
+		if now.Last != from.Last || now.Expiring != from.Expiring {
+			return writeTold(ctx, tx, id, now) // without a row that says nothing
 		}
 		if err := writeTold(ctx, tx, id, to); err != nil {
 			return err
@@ -136,12 +145,13 @@ func (s *Notifications) send(ctx context.Context, tx pgx.Tx, n *webhook.Notifica
 	return s.sendTo(ctx, tx, n, owners)
 }
 
-// sendTo reads the channels of owners by notification_channels_owner, MaxChannels of each at most.
+// sendTo reads the channels of owners by notification_channels_owner, MaxChannels of each at most. What is of no endpoint goes to all that ask
+// for it.
 func (s *Notifications) sendTo(ctx context.Context, tx pgx.Tx, n *webhook.Notification, owners []string) error {
 	rows, err := tx.Query(ctx, `
 		select `+channelColumns+`, s.portal_url from notification_channels c join notification_settings s on s.owner = c.owner
-		where c.owner = any($1) and c.state = $2 and c.notices & $3 <> 0 and (c.endpoint_ids is null or $4 = any(c.endpoint_ids)) order by c.owner, c.place`,
-		owners, int16(webhook.ChannelActive), int32(webhook.Notices(0).With(n.Notice)), [16]byte(n.Endpoint))
+		where c.owner = any($1) and c.state = $2 and c.notices & $3 <> 0 and (c.endpoint_ids is null or $5 or $4 = any(c.endpoint_ids)) order by c.owner, c.place`,
+		owners, int16(webhook.ChannelActive), int32(webhook.Notices(0).With(n.Notice)), [16]byte(n.Endpoint), n.Endpoint.IsZero())
 	if err != nil {
 		return err
 	}

@@ -210,6 +210,15 @@ func (s *Tenants) DeleteTenant(ctx context.Context, by webhook.Actor, id string)
 		if live {
 			return &webhook.Error{Code: webhook.CodeConflict, Message: "the tenant still has endpoints: delete them first"}
 		}
+		var chats bool
+		err = tx.QueryRow(ctx, `
+			select exists (select from notification_channels c join endpoints e on e.id = c.endpoint_id where c.owner = '' and e.tenant_id = $1)`, id).Scan(&chats)
+		if err != nil {
+			return err
+		}
+		if chats {
+			return &webhook.Error{Code: webhook.CodeConflict, Message: "the installation posts its notifications from this tenant: remove their chats first"}
+		}
 		if _, err := tx.Exec(ctx, `delete from tenants where id = $1`, id); err != nil {
 			return err
 		}
