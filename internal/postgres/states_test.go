@@ -13,7 +13,8 @@ func TestNumbersInSQLAreTheDomains(t *testing.T) {
 	t.Parallel()
 	for number, is := range map[any]string{
 		webhook.StatePending: Pending, webhook.StateRetrying: Retrying, webhook.StateHeld: Held, webhook.StateDelivered: Delivered,
-		webhook.StateDeadLettered: DeadLettered, webhook.StateDiscarded: Discarded, webhook.EndpointActive: EndpointActive, webhook.EndpointPaused: EndpointPaused,
+		webhook.StateDeadLettered: DeadLettered, webhook.StateDiscarded: Discarded, webhook.EndpointActive: EndpointActive,
+		webhook.EndpointPaused: EndpointPaused,
 		webhook.ReplayRunning: ReplayRunning, webhook.ReplayPaused: ReplayPaused, webhook.ReplayQueued: ReplayQueued,
 		webhook.CommandNone: NoCommand, webhook.CommandCancel: CommandCancel,
 	} {

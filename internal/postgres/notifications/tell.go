@@ -150,7 +150,8 @@ func (s *Notifications) send(ctx context.Context, tx pgx.Tx, n *webhook.Notifica
 func (s *Notifications) sendTo(ctx context.Context, tx pgx.Tx, n *webhook.Notification, owners []string) error {
 	rows, err := tx.Query(ctx, `
 		select `+channelColumns+`, s.portal_url from notification_channels c join notification_settings s on s.owner = c.owner
-		where c.owner = any($1) and c.state = $2 and c.notices & $3 <> 0 and (c.endpoint_ids is null or $5 or $4 = any(c.endpoint_ids)) order by c.owner, c.place`,
+		where c.owner = any($1) and c.state = $2 and c.notices & $3 <> 0 and (c.endpoint_ids is null or $5 or $4 = any(c.endpoint_ids))
+		order by c.owner, c.place`,
 		owners, int16(webhook.ChannelActive), int32(webhook.Notices(0).With(n.Notice)), [16]byte(n.Endpoint), n.Endpoint.IsZero())
 	if err != nil {
 		return err

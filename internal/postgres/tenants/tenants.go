@@ -212,7 +212,8 @@ func (s *Tenants) DeleteTenant(ctx context.Context, by webhook.Actor, id string)
 		}
 		var chats bool
 		err = tx.QueryRow(ctx, `
-			select exists (select from notification_channels c join endpoints e on e.id = c.endpoint_id where c.owner = '' and e.tenant_id = $1)`, id).Scan(&chats)
+			select exists (select from notification_channels c join endpoints e on e.id = c.endpoint_id where c.owner = '' and e.tenant_id = $1)`,
+			id).Scan(&chats)
 		if err != nil {
 			return err
 		}
