@@ -15,7 +15,7 @@ func TestNumbersInSQLAreTheDomains(t *testing.T) {
 		webhook.StatePending: Pending, webhook.StateRetrying: Retrying, webhook.StateHeld: Held, webhook.StateDelivered: Delivered,
 		webhook.StateDeadLettered: DeadLettered, webhook.StateDiscarded: Discarded, webhook.EndpointActive: EndpointActive,
 		webhook.EndpointPaused: EndpointPaused,
-		webhook.ReplayRunning: ReplayRunning, webhook.ReplayPaused: ReplayPaused, webhook.ReplayQueued: ReplayQueued,
+		webhook.ReplayRunning:  ReplayRunning, webhook.ReplayPaused: ReplayPaused, webhook.ReplayQueued: ReplayQueued,
 		webhook.CommandNone: NoCommand, webhook.CommandCancel: CommandCancel,
 	} {
 		require.Equal(t, is, fmt.Sprintf("%d", number), "%T %v", number, number)
