@@ -136,8 +136,8 @@ func TestR11OrderOfStopping(t *testing.T) {
 	order, left := log.parts(t)
 	require.Empty(t, left)
 	require.Equal(t, []string{
-		phaseAPI, phaseStarts, phaseWorker, phaseRequests, phaseSender, phaseMonitor, phaseStatistics, phaseGuard, phaseListener, phaseAdmin,
-		phaseMaintenance, phaseBackground, phaseStore, phaseClient,
+		phaseAPI, phaseStarts, phaseWorker, phaseRequests, phaseSender, phaseNotifier, phaseMonitor, phaseStatistics, phaseGuard, phaseListener,
+		phaseAdmin, phaseMaintenance, phaseBackground, phaseStore, phaseClient,
 	}, order)
 }
 

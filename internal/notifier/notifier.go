@@ -23,6 +23,8 @@ const (
 	changesAtOnce = 100
 	digestsAtOnce = 20
 	mailsAtOnce   = 10
+	// stopTime is how long a mail may take when the process ends.
+	stopTime = 15 * time.Second
 	// roundTime bounds one round but that of the mails.
 	roundTime = 30 * time.Second
 )
@@ -101,10 +103,18 @@ func (n *Notifier) Start(ctx context.Context) {
 	}
 }
 
-// Stop ends the work and waits for it: for a mail that is being sent, mailer.Timeout at most.
+// Stop ends the work and waits for it, for stopTime at most: a mail that the server has not accepted by then is sent again by another process.
 func (n *Notifier) Stop() {
 	n.end()
-	n.running.Wait()
+	done := make(chan struct{})
+	go func() {
+		n.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(stopTime):
+	}
 }
 
 // tell looks for what is to be told, until ctx ends.
