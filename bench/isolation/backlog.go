@@ -72,7 +72,7 @@ func replays(ctx context.Context, l *lab, r *report) (err error) {
 	b.at.become(answers, 0)
 	return b.beside(ctx, r, func(ctx context.Context) error {
 		return forEach(ctx, len(b.endpoints), func(ctx context.Context, i int) error {
-			body := fmt.Sprintf(`{"source":"dead_letters","endpoint_id":%q}`, b.endpoints[i])
+			body := fmt.Sprintf(`{"source":"dead_letters","endpoint_id":%q,"rate_per_minute":1000}`, b.endpoints[i])
 			_, err := b.API.Send(ctx, http.MethodPost, tenantPath(crowd, "/replays"), []byte(body), nil, http.StatusAccepted)
 			return err
 		})
