@@ -143,7 +143,7 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 			}
 		case "endpoint_ids":
 			if !d.null() {
-				e.EndpointIDs = readEndpointIDs(d)
+				e.EndpointIDs = readEndpointIDs(d, webhook.MaxTargetEndpoints, "must name at least one endpoint; omit it to send to all endpoints with a matching filter")
 			}
 		default:
 			d.unknown()
@@ -178,14 +178,15 @@ func readDeliverAt(d *jsonDecoder, now time.Time) time.Time {
 	return t
 }
 
-func readEndpointIDs(d *jsonDecoder) []webhook.EndpointID {
-	ids := make([]webhook.EndpointID, 0, 8)
+// readEndpointIDs reads a list of different endpoints, at most so many. empty is what is wrong with a list of none; "" for nothing.
+func readEndpointIDs(d *jsonDecoder, most int, empty string) []webhook.EndpointID {
+	var ids []webhook.EndpointID
 	seen := make(map[webhook.EndpointID]bool)
 	count := d.array(func(i int) {
-		if i == webhook.MaxTargetEndpoints {
-			d.noteParent("has more than " + strconv.Itoa(webhook.MaxTargetEndpoints) + " entries")
+		if i == most {
+			d.noteParent("has more than " + strconv.Itoa(most) + " entries")
 		}
-		if i >= webhook.MaxTargetEndpoints {
+		if i >= most {
 			d.skip()
 			return
 		}
@@ -204,8 +205,8 @@ func readEndpointIDs(d *jsonDecoder) []webhook.EndpointID {
 			ids = append(ids, id)
 		}
 	})
-	if count == 0 {
-		d.note("must name at least one endpoint; omit it to send to all endpoints with a matching filter")
+	if count == 0 && empty != "" {
+		d.note(empty)
 	}
 	return ids
 }

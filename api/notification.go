@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 
 	"github.com/everpost/everpost/client"
@@ -107,7 +106,7 @@ func (h *notificationHandler) readChannel(d *jsonDecoder) (c webhook.ChannelInpu
 		case "on":
 			c.Notices = readNotices(d)
 		case "endpoint_ids":
-			set(d, &c.EndpointIDs, nil, readChannelEndpoints)
+			set(d, &c.EndpointIDs, nil, func(d *jsonDecoder) []webhook.EndpointID { return readEndpointIDs(d, webhook.MaxChannelEndpoints, "") })
 		case "state", "last_error", "last_error_at": // as GET shows them
 			d.skip()
 		default:
@@ -188,33 +187,6 @@ func readNotices(d *jsonDecoder) (all webhook.Notices) {
 		d.note("must name at least one")
 	}
 	return all
-}
-
-func readChannelEndpoints(d *jsonDecoder) []webhook.EndpointID {
-	var ids []webhook.EndpointID
-	d.array(func(i int) {
-		if i == webhook.MaxChannelEndpoints {
-			d.noteParent("has more than " + strconv.Itoa(webhook.MaxChannelEndpoints) + " entries")
-		}
-		if i >= webhook.MaxChannelEndpoints {
-			d.skip()
-			return
-		}
-		text, ok := d.str()
-		if !ok {
-			return
-		}
-		id, err := webhook.ParseEndpointID(text)
-		switch {
-		case err != nil:
-			d.note(err.Error())
-		case slices.Contains(ids, id):
-			d.note("is listed more than once")
-		default:
-			ids = append(ids, id)
-		}
-	})
-	return ids
 }
 
 // readPortalURL reads an address for people. It holds no credential: it stands in mails.

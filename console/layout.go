@@ -111,11 +111,29 @@ func functions(now func() time.Time) template.FuncMap {
 // show answers with a page. For a stream it only sends the page's live part.
 func (p *page) show(v view) error {
 	data := templateData{Page: p.info(v), Data: v.Data}
+	return p.answer(answered{
+		templates: p.console.templates, name: v.Template, live: v.Live, status: v.Status, data: data,
+		around: func(content template.HTML) any { return templateData{Page: data.Page, Data: content} },
+	})
+}
+
+// answered is a page that is made of two templates: its own, and "layout" around it.
+type answered struct {
+	templates *template.Template
+	name      string
+	live      bool // the template <name>/live is sent again as it changes
+	status    int  // 0 stands for 200
+	data      any
+	around    func(content template.HTML) any // the data of the layout
+}
+
+// answer sends a page, or to a stream only its live part.
+func (p *page) answer(a answered) error {
 	if p.live != nil {
-		if !v.Live {
+		if !a.live {
 			return refusal(http.StatusNotFound, "this page has no live part")
 		}
-		part, err := p.console.fill(v.Template+"/live", data)
+		part, err := fill(a.templates, a.name+"/live", a.data)
 		if err != nil {
 			return err
 		}
@@ -127,11 +145,11 @@ func (p *page) show(v view) error {
 		p.live.send(part)
 		return nil
 	}
-	content, err := p.console.fill(v.Template, data)
+	content, err := fill(a.templates, a.name, a.data)
 	if err != nil {
 		return err
 	}
-	whole, err := p.console.fill("layout", templateData{Page: data.Page, Data: template.HTML(content)}) //nolint:gosec // made by a template
+	whole, err := fill(a.templates, "layout", a.around(template.HTML(content))) //nolint:gosec // made by a template
 	if err != nil {
 		return err
 	}
@@ -141,8 +159,8 @@ func (p *page) show(v view) error {
 	}
 	defer done()
 	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if v.Status != 0 {
-		p.w.WriteHeader(v.Status)
+	if a.status != 0 {
+		p.w.WriteHeader(a.status)
 	}
 	_, _ = p.w.Write(whole) //nolint:gosec // a template has escaped it; an error: the browser has gone
 	return nil
@@ -152,9 +170,9 @@ func (p *page) show(v view) error {
 const maxPage = 4 << 20
 
 // fill executes a template. Nothing of it is sent if it fails.
-func (s *Console) fill(name string, data templateData) ([]byte, error) {
+func fill(templates *template.Template, name string, data any) ([]byte, error) {
 	var b bytes.Buffer
-	if err := s.templates.ExecuteTemplate(&b, name, data); err != nil {
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
 		return nil, fmt.Errorf("make the page %s: %w", name, err)
 	}
 	if b.Len() > maxPage {

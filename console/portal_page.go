@@ -1,11 +1,8 @@
 package console
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -128,56 +125,14 @@ func (p *page) showPortal(v portalView) error {
 	if err != nil {
 		return err
 	}
-	if p.live != nil {
-		if !v.Live {
-			return errNotFound()
-		}
-		part, err := p.console.fillPortal(v.Template+"/live", info)
-		if err != nil {
-			return err
-		}
-		done, err := p.startAnswer(len(part))
-		if err != nil {
-			return err
-		}
-		defer done()
-		p.live.send(part)
-		return nil
+	if p.live == nil {
+		p.w.Header().Set("Content-Language", info.Lang)
+		p.w.Header().Set("Vary", "Accept-Language")
 	}
-	content, err := p.console.fillPortal(v.Template, info)
-	if err != nil {
-		return err
-	}
-	whole, err := p.console.fillPortal("layout", info.For(template.HTML(content))) //nolint:gosec // made by a template
-	if err != nil {
-		return err
-	}
-	done, err := p.startAnswer(len(whole))
-	if err != nil {
-		return err
-	}
-	defer done()
-	h := p.w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Language", info.Lang)
-	h.Set("Vary", "Accept-Language")
-	if v.Status != 0 {
-		p.w.WriteHeader(v.Status)
-	}
-	_, _ = p.w.Write(whole) //nolint:gosec // a template has escaped it; an error: the browser has gone
-	return nil
-}
-
-// fillPortal executes a template of the portal. Nothing of it is sent if it fails.
-func (s *Console) fillPortal(name string, info portalInfo) ([]byte, error) {
-	var b bytes.Buffer
-	if err := s.portal.templates.ExecuteTemplate(&b, name, info); err != nil {
-		return nil, fmt.Errorf("make the portal's page %s: %w", name, err)
-	}
-	if b.Len() > maxPage {
-		return nil, errors.New("the portal's page " + name + " is too large")
-	}
-	return b.Bytes(), nil
+	return p.answer(answered{
+		templates: p.console.portal.templates, name: v.Template, live: v.Live, status: v.Status, data: info,
+		around: func(content template.HTML) any { return info.For(content) },
+	})
 }
 
 func (p *page) portalInfo(v portalView) (portalInfo, error) {
