@@ -43,7 +43,7 @@ type Looks interface {
 }
 
 // Mails are the mails that wait.
-type Mails interface { //nolint:interfacebloat // the four fates of a mail
+type Mails interface { //nolint:interfacebloat // what may become of a mail
 	TakeMails(ctx context.Context, limit int, lease time.Duration) ([]webhook.DueMail, error)
 	MailSent(ctx context.Context, m *webhook.DueMail) error
 	MailReturned(ctx context.Context, m *webhook.DueMail, wait time.Duration) error
