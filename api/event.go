@@ -143,7 +143,8 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 			}
 		case "endpoint_ids":
 			if !d.null() {
-				e.EndpointIDs = readEndpointIDs(d, webhook.MaxTargetEndpoints, "must name at least one endpoint; omit it to send to all endpoints with a matching filter")
+				e.EndpointIDs = readEndpointIDs(d, webhook.MaxTargetEndpoints,
+					"must name at least one endpoint; omit it to send to all endpoints with a matching filter")
 			}
 		default:
 			d.unknown()

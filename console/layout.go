@@ -162,7 +162,7 @@ func (p *page) answer(a answered) error {
 	if a.status != 0 {
 		p.w.WriteHeader(a.status)
 	}
-	_, _ = p.w.Write(whole) //nolint:gosec // a template has escaped it; an error: the browser has gone
+	_, _ = p.w.Write(whole) // a template has escaped it; an error: the browser has gone
 	return nil
 }
 
