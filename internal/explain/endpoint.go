@@ -26,9 +26,33 @@ func Endpoint(h *webhook.Health, now time.Time) Explanation {
 	e.Summary = sentence(append(clauses, s.backlog()...)...)
 	e.Cause = joined(e.Cause, s.lastFailure())
 	if h.Backlog.Held > 0 && h.Endpoint.State == webhook.EndpointActive {
+		e.Cause = joined(e.Cause, s.expires())
 		e.Next = joined(e.Next, "Of the held deliveries the oldest go first.")
 	}
 	return e
+}
+
+// expires warns of held deliveries that wait for no more than their turn, and may be given up before it comes: at the pace of the last 15 minutes
+// the last of them waits for more than half of the time after which it is given up.
+func (h health) expires() string {
+	attempts, b := h.Observed.Attempts(), &h.Backlog
+	if attempts == 0 || h.Observed.Failing() {
+		return ""
+	}
+	policy, _ := h.Endpoint.PolicyInForce()
+	wait := time.Duration(float64(b.Held+b.Waiting()) / float64(attempts) * float64(webhook.HistorySpan))
+	if wait <= policy.GiveUpAfter/2 { //nolint:mnd // half
+		return ""
+	}
+	return sentence("at the pace of the last 15 minutes the newest of the held deliveries waits for "+atLeastFor(wait, b.MoreHeld),
+		"each is given up after "+elapsed(policy.GiveUpAfter))
+}
+
+func atLeastFor(d time.Duration, more bool) string {
+	if more {
+		return "more than " + elapsed(d)
+	}
+	return "about " + elapsed(d)
 }
 
 // Condition is Endpoint where it is not known what waits, nor the last failure.
