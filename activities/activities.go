@@ -49,6 +49,8 @@ type Config struct {
 	KeepDeadLetters time.Duration
 	// LeastRetryDelay is the shortest delay under the policy of a tenant or an endpoint. Defaults to none.
 	LeastRetryDelay time.Duration
+	// MaxHeld is for how long the clock of a held delivery may stand still in a run, see webhook.Progress. Defaults to 30 days.
+	MaxHeld time.Duration
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -86,6 +88,9 @@ func New(c Config) *Activities {
 	if c.MaxPayload == 0 {
 		c.MaxPayload = webhook.DefaultMaxPayload
 	}
+	if c.MaxHeld == 0 {
+		c.MaxHeld = 30 * 24 * time.Hour
+	}
 	if c.KeepDeadLetters == 0 {
 		c.KeepDeadLetters = 30 * 24 * time.Hour
 	}
@@ -112,7 +117,7 @@ func newProcess(c Config, report *reporter) *process {
 		reporter: report,
 		store:    c.Store, history: c.History, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, faults: c.Faults,
 		observer: c.Observer, tracer: c.Tracer, claimant: c.Claimant,
-		fastWait: c.FastWait, leastRetryDelay: c.LeastRetryDelay, maxPayload: c.MaxPayload,
+		fastWait: c.FastWait, leastRetryDelay: c.LeastRetryDelay, maxHeld: c.MaxHeld, maxPayload: c.MaxPayload,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions), goroutines: pool.New(keptGoroutines),
 		slowPlaces: fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eagerPlaces: fair.NewDynamic(maxEager, 1), payloads: newPayloadRooms(),
 	}

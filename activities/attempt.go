@@ -25,7 +25,7 @@ type attempt struct {
 func newAttempt(p *process, exec *execution, in AttemptInput) *attempt {
 	return &attempt{
 		process: p, exec: exec, in: in, payload: payloadRoom{of: p.payloads, tenant: in.TenantID},
-		facts: facts{leastDelay: p.leastRetryDelay, unrecorded: exec.unrecorded},
+		facts: facts{leastDelay: p.leastRetryDelay, maxHeld: p.maxHeld, unrecorded: exec.unrecorded},
 	}
 }
 

@@ -143,7 +143,8 @@ func (a *Attempts) recordFault(ctx context.Context, in AttemptInput, result *Mem
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), CommandDone: in.CommandDone, LastError: result.Fault}
 	step.Seq++
 	if step.DueAt.IsZero() { // without a due time the reconciler would not find it before its give-up time
-		step.Progress = step.WaitingUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
+		now := a.now().UTC().Truncate(time.Microsecond)
+		step.Progress = step.WaitingUntil(now, now.Add(time.Second))
 	}
 	status, err := a.store.RecordStep(ctx, step)
 	if err != nil {

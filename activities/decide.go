@@ -12,6 +12,7 @@ import (
 // facts are what an attempt has found out so far. Each stage adds to them.
 type facts struct {
 	leastDelay time.Duration // Config.LeastRetryDelay
+	maxHeld    time.Duration // Config.MaxHeld
 
 	unrecorded *webhook.Step // the step of a request that was answered before; nil: there is none
 
@@ -46,9 +47,10 @@ func toAnswer(result AttemptResult) outcome { return outcome{answer: &result} }
 // dead letter but those of workflows that were terminated, or met faults until the give-up time. What is known last decides: each case
 // stands for a stage that has come to its end.
 func decide(in AttemptInput, f *facts, now time.Time) outcome {
+	in.Progress = in.ClockRunning(now) // until now it has stood still, if the delivery was held
 	switch {
 	case f.met != nil:
-		return decideFault(&in, f.met, now)
+		return decideFault(&in, f, now)
 	case f.unrecorded != nil:
 		return toRecord(in.stepAgain(f.unrecorded))
 	case f.unstored:
@@ -78,7 +80,7 @@ func decideToAsk(in *AttemptInput, f *facts, now time.Time) outcome {
 	}
 	// A held delivery is attempted in spite of a fault: it was released to find out, or because a check succeeded.
 	if f.fault != "" && in.State != webhook.StateHeld && !in.NotBefore.After(now) {
-		return toRecord(in.faultStep(f.fault, now))
+		return toRecord(in.faultStep(f.fault, f.maxHeld, now))
 	}
 	switch {
 	case f.deleted:
@@ -92,8 +94,8 @@ func decideToAsk(in *AttemptInput, f *facts, now time.Time) outcome {
 	switch {
 	case in.NotBefore.After(now.Add(earlyEnough)):
 		return toRecord(in.waitStep(in.NotBefore))
-	case reason != "", in.State == webhook.StateHeld && now.After(in.GiveUpAt):
-		return toRecord(in.heldStep(reason, f.fault, now))
+	case reason != "", in.State == webhook.StateHeld && in.Expired(now):
+		return toRecord(in.heldStep(reason, f, now))
 	case in.Deferred() && !now.Before(in.GiveUpAt):
 		return toRecord(in.giveUpStep(webhook.ReasonDeferredExpired))
 	}
@@ -121,15 +123,16 @@ func decideToSend(in *AttemptInput, f *facts, now time.Time) outcome {
 			return toAnswer(result) // the workflow ends the delivery
 		}
 		in.adopt(f.claim)
+		in.Progress = in.ClockRunning(now)
 	}
 	switch {
 	case f.content == nil && f.claim.Payload == nil:
 		return toRecord(in.giveUpStep(string(retry.ReasonPayloadRemoved)))
 	case f.content == nil:
 		return toRecord(in.giveUpStep(string(retry.ReasonPayloadCorrupt)))
-	case now.After(in.GiveUpAt) && in.Faults > 0:
+	case in.Expired(now) && in.Faults > 0:
 		return toRecord(in.giveUpStep(webhook.ReasonInternal))
-	case now.After(in.GiveUpAt):
+	case in.Expired(now):
 		return toRecord(in.giveUpStep(string(retry.ReasonGiveUpTime)))
 	}
 	return outcome{}
@@ -138,12 +141,12 @@ func decideToSend(in *AttemptInput, f *facts, now time.Time) outcome {
 // decideFault decides what follows an internal fault in an attempt. Past its give-up time the delivery
 // becomes a dead letter. If the fault affects all of the endpoint's deliveries, the delivery is held until a check of the endpoint
 // succeeds: each costs a row, and one check serves all. Otherwise the workflow repeats the attempt.
-func decideFault(in *AttemptInput, fault error, now time.Time) outcome {
-	affected, text := describeFault(fault)
-	if affected != scopeEndpoint && !now.After(in.GiveUpAt) {
-		return outcome{fault: fault}
+func decideFault(in *AttemptInput, f *facts, now time.Time) outcome {
+	affected, text := describeFault(f.met)
+	if affected != scopeEndpoint && !in.Expired(now) {
+		return outcome{fault: f.met}
 	}
-	return toRecord(in.faultStep(text, now))
+	return toRecord(in.faultStep(text, f.maxHeld, now))
 }
 
 // stepAgain is a step that could not be recorded before.
@@ -185,7 +188,7 @@ func (in *AttemptInput) unknown() AttemptResult {
 // refusedStep defers or holds a delivery, as admission says. It is not deferred beyond its give-up time.
 func (in *AttemptInput) refusedStep(f *facts, now time.Time) webhook.Step {
 	if f.refusal.Held() {
-		return in.heldStep(f.refusal.Reason, f.fault, now)
+		return in.heldStep(f.refusal.Reason, f, now)
 	}
 	step := in.next()
 	step.Unsent = f.claim != nil
@@ -199,22 +202,22 @@ func (in *AttemptInput) refusedStep(f *facts, now time.Time) webhook.Step {
 	return step
 }
 
-// heldStep holds a delivery until its release. Past the give-up time it becomes a dead letter instead: because of the fault for
-// which it has been held, even if that ended after the give-up time.
-func (in *AttemptInput) heldStep(reason, fault string, now time.Time) webhook.Step {
+// heldStep holds a delivery until its release. Once it has expired it becomes a dead letter instead: because of the fault for
+// which it has been held, even if that ended after it expired.
+func (in *AttemptInput) heldStep(reason string, f *facts, now time.Time) webhook.Step {
 	switch {
-	case !now.After(in.GiveUpAt):
-		return in.holdStep(reason)
+	case !in.Expired(now):
+		return in.holdStep(reason, f.maxHeld, now)
 	case in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal:
-		return in.faultStep(cmp.Or(fault, "an internal fault kept the delivery from being sent until its give-up time"), now)
+		return in.faultStep(cmp.Or(f.fault, "an internal fault kept the delivery from being sent for as long as it may be held"), f.maxHeld, now)
 	}
 	return in.giveUpStep(webhook.ReasonHeldExpired)
 }
 
-// faultStep holds a delivery because of an internal fault of its endpoint. Past its give-up time the delivery becomes a dead letter.
-func (in *AttemptInput) faultStep(fault string, now time.Time) webhook.Step {
-	step := in.holdStep(webhook.ReasonInternal)
-	if now.After(in.GiveUpAt) {
+// faultStep holds a delivery because of an internal fault of its endpoint. Once it has expired it becomes a dead letter.
+func (in *AttemptInput) faultStep(fault string, maxHeld time.Duration, now time.Time) webhook.Step {
+	step := in.holdStep(webhook.ReasonInternal, maxHeld, now)
+	if in.Expired(now) {
 		step = in.giveUpStep(webhook.ReasonInternal)
 	}
 	step.LastError = fault

@@ -55,6 +55,8 @@ func described(out outcome, in *AttemptInput, now time.Time) string {
 	return strings.Join(words, ", ")
 }
 
+const maxHeld = 30 * 24 * time.Hour
+
 // Every row of what becomes of an attempt. The delivery has had three attempts in its second run, and its next one is due.
 func TestDecide(t *testing.T) {
 	t.Parallel()
@@ -69,6 +71,13 @@ func TestDecide(t *testing.T) {
 	held := func(reason string) func(*AttemptInput, *facts) {
 		return func(in *AttemptInput, _ *facts) {
 			in.State, in.Reason, in.DueAt = webhook.StateHeld, reason, time.Time{}
+		}
+	}
+	heldFor := func(d, before time.Duration) func(*AttemptInput, *facts) { // paused an hour before its give-up time
+		return func(in *AttemptInput, _ *facts) {
+			held(webhook.ReasonPaused)(in, nil)
+			in.HeldAt, in.HeldFor, in.GiveUpAt = now.Add(-d), before, now.Add(time.Hour-d)
+			in.HeldUntil = in.HeldAt.Add(maxHeld - before)
 		}
 	}
 	deliverAfter := func(d time.Duration) func(*AttemptInput, *facts) {
@@ -136,7 +145,7 @@ func TestDecide(t *testing.T) {
 	}
 	granted := claim(true, unchanged)
 
-	const faultText = "an internal fault kept the delivery from being sent until its give-up time"
+	const faultText = "an internal fault kept the delivery from being sent for as long as it may be held"
 	for name, c := range map[string]struct {
 		want string // in words of described
 		is   is
@@ -172,6 +181,10 @@ func TestDecide(t *testing.T) {
 		"held for a fault, expired":         {"record dead_lettered, internal, no key", is{active, fault, held(webhook.ReasonInternal), expired}},
 		"held for a past fault, expired":    {"record dead_lettered, internal, " + faultText, is{active, held(webhook.ReasonInternal), expired}},
 		"held for a fault, paused, expired": {"record dead_lettered, internal, no key", is{paused, fault, held(webhook.ReasonInternal), expired}},
+		"held for long, released":           {"goes on", is{active, heldFor(maxHeld-time.Second, 0)}},
+		"held for long, paused again":       {"record held, endpoint_paused", is{paused, heldFor(maxHeld-time.Second, 0)}},
+		"held for too long":                 {"record dead_lettered, held_expired", is{active, heldFor(maxHeld+time.Second, 0)}},
+		"held for too long in two spans":    {"record dead_lettered, held_expired", is{active, heldFor(time.Hour, maxHeld-time.Minute)}},
 		"deferred":                          {"goes on", is{active, deferred}},
 		"deferred, expired":                 {"record dead_lettered, deferred_expired", is{active, deferred, justExpired}},
 		"expired: the store may know more":  {"goes on", is{active, expired}},
@@ -236,7 +249,7 @@ func TestDecide(t *testing.T) {
 				CommandDone: 7, Shared: "fanout/it",
 			}
 			in.DeliveryID = webhook.DeliveryIDOf(in.EventID, in.EndpointID)
-			var f facts
+			f := facts{maxHeld: maxHeld}
 			for _, change := range c.is {
 				change(&in, &f)
 			}
@@ -312,4 +325,42 @@ func TestDecideWhoRecordsAgain(t *testing.T) {
 			require.Equal(t, eager, unrecorded.KeepOutbox, "%s: it is pure", name)
 		}
 	}
+}
+
+// The clock of a held delivery stands still until the step that ends the hold, and never for longer than it may.
+func TestTheClockStandsStill(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	target := &webhook.Target{Endpoint: webhook.Endpoint{TenantID: "acme", State: webhook.EndpointPaused, RetryPolicy: retry.Default()}}
+	in := AttemptInput{
+		Ref:      webhook.Ref{TenantID: "acme"},
+		Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateRetrying, Attempts: 1, RunAttempts: 1, GiveUpAt: now.Add(time.Hour)},
+	}
+	held := decide(in, &facts{target: target, maxHeld: maxHeld}, now).step
+	require.Equal(t, webhook.StateHeld, held.State)
+	require.Equal(t, []time.Time{now, now.Add(maxHeld), now.Add(maxHeld)}, []time.Time{held.HeldAt, held.HeldUntil, held.Expires()})
+	require.Equal(t, in.GiveUpAt, held.GiveUpAt)
+
+	in.Progress, now = held.Progress, now.Add(100*time.Hour)
+	again := decide(in, &facts{target: target, maxHeld: maxHeld}, now).step
+	require.Equal(t, 100*time.Hour, again.HeldFor, "it goes on from where it was")
+	require.Equal(t, in.GiveUpAt.Add(100*time.Hour), again.GiveUpAt)
+	require.Equal(t, now.Add(maxHeld-100*time.Hour), again.HeldUntil)
+
+	in.Progress, now = again.Progress, now.Add(10*time.Hour)
+	target.State = webhook.EndpointActive
+	failed := webhook.Attempt{StartedAt: now, Outcome: retry.Outcome{Decision: retry.Retry, Reason: "http_503"}}
+	next := decide(in, &facts{target: target, answered: true, made: failed}, now).step
+	require.Equal(t, webhook.StateRetrying, next.State)
+	require.Equal(t, 110*time.Hour, next.HeldFor)
+	require.True(t, next.HeldAt.IsZero() && next.HeldUntil.IsZero(), "it runs")
+	require.Equal(t, now.Add(time.Hour), next.GiveUpAt, "an hour is left, as when it was held")
+	require.Equal(t, next.GiveUpAt, next.Expires())
+	require.Equal(t, now.Add(-110*time.Hour-71*time.Hour), next.BeganAt(72*time.Hour))
+
+	// Behind others, it runs.
+	waiting := decide(in, &facts{target: target, maxHeld: maxHeld, refusal: &admission.Decision{Reason: webhook.ReasonBacklog}}, now).step
+	require.True(t, waiting.HeldAt.IsZero())
+	require.Equal(t, now.Add(time.Hour), waiting.GiveUpAt)
+	require.Equal(t, waiting.GiveUpAt, waiting.HeldUntil)
 }

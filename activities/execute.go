@@ -59,7 +59,7 @@ func (att *attempt) execute() (AttemptResult, error) {
 			return result, err
 		}
 		att.in.Progress, att.in.reused = result.Progress, true
-		att.facts = facts{leastDelay: att.facts.leastDelay, target: att.facts.target}
+		att.facts = facts{leastDelay: att.facts.leastDelay, maxHeld: att.facts.maxHeld, target: att.facts.target}
 	}
 }
 
@@ -164,7 +164,7 @@ func (att *attempt) noteUnknown(ctx context.Context, result *AttemptResult) {
 func (att *attempt) sendsAgain(ctx context.Context, step *webhook.Step, result *AttemptResult) bool {
 	return att.permit != nil && att.eager == nil && step != nil && step.Attempt != nil && isReused(step.Attempt) &&
 		result.Run == step.Run && result.Seq == step.Seq && result.State == step.State && result.WorkflowID == step.WorkflowID &&
-		result.Command.Command == webhook.CommandNone && !att.now().After(att.in.GiveUpAt) && att.permit.Again(ctx)
+		result.Command.Command == webhook.CommandNone && !att.in.Expired(att.now()) && att.permit.Again(ctx)
 }
 
 // leave gives back what the attempt has taken. A permit is cancelled, unless its request has ended.

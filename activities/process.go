@@ -97,6 +97,7 @@ type process struct {
 
 	fastWait        time.Duration
 	leastRetryDelay time.Duration
+	maxHeld         time.Duration
 	maxPayload      int // bytes
 
 	executions  executions

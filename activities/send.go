@@ -98,5 +98,5 @@ func refusedLong(in *AttemptInput, target *webhook.Target, now time.Time) bool {
 // runBegan is when the run began, which follows from the give-up time; after a change of the policy it is off by as much.
 func (in *AttemptInput) runBegan(target *webhook.Target) time.Time {
 	policy, _ := target.PolicyInForce()
-	return in.GiveUpAt.Add(-policy.GiveUpAfter)
+	return in.BeganAt(policy.GiveUpAfter)
 }

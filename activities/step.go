@@ -48,7 +48,7 @@ func (in *AttemptInput) stepAfter(target *webhook.Target, made webhook.Attempt, 
 func (in *AttemptInput) next() webhook.Step {
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), CommandDone: in.CommandDone, Known: in.known}
 	step.Seq++
-	step.Reason, step.DueAt, step.Delay = "", time.Time{}, 0
+	step.Reason, step.DueAt, step.Delay, step.HeldUntil = "", time.Time{}, 0, time.Time{}
 	return step
 }
 
@@ -74,8 +74,8 @@ func (in *AttemptInput) waitStep(due time.Time) webhook.Step {
 }
 
 // holdStep is a step into a hold. A held delivery has no workflow.
-func (in *AttemptInput) holdStep(reason string) webhook.Step {
-	step := in.waitStep(time.Time{})
-	step.State, step.Reason, step.WorkflowID = webhook.StateHeld, reason, ""
+func (in *AttemptInput) holdStep(reason string, maxHeld time.Duration, now time.Time) webhook.Step {
+	step := in.next()
+	step.Progress, step.WorkflowID = step.Holding(reason, now, maxHeld), ""
 	return step
 }

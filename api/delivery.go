@@ -66,7 +66,7 @@ func (v *deliveryViews) show(c call, d webhook.Delivery, summary string) client.
 		ID: d.DeliveryID.String(), EventID: d.EventID.String(), EndpointID: d.EndpointID.String(), EventType: d.EventType,
 		State: client.DeliveryState(d.State.String()), Reason: nullable(d.Reason), Summary: summary,
 		Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
-		GiveUpAt: timestamp(d.GiveUpAt), CreatedAt: timestamp(d.CreatedAt), CompletedAt: timestamp(d.CompletedAt),
+		GiveUpAt: timestamp(d.Expires()), HeldAt: timestamp(d.HeldAt), CreatedAt: timestamp(d.CreatedAt), CompletedAt: timestamp(d.CompletedAt),
 		WorkflowID: nullable(d.WorkflowID),
 	}
 	if d.State.Open() {

@@ -44,7 +44,8 @@ type Delivery struct {
 	LastOutcome   *Outcome      `json:"last_outcome"`
 	LastError     *string       `json:"last_error"`      // a fault of Everpost that prevented an attempt
 	NextAttemptAt Time          `json:"next_attempt_at"` // null when the delivery has ended
-	GiveUpAt      Time          `json:"give_up_at"`
+	GiveUpAt      Time          `json:"give_up_at"`      // when it is given up if nothing changes
+	HeldAt        Time          `json:"held_at"`         // since when the clock towards that stands still; null: it runs
 	CreatedAt     Time          `json:"created_at"`
 	CompletedAt   Time          `json:"completed_at"`
 	WorkflowID    *string       `json:"workflow_id"`           // nil while it is held

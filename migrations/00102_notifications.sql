@@ -53,7 +53,7 @@ create table notification_changes (
 create table notification_told (
     endpoint_id uuid        not null primary key references endpoints (id) on delete cascade,
     told        smallint    not null, -- webhook.Told
-    expiring    boolean     not null, -- it was told that held deliveries will be given up
+    expiring_at timestamptz, -- when it was told that held deliveries will be given up; null: it was not
     at          timestamptz not null default now()
 ) with (fillfactor = 50);
 

@@ -345,7 +345,7 @@ func panicWords(value any) string {
 func (d *openDeliveries) fault(ctx workflow.Context, what string, met ...*Member) {
 	now := workflow.Now(ctx)
 	for _, m := range met {
-		m.faulted(d.nextTry(m, now, m.addFault(what)))
+		m.faulted(now, d.nextTry(m, now, m.addFault(what)))
 	}
 	workflow.GetLogger(ctx).Warn("attempts could not be made", "deliveries", len(met), "first", met[0].DeliveryID.String(),
 		"tries", met[0].Faults, "error", what)

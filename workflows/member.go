@@ -141,10 +141,12 @@ func (m *Member) reschedule(now, at time.Time) {
 			from = now
 		}
 		m.GiveUpAt, m.NotBefore = m.GiveUpAt.Add(at.Sub(from)), at
-	case at.After(m.GiveUpAt):
-		at = m.GiveUpAt
+	default:
+		if end := m.ClockRunning(now).GiveUpAt; at.After(end) {
+			at = end
+		}
 	}
-	m.waitUntil(at)
+	m.waitUntil(now, at)
 	m.Unconfirmed, m.held, m.Forced, m.Terminated = true, false, true, false
 }
 
@@ -220,7 +222,7 @@ func (m *Member) ends(now time.Time) bool {
 	case m.isChecking():
 		return false
 	}
-	return !m.nextStep().After(now) && (m.Terminated || m.Faults > 0 && now.After(m.GiveUpAt))
+	return !m.nextStep().After(now) && (m.Terminated || m.Faults > 0 && m.Expired(now))
 }
 
 // wantsStep reports that a step is to be stored now to which no attempt leads: an end; or, before a wait, which commands have been
@@ -270,15 +272,15 @@ func (m *Member) dueAt() time.Time {
 }
 
 // faulted lets the delivery wait after an internal fault, until a time.
-func (m *Member) faulted(until time.Time) {
+func (m *Member) faulted(now, until time.Time) {
 	m.Running = m.Running || m.isChecking() // its request may be under way
 	m.CheckAt = time.Time{}
-	m.waitUntil(until)
+	m.waitUntil(now, until)
 }
 
 // waitUntil postpones the next attempt. The reason of an earlier wait no longer applies.
-func (m *Member) waitUntil(at time.Time) {
-	m.Progress = m.WaitingUntil(at)
+func (m *Member) waitUntil(now, at time.Time) {
+	m.Progress = m.WaitingUntil(now, at)
 	m.Reason = ""
 }
 

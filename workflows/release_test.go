@@ -170,7 +170,10 @@ func (l *life) expired() {
 	require.NotContains(l.t, l.states, "dead_lettered")
 }
 
-// One that is tried after its give-up time is given up, whatever its endpoint's state.
+// expires is when the delivery is given up if it stays held.
+func (l *life) expires() time.Time { return l.b.delivery(l.t, l.start.DeliveryID).Expires() }
+
+// One that is tried when it has been held for as long as it may is given up, whatever its endpoint's state.
 func TestHeldIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, state := range []webhook.EndpointState{webhook.EndpointActive, webhook.EndpointPaused, webhook.EndpointDisabled} {
@@ -178,7 +181,7 @@ func TestHeldIsGivenUp(t *testing.T) {
 			t.Parallel()
 			l := heldDelivery(t)
 			l.b.setState(t, l.start.EndpointID, state)
-			l.now = l.start.GiveUpAt.Add(time.Second)
+			l.now = l.expires().Add(time.Second)
 			l.tryNow().run()
 			l.expired()
 
@@ -191,16 +194,16 @@ func TestHeldIsGivenUp(t *testing.T) {
 	}
 }
 
-// The worker's clock is behind that of the store: the give-up time has come by one and not by the
+// The worker's clock is behind that of the store: its time has come by one and not by the
 // other. It is held again, until it is tried next.
 func TestHeldIsGivenUpByAClockThatIsBehind(t *testing.T) {
 	t.Parallel()
 	l := heldDelivery(t)
 	l.behind = 10 * time.Second
-	l.now = l.start.GiveUpAt.Add(time.Second)
+	l.now = l.expires().Add(time.Second)
 	l.tryNow().run()
 	l.isHeld()
-	l.now = l.start.GiveUpAt.Add(11 * time.Second)
+	l.now = l.expires().Add(11 * time.Second)
 	l.tryNow().run()
 	l.expired()
 }

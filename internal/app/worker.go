@@ -30,6 +30,7 @@ func (a *App) makeActivities() {
 		Tenants: tenantDeletions{a.store.Tenants, a.engine.TenantDeletions},
 		Audit:   a.store.Audit, Observer: observer{a.metrics, a.notes, a.statistics, a.store.Now}, Tracer: a.tracer,
 		Logger: a.log, Claimant: a.options.Process, MaxPayload: int(a.options.Config.MaxPayload), LeastRetryDelay: a.options.Config.TenantLeastRetryDelay,
+		MaxHeld:         a.options.Config.MaxHeld,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
 }

@@ -117,6 +117,9 @@ type Config struct {
 	// RunningReplays limits the replays that run at a time, of all tenants; TenantRunningReplays those of one.
 	RunningReplays int `default:"50" env:"EVERPOST_RUNNING_REPLAYS" help:"Replays of all tenants that run at a time; further ones are queued. The same for every process." placeholder:"N" range:"1 to 1000" section:"deliveries" see:"operations.md#replays"`
 
+	// MaxHeld bounds the time for which the clock of a held delivery stands still in a run.
+	MaxHeld time.Duration `default:"720h" env:"EVERPOST_MAX_HELD" help:"For how long the clock of a delivery stands still at most while its endpoint is paused, disabled or kept from being sent to by a fault of Everpost; it is given up then." placeholder:"DURATION" range:"1h or more" role:"worker" section:"deliveries" see:"delivery-states.md"`
+
 	// WorkerVersioning makes the release the version of the process's worker in Temporal's Worker Versioning.
 	WorkerVersioning bool `env:"EVERPOST_WORKER_VERSIONING" help:"Version the worker in Temporal by its release; then 'everpost setup-temporal --make-current' is a step of every upgrade." name:"worker-versioning" role:"worker" section:"deliveries" see:"operations.md#worker-versioning"`
 

@@ -356,6 +356,13 @@ func deliveryCases() []deliveryCase {
 			"Waits because the endpoint is paused by hand; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
+			"paused, its time stands still", held(webhook.ReasonPaused, state(webhook.EndpointPaused, ""), func(s *Situation) {
+				s.Delivery.HeldAt, s.Delivery.HeldUntil = noon(), noon().Add(30*24*time.Hour)
+			}), HeldPaused,
+			"Waits because the endpoint is paused; sent when it is resumed, or given up at 24 Dec 12:04 UTC.",
+			"The time for its retries stands still since 12:04:08 UTC, 0 s ago.",
+		},
+		{
 			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it accepts no more events")), HeldDisabled,
 			"Waits because the endpoint is disabled (the receiver answered 410: it accepts no more events); " +
 				"sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",

@@ -27,8 +27,12 @@ func DisablingSoon(streak, exhausted int, rule webhook.AutoDisable) string {
 		count(exhausted, "delivery"), were(exhausted), rule.Exhausted24h))
 }
 
-// BacklogExpiring says when held deliveries are given up.
-func BacklogExpiring(first, now time.Time) string {
+// BacklogExpiring says when held deliveries are given up: of an endpoint that is paused or disabled, or of one that takes too few.
+func BacklogExpiring(stopped bool, first, now time.Time) string {
+	if !stopped {
+		return sentence("the endpoint takes its deliveries more slowly than they come: held ones are given up from "+at(first, now)+" on",
+			"allow more requests (rate_limit_per_second, max_in_flight), or have the receiver answer faster")
+	}
 	return sentence("the endpoint's held deliveries are given up from "+at(first, now)+" on", "resume it before that")
 }
 

@@ -24,7 +24,7 @@ func (s obstacles) queued() Explanation {
 		e.Until = s.Delivery.DueAt
 	}
 	if e.Until.IsZero() {
-		e.Until = s.Delivery.GiveUpAt
+		e.Until = s.Delivery.Expires()
 	}
 	e.Cause = joined(joined(e.Cause, s.ahead()), s.unanswered())
 	return e
@@ -185,13 +185,21 @@ func (s obstacles) raise(how string) string {
 // whileStopped explains a delivery that waits because its endpoint is paused or disabled.
 func (s obstacles) whileStopped() Explanation {
 	e := Explanation{
-		Code: HeldPaused, Until: s.Delivery.GiveUpAt, Summary: sentence("waits "+s.becauseStopped(), s.sentWhenResumed()),
-		Next: s.nothingUntilResumed(), Remedy: s.toResume(), Actions: s.resume(), Cause: s.ahead(),
+		Code: HeldPaused, Until: s.Delivery.Expires(), Summary: sentence("waits "+s.becauseStopped(), s.sentWhenResumed()),
+		Next: s.nothingUntilResumed(), Remedy: s.toResume(), Actions: s.resume(), Cause: joined(s.clock(), s.ahead()),
 	}
 	if s.Endpoint.State == webhook.EndpointDisabled {
 		e.Code = HeldDisabled
 	}
 	return e
+}
+
+// clock says that the time until the delivery is given up does not pass.
+func (s *Situation) clock() string {
+	if s.Delivery.HeldAt.IsZero() {
+		return ""
+	}
+	return sentence("the time for its retries stands still since " + when(s.Delivery.HeldAt, s.Now))
 }
 
 func (s obstacles) sentWhenResumed() string {
@@ -205,7 +213,7 @@ func (s obstacles) nothingUntilResumed() string {
 // whileReleaseStopped explains a delivery whose release a person has stopped.
 func (s obstacles) whileReleaseStopped() Explanation {
 	e := Explanation{
-		Code: Releasing, Until: s.Delivery.GiveUpAt,
+		Code: Releasing, Until: s.Delivery.Expires(),
 		Summary: sentence("waits because the release of the endpoint's held deliveries is stopped", "sent when it goes on"+s.until(", or given up at ")),
 		Cause:   "A person has stopped the release. Deliveries of newer events are sent.",
 		Next:    sentence("nothing is sent until the release goes on", s.until("it is given up at ")),
@@ -226,11 +234,11 @@ func (s obstacles) releasing() Explanation {
 		if e.Next == "" {
 			e.Next = sentence(s.goesOn())
 		}
-		e.Until = s.Delivery.GiveUpAt
+		e.Until = s.Delivery.Expires()
 		return e
 	}
 	return Explanation{
-		Code: Releasing, Until: s.Delivery.GiveUpAt, Cause: s.ahead(),
+		Code: Releasing, Until: s.Delivery.Expires(), Cause: s.ahead(),
 		Summary: sentence("the endpoint is active again and this delivery is being released", "the oldest go first"+s.until(", tried until ")),
 		Next:    sentence(fmt.Sprintf("attempt %d is made when those before it are released", s.number())),
 	}

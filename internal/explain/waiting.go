@@ -98,7 +98,7 @@ func (s *Situation) starting() Explanation {
 		soon = "it waits " + s.becauseStopped()
 	}
 	e := Explanation{
-		Code: Starting, Until: s.Delivery.GiveUpAt, Next: sentence(fmt.Sprintf("attempt %d is made as soon as a worker takes it", s.number())),
+		Code: Starting, Until: s.Delivery.Expires(), Next: sentence(fmt.Sprintf("attempt %d is made as soon as a worker takes it", s.number())),
 		Summary: sentence("accepted at "+when(s.Delivery.CreatedAt, s.Now), s.replayed(), soon),
 	}
 	if s.Now.Sub(s.began()) > startsWithin {
@@ -114,7 +114,7 @@ func (s *Situation) began() time.Time {
 		return began
 	}
 	policy, _ := s.Endpoint.PolicyInForce()
-	if by := s.Delivery.GiveUpAt.Add(-policy.GiveUpAfter); by.After(began) {
+	if by := s.Delivery.BeganAt(policy.GiveUpAfter); by.After(began) {
 		return by
 	}
 	return began
@@ -135,7 +135,7 @@ func (s *Situation) engineAway() Explanation {
 			"it is made when Temporal is back"),
 		Cause:    "Temporal drives the deliveries, and does not answer or cannot write. The delivery is safely stored in PostgreSQL.",
 		Next:     sentence("it continues when Temporal is back", s.until("tried until ")),
-		Operator: "Check the Temporal service and its database.", Until: s.Delivery.GiveUpAt,
+		Operator: "Check the Temporal service and its database.", Until: s.Delivery.Expires(),
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *Situation) until(words string) string {
 	if s.Delivery.GiveUpAt.IsZero() {
 		return ""
 	}
-	return words + at(s.Delivery.GiveUpAt, s.Now)
+	return words + at(s.Delivery.Expires(), s.Now)
 }
 
 func (s *Situation) inProgress() Explanation {
@@ -324,7 +324,7 @@ func (s *Situation) fault(does string) Explanation {
 	return Explanation{
 		Code: InternalFault, Summary: sentence("a fault of Everpost, not of the receiver, "+does+": "+text, s.until("tried again until ")),
 		Cause: sentence(text) + " No attempt is counted, and nothing is recorded against the endpoint.",
-		Next:  "It continues when the fault has ended.", Operator: operator, Until: s.Delivery.GiveUpAt,
+		Next:  "It continues when the fault has ended.", Operator: operator, Until: s.Delivery.Expires(),
 	}
 }
 
@@ -348,7 +348,7 @@ func (s *Situation) held() Explanation {
 		return obstacles{s}.releasing()
 	}
 	// What the endpoint's state is now is not known.
-	e := Explanation{Code: HeldPaused, Until: d.GiveUpAt, Next: obstacles{s}.nothingUntilResumed(), Remedy: "Resume the endpoint.", Actions: s.resume()}
+	e := Explanation{Code: HeldPaused, Until: d.Expires(), Next: obstacles{s}.nothingUntilResumed(), Remedy: "Resume the endpoint.", Actions: s.resume()}
 	state := "paused"
 	if d.Reason == webhook.ReasonDisabled {
 		e.Code, state = HeldDisabled, "disabled"

@@ -18,8 +18,10 @@ const (
 	recoversAfter = 10 * time.Minute
 	// openFor is how long a circuit is open until the endpoint is one that fails.
 	openFor = 10 * time.Minute
-	// ExpiresWithin is how long before held deliveries are given up it is told.
+	// ExpiresWithin is how long before the held deliveries of an endpoint that is paused or disabled are given up it is told.
 	ExpiresWithin = 24 * time.Hour
+	// expiringAgain is after how long that is told again.
+	expiringAgain = 24 * time.Hour
 )
 
 // Finding is one thing to tell of an endpoint, in a sentence.
@@ -32,21 +34,32 @@ type Finding struct {
 func Next(f *webhook.EndpointFacts, now time.Time) (tell []Finding, next webhook.EndpointTold) {
 	next = f.Told
 	switch {
-	case f.HeldUntil.IsZero():
-		next.Expiring = false
-	case !next.Expiring && f.HeldUntil.Sub(now) <= ExpiresWithin:
-		tell, next.Expiring = append(tell, Finding{webhook.NoticeBacklogExpiring, explain.BacklogExpiring(f.HeldUntil, now)}), true
+	case !expiring(f, now):
+		next.Expiring = time.Time{}
+	case now.Sub(f.Told.Expiring) >= expiringAgain:
+		why := explain.BacklogExpiring(f.State != webhook.EndpointActive, f.HeldUntil, now)
+		tell, next.Expiring = append(tell, Finding{webhook.NoticeBacklogExpiring, why}), now
 	}
 	if f.State == webhook.EndpointActive {
 		if one, last := nextActive(f, now); last != next.Last {
-			next.Last = last
+			next.Last, next.At = last, now
 			tell = append(tell, one)
 		}
 	}
-	if next != f.Told {
-		next.At = now
-	}
 	return tell, next
+}
+
+// expiring reports whether held deliveries will be given up: of an endpoint that is paused or disabled, soon; of one that is active and takes its
+// deliveries, but too few of them, once the oldest has used up half of its time.
+func expiring(f *webhook.EndpointFacts, now time.Time) bool {
+	if f.HeldUntil.IsZero() {
+		return false
+	}
+	if f.State != webhook.EndpointActive {
+		return f.HeldUntil.Sub(now) <= ExpiresWithin
+	}
+	_, broken := circuitOpen(f, now)
+	return !broken && 2*f.HeldUntil.Sub(now) <= f.GiveUpAfter
 }
 
 // nextActive is Next for the state of an endpoint that is active, but for its backlog.

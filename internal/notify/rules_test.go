@@ -115,14 +115,34 @@ func TestHeldDeliveriesThatExpire(t *testing.T) {
 
 	findings, next = notify.Next(&facts, now().Add(time.Second))
 	require.Equal(t, webhook.NoticeBacklogExpiring, findings[0].Notice)
-	require.True(t, next.Expiring)
+	require.Contains(t, findings[0].Why, "resume it")
+	require.Equal(t, now().Add(time.Second), next.Expiring)
 	facts.Told = next
-	findings, _ = notify.Next(&facts, now().Add(time.Hour))
-	require.Empty(t, findings, "once")
+	findings, _ = notify.Next(&facts, now().Add(23*time.Hour))
+	require.Empty(t, findings, "once a day")
+	findings, _ = notify.Next(&facts, now().Add(25*time.Hour))
+	require.Len(t, findings, 1)
 
 	facts.HeldUntil, facts.State = time.Time{}, webhook.EndpointActive
 	_, next = notify.Next(&facts, now().Add(time.Hour))
-	require.False(t, next.Expiring, "and again after the next stop")
+	require.Zero(t, next.Expiring, "and again after the next stop")
+}
+
+// Of an endpoint that takes its deliveries, but too few of them, the oldest has used up half of its time.
+func TestABacklogThatExpires(t *testing.T) {
+	t.Parallel()
+	facts := webhook.EndpointFacts{State: webhook.EndpointActive, GiveUpAfter: 10 * time.Hour, HeldUntil: now().Add(5*time.Hour + time.Second)}
+	findings, _ := notify.Next(&facts, now())
+	require.Empty(t, findings)
+
+	findings, next := notify.Next(&facts, now().Add(time.Second))
+	require.Equal(t, webhook.NoticeBacklogExpiring, findings[0].Notice)
+	require.Contains(t, findings[0].Why, "more slowly than they come")
+	require.Equal(t, webhook.ToldNothing, next.Last)
+
+	facts.Observed = []webhook.Observation{{Circuit: webhook.CircuitHalfOpen}}
+	findings, _ = notify.Next(&facts, now().Add(time.Second))
+	require.Empty(t, findings, "what is wrong with it is told otherwise")
 }
 
 func TestAfterChange(t *testing.T) {

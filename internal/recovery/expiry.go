@@ -24,7 +24,7 @@ type Expired interface {
 
 // Expiry gives held deliveries up at their give-up time.
 //
-// A round costs one read of the index deliveries_held_until when nothing has expired, a few blocks for each partition, and four blocks for each
+// A round costs one read of the index deliveries_expires when nothing has expired, a few blocks for each partition, and four blocks for each
 // delivery. It starts up to 800 of the longest expired, and while there are more up to 800 besides, of which the tenants take turns.
 // It is apart from the release.
 type Expiry struct {

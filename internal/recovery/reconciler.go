@@ -54,7 +54,7 @@ type ReconcilerConfig struct {
 // is stuck, or was lost with its database. It begins with the store, because Temporal's own list of
 // workflows lags and is slow. It also has deletions of tenants continued whose workflow was lost.
 //
-// A round costs a page of 200 rows at a time, by the indexes deliveries_overdue and deliveries_expired, of what is overdue and was not looked at
+// A round costs a page of 200 rows at a time, by the indexes deliveries_goes_on and deliveries_expired, of what is overdue and was not looked at
 // within the period, and for each workflow that is named one description by Temporal, up to four at a time, and one query of a shared one that
 // runs. When nothing is overdue, that is two reads of a few blocks for each partition, and one of deleted_tenants, which has a row for each
 // tenant that was deleted.

@@ -41,7 +41,62 @@ type Progress struct {
 	Ambiguous   int           `json:"ambiguous,omitempty"`    // consecutive ambiguous outcomes
 	Delay       time.Duration `json:"delay,omitempty"`        // the last computed delay, needed for decorrelated jitter
 	DueAt       time.Time     `json:"due_at,omitzero"`        // of the next attempt; zero: none, or immediately
-	GiveUpAt    time.Time     `json:"give_up_at,omitzero"`    // set when the event is accepted or the delivery is replayed
+	// GiveUpAt is set when the event is accepted or the delivery is replayed. It moves by the time for which the clock has stood still.
+	GiveUpAt time.Time `json:"give_up_at,omitzero"`
+
+	// HeldAt is since when the clock that runs towards GiveUpAt stands still: while a person or Everpost itself holds the delivery. Zero: it
+	// runs. The next step lets it run again.
+	HeldAt time.Time `json:"held_at,omitzero"`
+	// HeldFor is for how long it has stood still in this run, without the time since HeldAt.
+	HeldFor time.Duration `json:"held_for,omitempty"`
+	// HeldUntil is when a held delivery is given up unless it is released before. Zero: not held, or held by a process that did not know it;
+	// then it is GiveUpAt.
+	HeldUntil time.Time `json:"held_until,omitzero"`
+}
+
+// StopsClock reports whether the clock of a delivery stands still while it is held for the reason: a person or Everpost keeps it from being
+// sent. It runs while the delivery waits behind others.
+func StopsClock(reason string) bool {
+	return reason == ReasonPaused || reason == ReasonDisabled || reason == ReasonInternal
+}
+
+// ClockRunning returns p with its clock running from now on.
+func (p Progress) ClockRunning(now time.Time) Progress {
+	if p.HeldAt.IsZero() {
+		return p
+	}
+	stood := max(0, now.Sub(p.HeldAt)).Truncate(time.Microsecond)
+	p.GiveUpAt, p.HeldFor, p.HeldAt = p.GiveUpAt.Add(stood), p.HeldFor+stood, time.Time{}
+	return p
+}
+
+// Holding returns p held from now on, for a reason. maxHeld bounds the time for which the clock stands still in a run.
+func (p Progress) Holding(reason string, now time.Time, maxHeld time.Duration) Progress {
+	p = p.ClockRunning(now)
+	p.State, p.Reason, p.DueAt, p.HeldUntil = StateHeld, reason, time.Time{}, p.GiveUpAt
+	if StopsClock(reason) {
+		p.HeldAt = now.UTC().Truncate(time.Microsecond)
+		p.HeldUntil = p.HeldAt.Add(max(0, maxHeld-p.HeldFor))
+	}
+	return p
+}
+
+// Expires is when the delivery is given up if nothing changes: a held one at the end of its hold, any other at GiveUpAt.
+func (p Progress) Expires() time.Time {
+	if p.State == StateHeld && !p.HeldUntil.IsZero() {
+		return p.HeldUntil
+	}
+	return p.GiveUpAt
+}
+
+// Expired reports whether the time of the delivery has passed: no attempt begins any more.
+func (p Progress) Expired(now time.Time) bool {
+	return now.After(p.ClockRunning(now).GiveUpAt) || p.State == StateHeld && now.After(p.Expires())
+}
+
+// BeganAt is when the run began, under a policy that gives up after so long. After a change of the policy it is off by as much.
+func (p Progress) BeganAt(giveUpAfter time.Duration) time.Time {
+	return p.GiveUpAt.Add(-p.HeldFor - giveUpAfter)
 }
 
 // After reports whether p is a later step than q.
@@ -55,13 +110,14 @@ func (p Progress) Deferred() bool {
 }
 
 // WaitingUntil returns p with another time of the next attempt. A held delivery then waits for that
-// time and no longer for a release, so its state is again the one that it had before the hold.
-func (p Progress) WaitingUntil(at time.Time) Progress {
+// time and no longer for a release, so its state is again the one that it had before the hold, and its clock runs.
+func (p Progress) WaitingUntil(now, at time.Time) Progress {
 	p.DueAt = at
 	if p.State != StateHeld {
 		return p
 	}
-	p.State, p.Reason = StatePending, ""
+	p = p.ClockRunning(now)
+	p.State, p.Reason, p.HeldUntil = StatePending, "", time.Time{}
 	if p.RunAttempts > 0 {
 		p.State = StateRetrying
 	}

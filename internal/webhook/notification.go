@@ -30,7 +30,7 @@ const (
 	NoticeDisabled                      // it was disabled automatically
 	NoticeRecovered                     // it takes requests again, after one of the above was told
 	NoticeDeadLetters                   // once a day: deliveries were given up
-	NoticeBacklogExpiring               // held deliveries of a stopped endpoint will be given up
+	NoticeBacklogExpiring               // held deliveries will be given up
 )
 
 // AllNotices returns all in order.
@@ -203,8 +203,8 @@ const (
 // EndpointTold is what was told of an endpoint.
 type EndpointTold struct {
 	Last     Told
-	Expiring bool // that held deliveries will be given up
-	At       time.Time
+	Expiring time.Time // when it was told that held deliveries will be given up; zero: it was not
+	At       time.Time // of Last
 }
 
 // EndpointFacts is what a look finds out about an endpoint that may be ill.
@@ -222,7 +222,8 @@ type EndpointFacts struct {
 	DeliveredAt time.Time     // the end of the last minute of these with a delivered attempt; zero for none
 	Streak      int           // permanent failures in a row
 	Exhausted   int           // deliveries given up within 24 hours without a success
-	HeldUntil   time.Time     // when the oldest held delivery is given up; zero: the endpoint is active, or nothing is held
+	HeldUntil   time.Time     // when the oldest held delivery is given up; zero: nothing is held
+	GiveUpAfter time.Duration // of its retry policy
 
 	Told EndpointTold
 }

@@ -24,6 +24,7 @@ const (
 	EventEndpointResumed   = OperationalPrefix + "endpoint.resumed"
 	EventEndpointRecovered = OperationalPrefix + "endpoint.recovered"
 	EventCircuitOpened     = OperationalPrefix + "endpoint.circuit_opened"
+	EventBacklogExpiring   = OperationalPrefix + "endpoint.backlog_expiring"
 	EventRetryStorm        = OperationalPrefix + "endpoint.retry_storm"
 	EventDeadLettered      = OperationalPrefix + "delivery.dead_lettered"
 	EventReplayCompleted   = OperationalPrefix + "replay.completed"

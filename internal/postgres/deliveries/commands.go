@@ -110,7 +110,7 @@ func (s *Deliveries) commandIf(ctx context.Context, by webhook.Actor, tenantID s
 			c = webhook.PendingCommand{} // cancelled already: there is nothing to signal
 			return nil
 		}
-		if err := validate(&d, c, &endpoint); err != nil {
+		if err := validate(&d, c, &endpoint, s.core.Now()); err != nil {
 			return err
 		}
 		if !meets(&d) {
@@ -160,17 +160,18 @@ func refuseReplay(ctx context.Context, tx pgx.Tx, c webhook.Command, d *webhook.
 }
 
 // validate refuses a command that the delivery's state does not allow.
-func validate(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endpoint) error {
+func validate(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endpoint, now time.Time) error {
 	refuse := func(why string) error {
 		return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: why}
 	}
+	end := d.ClockRunning(now).GiveUpAt
 	switch again := c.Command == webhook.CommandRetry || c.Command == webhook.CommandReschedule; {
 	case !c.Command.TakenIn(d.State, !d.DueAt.IsZero()):
 		return refuse("the delivery is " + d.State.String())
 	case again && d.State == webhook.StateHeld && endpoint.State != webhook.EndpointActive:
 		return refuse("the delivery's endpoint is " + endpoint.State.String())
-	case c.Command == webhook.CommandReschedule && d.State != webhook.StatePending && c.At.After(d.GiveUpAt):
-		return webhook.Invalid("at", "must not be after the delivery's give_up_at, "+d.GiveUpAt.Format(time.RFC3339))
+	case c.Command == webhook.CommandReschedule && d.State != webhook.StatePending && c.At.After(end):
+		return webhook.Invalid("at", "must not be after the time at which the delivery is given up, "+end.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -268,7 +269,7 @@ func openRun(
 	d.CompletedAt, d.LastError, d.WorkflowID = time.Time{}, "", d.Ref.WorkflowID(d.Run)
 	_, err := tx.Exec(ctx, `
 		update deliveries set run = $2, seq = 0, state = $3, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
-			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = `+postgres.NoCommand+`, workflow_id = $5
+			give_up_at = $4, held_at = null, held_for_ns = null, held_until = null, completed_at = null, last_error = '', owner = null, owner_until = null, command = `+postgres.NoCommand+`, workflow_id = $5
 		where id = $1`, d.DeliveryID, d.Run, int16(d.State), d.GiveUpAt, d.WorkflowID)
 	if err != nil {
 		return err

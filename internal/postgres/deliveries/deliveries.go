@@ -58,12 +58,13 @@ func (s *Deliveries) Close() {
 
 // Columns is what Scanner scans, of the table d.
 const Columns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
-	d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at, d.completed_at, d.last_error, d.workflow_id,
+	d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at, d.held_at, d.held_for_ns, d.held_until,
+	d.completed_at, d.last_error, d.workflow_id,
 	d.last_decision, d.last_reason, d.last_status, d.last_latency_us, d.last_at, d.last_retry_after_ns, d.owner_until`
 
 // outboxAsDelivery has the same columns for a delivery that only has an outbox row, o: it is pending.
 const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
-	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, '', '',
+	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, null::bigint, null::timestamptz, null::timestamptz, '', '',
 	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint, null::timestamptz`
 
 // Scanner reads Columns of a row.
@@ -72,7 +73,9 @@ type Scanner struct {
 	id, event, endpoint       [16]byte
 	state                     int16
 	delay                     int64
+	heldFor                   *time.Duration
 	due, completed, lastAt    *time.Time
+	held, heldUntil           *time.Time
 	claimedUntil              *time.Time
 	lastDecision              *int16
 	lastReason                *string
@@ -83,8 +86,8 @@ type Scanner struct {
 func (s *Scanner) targets() []any {
 	return []any{
 		&s.id, &s.event, &s.endpoint, &s.d.TenantID, &s.d.EventType,
-		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt, &s.completed,
-		&s.d.LastError, &s.d.WorkflowID,
+		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt, &s.held, &s.heldFor, &s.heldUntil,
+		&s.completed, &s.d.LastError, &s.d.WorkflowID,
 		&s.lastDecision, &s.lastReason, &s.lastStatus, &s.lastLatency, &s.lastAt, &s.lastRetryFor, &s.claimedUntil,
 	}
 }
@@ -95,6 +98,7 @@ func (s *Scanner) delivery() webhook.Delivery {
 	d.State = webhook.State(s.state) //nolint:gosec // written by us from a State
 	d.Delay = time.Duration(s.delay)
 	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same in both tables
+	d.HeldAt, d.HeldFor, d.HeldUntil = postgres.OrZero(s.held), orNone(s.heldFor), postgres.OrZero(s.heldUntil)
 	d.DueAt, d.CompletedAt, d.ClaimedUntil = postgres.OrZero(s.due), postgres.OrZero(s.completed), postgres.OrZero(s.claimedUntil)
 	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
 		d.WorkflowID = d.Ref.WorkflowID(d.Run)
@@ -107,6 +111,14 @@ func (s *Scanner) delivery() webhook.Delivery {
 		}
 	}
 	return d
+}
+
+// orNone is a stored duration, none for null.
+func orNone(d *time.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return *d
 }
 
 // Scan reads a row of Columns.

@@ -13,25 +13,27 @@ import (
 const expiredTurns = 32
 
 const (
+	// expires is when a held delivery d is given up. There are indexes on it.
+	expires = `coalesce(d.held_until, d.give_up_at)`
 	// isExpired selects held deliveries d to be given up.
-	isExpired = `d.give_up_at < now() and ` + IsHeld
+	isExpired = expires + ` < now() and ` + IsHeld
 	// anyExpired are the oldest ones, up to $1, and tenantsExpired those of some tenants, one of each in turn.
-	anyExpired = `select ` + Columns + ` from deliveries d where ` + isExpired + ` order by d.give_up_at limit $1 for update of d skip locked`
+	anyExpired = `select ` + Columns + ` from deliveries d where ` + isExpired + ` order by ` + expires + ` limit $1 for update of d skip locked`
 	//nolint:unqueryvet // the columns are those of the inner query
 	tenantsExpired = `
 		select d.* from unnest($2::text[]) t (id) cross join lateral (
 			select ` + Columns + ` from deliveries d where d.tenant_id = t.id and ` + isExpired + `
-			order by d.give_up_at limit $1 for update of d skip locked) d`
+			order by ` + expires + ` limit $1 for update of d skip locked) d`
 )
 
-// ReleaseExpired releases up to limit held deliveries whose give-up time has passed. Their workflows then give them up. It releases none while
+// ReleaseExpired releases up to limit held deliveries that have been held for as long as they may be. Their workflows then give them up. It releases none while
 // starts are later than usual: new events come first.
 //
 // Half of them are the longest expired. If more than that have expired, the others are of the next 32 tenants with held deliveries after those of the
 // call before, the same number of each: so many of one tenant delay another's only until the tenant's turn comes.
 //
-// It reads the index deliveries_held_until from its beginning, some three blocks for each partition, and four for each delivery. If more have expired
-// it reads deliveries_held_until_by_tenant besides: twice that for each of these tenants.
+// It reads the index deliveries_expires from its beginning, some three blocks for each partition, and four for each delivery. If more have expired
+// it reads deliveries_expires_by_tenant besides: twice that for each of these tenants.
 func (s *Releases) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
 	err = s.core.AsWorker().ByIndex().InTx(ctx, "release expired deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		starts = nil

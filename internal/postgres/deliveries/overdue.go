@@ -17,9 +17,9 @@ const (
 	// expiredAfter is the same for a dead letter whose retention has passed.
 	expiredAfter = time.Hour
 
-	// goesOn is when an open delivery changes at the latest: a held one at its give-up time, one that
+	// goesOn is when an open delivery changes at the latest: a held one when it expires, one that
 	// is being sent at the end of its claim. There is an index on it.
-	goesOn = `(case when state = ` + postgres.Held + ` then give_up_at else coalesce(due_at, owner_until, give_up_at) end)`
+	goesOn = `(case when state = ` + postgres.Held + ` then coalesce(held_until, give_up_at) else coalesce(due_at, owner_until, give_up_at) end)`
 )
 
 // Overdue takes up to limit open deliveries whose workflow is late or gone, the longest overdue first,

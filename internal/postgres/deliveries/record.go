@@ -201,7 +201,7 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, late [
 
 // statusColumns is what readStatuses scans, of the table d.
 const statusColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
-	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at, d.tenant_id, d.event_type`
+	d.held_at, d.held_for_ns, d.held_until, d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at, d.tenant_id, d.event_type`
 
 // takeOver is the delivery's workflow after a statement that names one. Within a run, only the
 // delivery's own workflow replaces another one, and the one that keeps the dead letters of a shared one that. A hold clears it.
@@ -216,15 +216,18 @@ func readStatuses(rows pgx.Rows, into map[storedRef]webhook.DeliveryStatus) erro
 		ref            storedRef
 		st             webhook.DeliveryStatus
 		delay          int64
+		heldFor        *time.Duration
 		state, command int16
 		due, at        *time.Time
+		held, until    *time.Time
 	)
 	_, err := pgx.ForEachRow(rows, []any{
 		&id, &st.Run, &st.Seq, &state, &st.Reason, &st.Attempts, &st.RunAttempts, &st.Ambiguous, &delay, &due, &st.GiveUpAt,
-		&st.WorkflowID, &command, &st.Command.ID, &st.Command.Reason, &at, &ref.tenant, &ref.eventType,
+		&held, &heldFor, &until, &st.WorkflowID, &command, &st.Command.ID, &st.Command.Reason, &at, &ref.tenant, &ref.eventType,
 	}, func() error {
 		st.State, st.Delay = webhook.State(state), time.Duration(delay) //nolint:gosec // written by us from a State
 		st.DueAt, st.GiveUpAt = postgres.OrZero(due), st.GiveUpAt.UTC()
+		st.HeldAt, st.HeldFor, st.HeldUntil = postgres.OrZero(held), orNone(heldFor), postgres.OrZero(until)
 		st.Command.Command, st.Command.At = webhook.Command(command), postgres.OrZero(at) //nolint:gosec // written by us from a Command
 		ref.id = id
 		into[ref] = st
@@ -264,7 +267,8 @@ var (
 func upsertStep(rows string) string {
 	return deletingOutboxRows(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
-		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
+		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, held_at, held_for_ns, held_until,
+		completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
 	-- command_id and the claimant are only compared below, not stored.
 	`+rows+`
@@ -273,7 +277,8 @@ func upsertStep(rows string) string {
 		attempts = greatest(d.attempts, excluded.attempts),
 		run_attempts = case when excluded.run = d.run then greatest(d.run_attempts, excluded.run_attempts) else excluded.run_attempts end,
 		ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
-		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
+		due_at = excluded.due_at, give_up_at = excluded.give_up_at,
+		held_at = excluded.held_at, held_for_ns = excluded.held_for_ns, held_until = excluded.held_until, completed_at = excluded.completed_at,
 		last_error = excluded.last_error, workflow_id = `+takeOver+`,
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),

@@ -43,6 +43,23 @@ func (s *Events) NoteReplay(ctx context.Context, tx pgx.Tx, r *webhook.Replay) e
 	})
 }
 
+// NoteBacklog writes, in a transaction of a worker, the operational event that an endpoint's held deliveries will be given up. It writes nothing if the
+// endpoint is gone.
+func (s *Events) NoteBacklog(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, summary string) error {
+	e := webhook.Endpoint{ID: id}
+	var state int16
+	err := tx.QueryRow(ctx, `select tenant_id, url, description, state, state_reason from endpoints where id = $1 and deleted_at is null`, id).
+		Scan(&e.TenantID, &e.URL, &e.Description, &state, &e.StateReason)
+	if postgres.IsNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e.State = webhook.EndpointState(state) //nolint:gosec // written by us
+	return s.note(ctx, tx, &webhook.OperationalEvent{Type: webhook.EventBacklogExpiring, TenantID: e.TenantID, Endpoint: &e, Summary: summary})
+}
+
 // note writes an operational event in a transaction, for the endpoints that subscribe to it:
 // nothing, if none does. The relay starts its deliveries within about a second.
 func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent) error {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -78,7 +80,8 @@ const (
 
 	candidates = `
 	select e.id, e.tenant_id, e.state, e.auto_disable, e.url, e.description,
-		coalesce(t.permanent_streak, 0), t.exhausted_at, t.exhausted, n.told, n.expiring, n.at,
+		coalesce(t.permanent_streak, 0), t.exhausted_at, t.exhausted, n.told, n.expiring_at, n.at,
+		coalesce(e.retry_policy, ` + tenants.PolicyOfEndpoint + `),
 		(select coalesce(jsonb_agg(h.seen), '[]') from (
 			select seen from endpoint_health h where h.endpoint_id = e.id and h.seen_at > now() - $2::bigint * interval '1 millisecond' limit 100) h)
 	from unnest($1::uuid[]) i (id) join endpoints e on e.id = i.id
@@ -94,10 +97,12 @@ func (s *Notifications) scanCandidate(row pgx.CollectableRow) (c webhook.Endpoin
 		minutes  []time.Time
 		given    []int32
 		told     *int16
-		expiring *bool
+		expiring *time.Time
 		toldAt   *time.Time
+		policy   *retry.Policy
 	)
-	err = row.Scan(&id, &c.TenantID, &state, &disable, &c.URL, &c.Description, &c.Streak, &minutes, &given, &told, &expiring, &toldAt, &c.Observed)
+	err = row.Scan(&id, &c.TenantID, &state, &disable, &c.URL, &c.Description, &c.Streak, &minutes, &given, &told, &expiring, &toldAt,
+		&policy, &c.Observed)
 	if err != nil {
 		return c, err
 	}
@@ -108,13 +113,17 @@ func (s *Notifications) scanCandidate(row pgx.CollectableRow) (c webhook.Endpoin
 			c.Exhausted += int(given[i])
 		}
 	}
+	c.GiveUpAfter = s.retryPolicy.GiveUpAfter
+	if policy != nil {
+		c.GiveUpAfter = policy.GiveUpAfter
+	}
 	if told != nil {
-		c.Told = webhook.EndpointTold{Last: webhook.Told(*told), Expiring: *expiring, At: *toldAt} //nolint:gosec // written by us
+		c.Told = webhook.EndpointTold{Last: webhook.Told(*told), Expiring: postgres.OrZero(expiring), At: *toldAt} //nolint:gosec // written by us
 	}
 	return c, nil
 }
 
-// addFacts adds the attempts of the last ten minutes, and of endpoints that are stopped when the oldest held delivery is given up.
+// addFacts adds the attempts of the last ten minutes, and when the oldest held delivery is given up.
 func addFacts(ctx context.Context, tx pgx.Tx, found []webhook.EndpointFacts) error {
 	batch := &pgx.Batch{}
 	for i := range found {
@@ -132,11 +141,8 @@ func addFacts(ctx context.Context, tx pgx.Tx, found []webhook.EndpointFacts) err
 				}
 				return err
 			})
-		if c.State == webhook.EndpointActive {
-			continue
-		}
 		batch.Queue(`
-			select give_up_at from deliveries where endpoint_id = $1 and state = `+postgres.Held+` order by id limit 1`, [16]byte(c.ID)).
+			select coalesce(held_until, give_up_at) from deliveries where endpoint_id = $1 and state = `+postgres.Held+` order by id limit 1`, [16]byte(c.ID)).
 			Query(func(rows pgx.Rows) error {
 				at, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 				if len(at) > 0 {

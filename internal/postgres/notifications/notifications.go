@@ -9,11 +9,13 @@ import (
 
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// events stores an event for one endpoint.
+// events stores events of Everpost's own.
 type events interface {
+	NoteBacklog(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, summary string) error
 	PostTo(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, eventType string, payload []byte) error
 }
 
@@ -21,7 +23,8 @@ type events interface {
 type Config struct {
 	Endpoints      *endpoints.Endpoints
 	Events         events
-	OperatorTenant string // has the endpoints of the installation's chats; "" for none
+	OperatorTenant string       // has the endpoints of the installation's chats; "" for none
+	RetryPolicy    retry.Policy // of the installation
 }
 
 // Notifications stores notifications and their channels.
@@ -31,11 +34,12 @@ type Notifications struct {
 	endpoints      *endpoints.Endpoints
 	events         events
 	operatorTenant string
+	retryPolicy    retry.Policy // of the installation
 }
 
 // New makes a Notifications.
 func New(s *postgres.Core, c Config) *Notifications {
-	return &Notifications{core: s, endpoints: c.Endpoints, events: c.Events, operatorTenant: c.OperatorTenant}
+	return &Notifications{core: s, endpoints: c.Endpoints, events: c.Events, operatorTenant: c.OperatorTenant, retryPolicy: c.RetryPolicy}
 }
 
 // home is the tenant that has the endpoints of an owner's chats; "" for none. The owner "" is the installation.

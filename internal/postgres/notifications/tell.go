@@ -91,7 +91,7 @@ func (s *Notifications) tellChange(ctx context.Context, tx pgx.Tx, c *change) er
 	})
 }
 
-// Tell stores notifications about an endpoint, and what was told of it then, in one transaction. It returns false, and stores nothing, if
+// Tell stores notifications about an endpoint, with the operational event of a backlog that expires, and what was told of it then, in one transaction. It returns false, and stores nothing, if
 // something else was told meanwhile.
 func (s *Notifications) Tell(ctx context.Context, all []webhook.Notification, id webhook.EndpointID, from, to webhook.EndpointTold) (told bool, err error) {
 	err = s.core.AsWorker().InTx(ctx, "tell of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
@@ -100,7 +100,7 @@ func (s *Notifications) Tell(ctx context.Context, all []webhook.Notification, id
 		if err != nil {
 			return err
 		}
-		if now.Last != from.Last || now.Expiring != from.Expiring {
+		if now.Last != from.Last || !now.Expiring.Equal(from.Expiring) {
 			return writeTold(ctx, tx, id, now) // without a row that says nothing
 		}
 		if err := writeTold(ctx, tx, id, to); err != nil {
@@ -108,6 +108,12 @@ func (s *Notifications) Tell(ctx context.Context, all []webhook.Notification, id
 		}
 		for i := range all {
 			if err := s.send(ctx, tx, &all[i]); err != nil {
+				return err
+			}
+			if all[i].Notice != webhook.NoticeBacklogExpiring {
+				continue
+			}
+			if err := s.events.NoteBacklog(ctx, tx, id, all[i].Summary); err != nil {
 				return err
 			}
 		}
@@ -119,23 +125,27 @@ func (s *Notifications) Tell(ctx context.Context, all []webhook.Notification, id
 
 // lockTold returns what was told of an endpoint, and locks that until the transaction ends.
 func lockTold(ctx context.Context, tx pgx.Tx, id [16]byte) (told webhook.EndpointTold, err error) {
-	var last int16
-	_, err = tx.Exec(ctx, `insert into notification_told (endpoint_id, told, expiring) values ($1, 0, false) on conflict (endpoint_id) do nothing`, id)
+	var (
+		last     int16
+		expiring *time.Time
+	)
+	_, err = tx.Exec(ctx, `insert into notification_told (endpoint_id, told, expiring_at) values ($1, 0, null) on conflict (endpoint_id) do nothing`, id)
 	if err != nil {
 		return told, err
 	}
-	err = tx.QueryRow(ctx, `select told, expiring, at from notification_told where endpoint_id = $1 for update`, id).Scan(&last, &told.Expiring, &told.At)
-	told.Last = webhook.Told(last) //nolint:gosec // written by us
+	err = tx.QueryRow(ctx, `select told, expiring_at, at from notification_told where endpoint_id = $1 for update`, id).Scan(&last, &expiring, &told.At)
+	told.Last, told.Expiring = webhook.Told(last), postgres.OrZero(expiring) //nolint:gosec // written by us
 	return told, err
 }
 
 // writeTold writes what was told of an endpoint. A row that says nothing is removed.
 func writeTold(ctx context.Context, tx pgx.Tx, id [16]byte, told webhook.EndpointTold) (err error) {
-	if told.Last == webhook.ToldNothing && !told.Expiring {
+	if told.Last == webhook.ToldNothing && told.Expiring.IsZero() {
 		_, err = tx.Exec(ctx, `delete from notification_told where endpoint_id = $1`, id)
 		return err
 	}
-	_, err = tx.Exec(ctx, `update notification_told set told = $2, expiring = $3, at = $4 where endpoint_id = $1`, id, int16(told.Last), told.Expiring, told.At)
+	_, err = tx.Exec(ctx, `update notification_told set told = $2, expiring_at = $3, at = $4 where endpoint_id = $1`, id, int16(told.Last),
+		postgres.Optional(told.Expiring), told.At)
 	return err
 }
 

@@ -181,7 +181,9 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
 	})
 	db.EndpointHealth = health.New(s, db.Endpoints)
-	db.Notifications = notifications.New(s, notifications.Config{Endpoints: db.Endpoints, Events: db.Events, OperatorTenant: c.OperatorTenant})
+	db.Notifications = notifications.New(s, notifications.Config{
+		Endpoints: db.Endpoints, Events: db.Events, OperatorTenant: c.OperatorTenant, RetryPolicy: c.RetryPolicy,
+	})
 	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy,
 		replays.Limits{Tenant: c.Limits.RunningReplays, Overall: c.RunningReplays})
 	db.Retention = retention.New(s, db.Deliveries)
