@@ -135,8 +135,8 @@ func (h *notificationHandler) checkTarget(d *jsonDecoder, c *webhook.ChannelInpu
 	case len(c.Target) > webhook.MaxURLBytes:
 		d.noteIn("target", "must not be longer than "+strconv.Itoa(webhook.MaxURLBytes)+" bytes")
 	default:
-		if err := h.urls.CheckURL(c.Target); err != nil {
-			d.noteIn("target", err.Error())
+		for _, wrong := range h.urls.CheckURL(c.Target) {
+			d.noteIn("target", wrong)
 		}
 	}
 }
