@@ -49,6 +49,7 @@
 //	portal_text, portal_look, portal             the portal's languages, files and pages: see below
 //	portal_page, portal_link, portal_words       one page of it, how its sessions begin and end, and what it calls things
 //	portal_endpoints, portal_form, portal_command, portal_verify, portal_try, portal_messages
+//	notifications, channel_form                  whom a tenant or the installation tells
 //	keys, tenants, audit, doctor                 keys, and what operators see
 //	login, link                                  how a session begins and ends
 //	serve                                        how a page is made, once or again and again
