@@ -25,7 +25,7 @@
 // # The portal
 //
 // Its pages are for the customers of the product that runs Everpost: handlers in portal_*.go, templates in templates/portal, a layout
-// and a script of its own. A handler ends with p.showPortal(portalView{…}), and a template's dot is a portalInfo. Every text is in
+// and a script of its own. A handler takes a *portalPage and ends with p.show(portalView{…}); a template's dot is a portalInfo. Every text is in
 // texts/en.json and texts/de.json: {{.Say "key" "name" .Value}}, p.say("key", "name", value). What the API writes for people is never shown.
 //
 // # The files
