@@ -149,9 +149,11 @@ func changeChannel(p *page) error {
 // saveChannel puts the channels with that of the form at its place: the stored one, or one after the last.
 func saveChannel(p *page, now client.Notifications, place int, before client.NotificationChannel) error {
 	at, typed := channelsAt(p), typedChannel(p.typed, before)
-	channels := append(inputsOf(now)[:place:place], typed)
-	if place < len(now.Channels) {
-		channels = append(channels, inputsOf(now)[place+1:]...)
+	channels := inputsOf(now)
+	if place == len(channels) {
+		channels = append(channels, typed)
+	} else {
+		channels[place] = typed
 	}
 	if err := at.put(p, channels, value(now.PortalURL), place); err != nil {
 		f, err := channelForm(before).refused(p.typed, err)

@@ -23,6 +23,8 @@ const (
 	maxSettings   = 1 << 20 // bytes of such an answer
 	maxDifference = 10      // settings that a finding names
 	maxSettingEnd = 60      // characters of a value in a finding
+
+	automatic = "auto" // the value of a setting that the process chooses
 )
 
 // processSettings is the answer at settingsPath. It holds no secret: see config.Shown.
@@ -74,7 +76,7 @@ var errKeyNeeded = errors.New("it asks for an operator's key: set EVERPOST_OPERA
 func askForSettings(ctx context.Context, address, key string) (running processSettings, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+settingsPath, http.NoBody)
 	if err != nil {
-		return running, err
+		return running, fmt.Errorf("make a request: %w", err)
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
@@ -82,7 +84,7 @@ func askForSettings(ctx context.Context, address, key string) (running processSe
 	transport := &http.Transport{DisableKeepAlives: true} // and no proxy: it is on this machine
 	w, err := (&http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
 	if err != nil {
-		return running, err
+		return running, fmt.Errorf("ask it: %w", err)
 	}
 	defer func() { _ = w.Body.Close() }()
 	switch {
@@ -119,13 +121,14 @@ func processFinding(running processSettings, here map[string]string, version str
 	}
 }
 
-// differences are the settings that differ, in sentences. The address of the admin listener is where the process was found.
+// differences are the settings that differ, in sentences. The address of the admin listener is where the process was found. A process
+// replaces auto by what it chooses, and a free port can be any.
 func differences(running, here map[string]string) (found []string) {
 	more := 0
 	for _, name := range slices.Sorted(maps.Keys(running)) {
 		known, is := here[name]
 		switch {
-		case !is || name == "EVERPOST_ADMIN_LISTEN" || known == running[name]:
+		case !is || name == "EVERPOST_ADMIN_LISTEN" || known == running[name] || known == automatic || strings.HasSuffix(running[name], ":0"):
 		case len(found) == maxDifference:
 			more++
 		default:

@@ -76,12 +76,16 @@ func TestDoctorOfAProcessOfItsOwn(t *testing.T) {
 	c := diagnosis{}
 	require.Equal(t, console.VerdictOK, c.process(t.Context()).Verdict)
 	differ := map[string]string{}
-	for _, name := range strings.Split("abcdefghijklm", "") {
+	for name := range strings.SplitSeq("abcdefghijklm", "") {
 		differ[name] = strings.Repeat(name, 100)
 	}
 	found := differences(differ, map[string]string{"a": "", "b": "", "c": "", "d": "", "e": "", "f": "", "g": "", "h": "", "i": "", "j": "", "k": ""})
 	require.Len(t, found, 11)
 	require.Equal(t, "a is not set here and "+strings.Repeat("a", 60)+"… in the running process", found[0])
 	require.Equal(t, "1 more differ", found[10])
+	require.Empty(t, differences(
+		map[string]string{"EVERPOST_LISTEN": "127.0.0.1:0", "EVERPOST_LANE_LISTEN": "off"},
+		map[string]string{"EVERPOST_LISTEN": "127.0.0.1:8080", "EVERPOST_LANE_LISTEN": "auto"},
+	))
 	require.Empty(t, unsafeSettings(config.Shown(config.Config{})))
 }

@@ -26,7 +26,8 @@ type DoctorCommand struct {
 // Help returns the help that the flags do not contain.
 func (*DoctorCommand) Help() string {
 	return "Run it with the same settings as the process to check: 'everpost serve', 'api', 'worker' or 'standalone'. " +
-		"It asks that process for its settings, and names those that differ. It changes nothing. The exit code is 1 if it finds a problem.\n\n" + temporalSettings
+		"It asks that process for its settings, and names those that differ. It changes nothing. " +
+		"The exit code is 1 if it finds a problem.\n\n" + temporalSettings
 }
 
 // errProblems is the error when a check finds a problem.

@@ -78,7 +78,7 @@ func runningAt(dataDir, file, none string) (string, error) {
 func dialable(listener string) (string, error) {
 	host, port, err := net.SplitHostPort(listener)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("read the address of a listener: %w", err)
 	}
 	switch at, _ := netip.ParseAddr(host); { // a name is no address
 	case at == netip.IPv6Unspecified():

@@ -16,7 +16,7 @@ import (
 func TestShown(t *testing.T) {
 	t.Parallel()
 	c := config.Config{
-		Listen: "127.0.0.1:0", DatabaseURL: "postgres://u:canary@db/everpost", OperatorKey: "canary canary", EgressProxy: "http://u:canary@proxy:3128",
+		Listen: "127.0.0.1:0", DatabaseURL: "postgres://u:canary@db/everpost", OperatorKey: "the canary", EgressProxy: "http://u:canary@proxy:3128",
 		AdminHosts: config.Hosts{Any: true}, ExtraPorts: config.Ports{List: []uint16{8443, 9443}}, AllowHTTP: true, Retention: 72 * time.Hour,
 		AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}, DeniedHosts: []string{"a.example", "b.example"},
 	}

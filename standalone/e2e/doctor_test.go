@@ -184,6 +184,9 @@ func TestDoctorOfACluster(t *testing.T) {
 		{"no Temporal", settings{"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "temporal", "problem", "no answer from Temporal at 127.0.0.1:1"},
 		{"no namespace", settings{"TEMPORAL_NAMESPACE": "nowhere"}, "temporal", "problem", "there is no namespace nowhere"},
 		{"no TLS", settings{"TEMPORAL_ADDRESS": "temporal.example.com:7233"}, "settings", "problem", "would not be encrypted"},
+		{"no known port", nil, "process", "skipped", "EVERPOST_ADMIN_LISTEN is a free port"},
+		{"a process with other settings", settings{"EVERPOST_ADMIN_LISTEN": strings.TrimPrefix(in.addr["admin"], "http://"), "EVERPOST_RETENTION": "1000h"},
+			"process", "warning", "EVERPOST_RETENTION is 1000h0m0s here and "},
 		{"no proxy", settings{"EVERPOST_EGRESS_PROXY": "http://someone:canary@127.0.0.1:1"}, "egress", "problem", "the proxy 127.0.0.1:1 does not answer"},
 	} {
 		found, f := doctor(t, in.env.With(test.env))
