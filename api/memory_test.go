@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -638,12 +637,12 @@ func (m *memory) Commanded(_ context.Context, _ webhook.Delivery, c webhook.Pend
 	m.signals = append(m.signals, c)
 }
 
-func (m *memory) CheckURL(raw string) error {
+func (m *memory) CheckURL(raw string) []string {
 	if !strings.HasPrefix(raw, "https://") {
-		return errors.New("only https is allowed")
+		return []string{"only https is allowed"}
 	}
 	if strings.HasPrefix(raw, "https://10.") {
-		return errors.Join(errors.New("the address is not public"), errors.New("port 22 is not allowed"))
+		return []string{"the address is not public", "port 22 is not allowed"}
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func showNotifications(s webhook.NotificationSettings) client.Notifications {
 		shown := client.NotificationChannel{
 			EndpointIDs: []string{}, On: []string{},
 			ID: c.ID.String(), Kind: c.Kind.String(), Target: webhook.Redacted, State: c.State.String(), LastError: nullable(c.LastError),
-			LastErrorAt: timestamp(c.LastErrorAt),
+			LastErrorAt: timestamp(c.LastErrorAt), LastToldAt: timestamp(c.LastToldAt),
 		}
 		if c.Kind == webhook.ChannelEmail {
 			shown.Target = c.Address
@@ -107,7 +107,7 @@ func (h *notificationHandler) readChannel(d *jsonDecoder) (c webhook.ChannelInpu
 			c.Notices = readNotices(d)
 		case "endpoint_ids":
 			set(d, &c.EndpointIDs, nil, func(d *jsonDecoder) []webhook.EndpointID { return readEndpointIDs(d, webhook.MaxChannelEndpoints, "") })
-		case "state", "last_error", "last_error_at": // as GET shows them
+		case "state", "last_error", "last_error_at", "last_told_at": // as GET shows them
 			d.skip()
 		default:
 			d.unknown()
@@ -135,8 +135,8 @@ func (h *notificationHandler) checkTarget(d *jsonDecoder, c *webhook.ChannelInpu
 	case len(c.Target) > webhook.MaxURLBytes:
 		d.noteIn("target", "must not be longer than "+strconv.Itoa(webhook.MaxURLBytes)+" bytes")
 	default:
-		if err := h.urls.CheckURL(c.Target); err != nil {
-			d.noteIn("target", err.Error())
+		for _, wrong := range h.urls.CheckURL(c.Target) {
+			d.noteIn("target", wrong)
 		}
 	}
 }

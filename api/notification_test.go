@@ -98,6 +98,9 @@ func TestNotificationMistakes(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.StatusCode, body)
 		require.Contains(t, r.text, `"field":"`+field+`"`, body)
 	}
+	two := b.do(t, "admin", http.MethodPut, channelPath, channel(`{"kind":"slack","target":"https://10.0.0.1:22/","on":["failing"]}`))
+	require.Contains(t, two.text, `{"field":"channels[0].target","message":"the address is not public"},`+
+		`{"field":"channels[0].target","message":"port 22 is not allowed"}`, "each of its own")
 	mails := setup(t, func(c *Config) { c.SendsMail = true })
 	for _, address := range []string{
 		"", "x", "Ops <ops@example.com>", "ops@example.com\\r\\nBcc: x@example.com", `\"a b\"@example.com`, "ö@example.com",

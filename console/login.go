@@ -33,8 +33,8 @@ func showLogIn(p *page) error {
 // site does not send the cookie (SameSite=Strict): it gets a page that loads the log-in page once more, now
 // from this site, with the cookie.
 func (p *page) askToLogIn() error {
-	if p.portal { // it has no log-in page
-		return p.showEnded()
+	if p.portal != nil { // it has no log-in page
+		return p.portal.showEnded()
 	}
 	if p.live != nil {
 		return refusal(http.StatusUnauthorized, "the session has ended")

@@ -61,7 +61,7 @@ func granted() map[string]map[string]string {
 			"statistics_minutes_default": "select", "statistics_hours_default": "select",
 			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select update(epoch,expires_at,owner)",
 			"request_keys":          "select update delete",
-			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,refusals,state)",
+			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,last_told_at,refusals,state)",
 			"notification_changes": all, "notification_told": all, "notification_mails": all, "notification_confirmations": all,
 		},
 		"public": {},

@@ -154,6 +154,7 @@ type Channel struct {
 	State       ChannelState
 	LastError   string // "" for none; without secrets
 	LastErrorAt time.Time
+	LastToldAt  time.Time // zero: nothing was sent yet; of a chat, none of its last deliveries
 }
 
 // ChannelInput is a channel as it is to be.

@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // browserVariable names a Chromium to use instead of the one that is installed.
@@ -60,12 +62,12 @@ type browsers struct {
 	ctx context.Context
 }
 
-// startBrowser starts a browser, or skips the test where there is none.
+// startBrowser starts a browser.
 func startBrowser(t *testing.T) *browsers {
 	t.Helper()
 	path, err := findBrowser()
 	if errors.Is(err, errNoBrowser) {
-		t.Skip(err)
+		programtest.Missing(t, err)
 	}
 	require.NoError(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:len(chromedp.DefaultExecAllocatorOptions):len(chromedp.DefaultExecAllocatorOptions)],

@@ -121,7 +121,9 @@ func (m *takenMail) admit(ctx context.Context, tx pgx.Tx) (send bool, err error)
 // MailSent removes a mail that the mail server has accepted.
 func (s *Notifications) MailSent(ctx context.Context, m *webhook.DueMail) error {
 	return s.end(ctx, m, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `update notification_channels set refusals = 0, last_error = '', last_error_at = null where id = $1`, [16]byte(m.Channel))
+		_, err := tx.Exec(ctx, `
+			update notification_channels set refusals = 0, last_error = '', last_error_at = null, last_told_at = case when $2 then now() else last_told_at end
+			where id = $1`, [16]byte(m.Channel), m.Notification != nil)
 		return err
 	})
 }

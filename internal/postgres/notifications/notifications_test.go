@@ -120,6 +120,13 @@ func TestChannelsArePlannedByIDAndTarget(t *testing.T) {
 		require.Equal(t, webhook.CodeInvalid, webhook.CodeOf(err), field)
 		require.Contains(t, fmt.Sprint(err), field)
 	}
+	mine := webhook.ChannelInput{ID: first[1].ID, Kind: webhook.ChannelSlack, Notices: everything()}
+	mine.Target, slack.Target = slackURL+"2", slackURL+"2"
+	for _, kept := range []string{mine.Target, ""} { // the stored target counts, too
+		mine.Target = kept
+		_, err := b.n.Put(t.Context(), storetest.TestActor(), "acme", webhook.NotificationInput{Channels: []webhook.ChannelInput{mine, slack}})
+		require.ErrorContains(t, err, "channels[1].target")
+	}
 	_, err := b.n.Settings(t.Context(), "nobody")
 	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
 	_, err = b.n.Put(t.Context(), storetest.TestActor(), "", webhook.NotificationInput{Channels: []webhook.ChannelInput{slack}})
@@ -316,8 +323,15 @@ func TestMailsAreTakenOnce(t *testing.T) {
 	s, err := b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, "the mail server did not answer in time", s.Channels[0].LastError)
+	require.NoError(t, b.n.MailSent(t.Context(), &webhook.DueMail{Channel: c.ID}))
+	s, err = b.n.Settings(t.Context(), "acme")
+	require.NoError(t, err)
+	require.True(t, s.Channels[0].LastToldAt.IsZero(), "a mail that asks for confirmation tells nothing")
 	require.NoError(t, b.n.MailSent(t.Context(), &again[0]))
 	require.Zero(t, b.Count(t, "notification_mails"))
+	s, err = b.n.Settings(t.Context(), "acme")
+	require.NoError(t, err)
+	require.False(t, s.Channels[0].LastToldAt.IsZero())
 
 	for n := range webhook.MaxRefusals {
 		s, err = b.n.Settings(t.Context(), "acme")
@@ -407,7 +421,7 @@ func TestSubscriptions(t *testing.T) {
 	require.Equal(t, 1, count[audit.NotificationsUnsubscribe])
 }
 
-// A chat shows why its last message did not arrive.
+// A chat shows why its last message did not arrive, and when one arrived.
 func TestAChatShowsItsLastFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -422,4 +436,11 @@ func TestAChatShowsItsLastFailure(t *testing.T) {
 	s, err := b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, "http_404", s.Channels[0].LastError)
+	require.True(t, s.Channels[0].LastToldAt.IsZero())
+
+	b.Exec(t, `update deliveries set last_decision = $1`, int16(retry.Delivered))
+	s, err = b.n.Settings(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Empty(t, s.Channels[0].LastError)
+	require.WithinDuration(t, time.Now(), s.Channels[0].LastToldAt, time.Hour)
 }

@@ -125,10 +125,8 @@ func (s *Notifications) plan(owner string, before []channelRow, in []webhook.Cha
 	}
 	for i := range in {
 		c := &in[i]
-		same := func(other webhook.ChannelInput) bool {
-			return c.Target != "" && other.Kind == c.Kind && strings.EqualFold(other.Target, c.Target)
-		}
-		if slices.ContainsFunc(in[:i], same) {
+		same := func(other planned) bool { return c.Target != "" && other.Kind == c.Kind && other.hasTarget(c.Target) }
+		if slices.ContainsFunc(p.channels, same) {
 			refuse(i, "target", "is that of an earlier channel")
 			continue
 		}
