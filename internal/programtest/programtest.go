@@ -86,7 +86,7 @@ func findPython(module, inPackage string) (string, error) {
 func imports(python, module string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return exec.CommandContext(ctx, python, "-c", "import "+module).Run() == nil
+	return exec.CommandContext(ctx, python, "-c", "import "+module).Run() == nil //nolint:gosec // fixed arguments
 }
 
 // install installs a package, for what is missing without it.
