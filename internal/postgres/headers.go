@@ -16,7 +16,7 @@ func HeadersColumn(headers map[string]string) []byte {
 // EventHeaders are the headers of a stored form; nil for null.
 func EventHeaders(column []byte) (headers map[string]string, err error) {
 	if column == nil {
-		return nil, nil
+		return headers, nil
 	}
 	if err := json.Unmarshal(column, &headers); err != nil {
 		return nil, errEventHeaders

@@ -16,7 +16,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// listedFields are the fields of an event without its headers: those of a page may be larger than their events' payloads.
+// listedFields are the fields of an event without its headers: those of a page together may be large.
 const (
 	eventHead = `id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)), endpoint_ids, reason,
 	created_at, deliver_at, payload_removed_at, payload_removed_reason, tags, coalesce(octet_length(headers), 0), `
@@ -160,8 +160,9 @@ func listEvents(tenantID string, f webhook.EventFilter, p webhook.Page, from [16
 		return `select ` + listedFields + ` from events where tenant_id = $1` + conditions + limit, q.Args
 	}
 	// The index of tagged events has what the filters need, so only those that pass are read.
-	return `select ` + listedFields + ` from (select id as found from events where tenant_id = $1` + conditions + limit + `) i
-		cross join lateral (select * from events where id = i.found limit 1) e order by id desc`, q.Args //nolint:unqueryvet // the columns are named before
+	return `select ` + listedFields + ` from (` + //nolint:unqueryvet // the columns are named before
+		`select id as found from events where tenant_id = $1` + conditions + limit + `) i
+		cross join lateral (select * from events where id = i.found limit 1) e order by i.found desc`, q.Args
 }
 
 // indexed returns the conditions of a filter that an index serves.
