@@ -21,12 +21,12 @@ func TestPatternsKeepThePlansOfLists(t *testing.T) {
 		sql, args := events.ListEvents("acme", webhook.EventFilter{Type: pattern}, webhook.Page{Limit: 50}, [16]byte{})
 		storetest.RequireListPlan(t, b, broad, sql, args)
 	}
+	requireTagsHaveAnIndex(t, b)
 }
 
 // A list by tag reads the index of tagged events only, and finds in it what it filters by: all of acme's other events are no part of it.
-func TestTagsHaveAnIndex(t *testing.T) {
-	t.Parallel()
-	b, _ := storetest.PatternBundle(t)
+func requireTagsHaveAnIndex(t *testing.T, b *storetest.Bundle) {
+	t.Helper()
 	_, err := b.Pool().Exec(t.Context(), `vacuum events_default`)
 	require.NoError(t, err)
 	for _, f := range []webhook.EventFilter{{Tag: "twentieth"}, {Tag: "none"}, {Tag: "twentieth", Type: "order.*"}, {Tag: "n:20", Since: time.Now().Add(-time.Hour)}} {
