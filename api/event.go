@@ -23,7 +23,7 @@ func showEvent(e webhook.Event) client.Event {
 	view := client.Event{
 		ID: e.ID.String(), ExternalID: nullable(e.ExternalID), Type: e.Type, CreatedAt: timestamp(e.CreatedAt),
 		DeliverAt: timestamp(e.DeliverAt), PayloadSize: e.PayloadSize, Removed: showRemoval(e.Removed),
-		Reason: nullable(e.Reason), EndpointIDs: make([]string, 0, len(e.EndpointIDs)),
+		Reason: nullable(e.Reason), EndpointIDs: make([]string, 0, len(e.EndpointIDs)), Tags: e.Tags, Headers: e.Headers,
 	}
 	for _, id := range e.EndpointIDs {
 		view.EndpointIDs = append(view.EndpointIDs, id.String())
@@ -146,6 +146,14 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 				e.EndpointIDs = readEndpointIDs(d, webhook.MaxTargetEndpoints,
 					"must name at least one endpoint; omit it to send to all endpoints with a matching filter")
 			}
+		case "headers":
+			if !d.null() {
+				e.Headers = readEventHeaders(d)
+			}
+		case "tags":
+			if !d.null() {
+				e.Tags = readTags(d)
+			}
 		default:
 			d.unknown()
 		}
@@ -260,11 +268,12 @@ func (h *eventHandler) payload(c call) error {
 }
 
 func (h *eventHandler) list(c call) error {
-	q := c.query("events", "type", "external_id", "since", "until")
+	q := c.query("events", "type", "external_id", "tag", "since", "until")
 	q.batch = 100 // of up to some thousand endpoint_ids
 	f := webhook.EventFilter{
 		Type:       q.text("type", webhook.ValidFilter, notAFilter),
 		ExternalID: q.externalID(),
+		Tag:        q.text("tag", webhook.ValidTag, notATag),
 		Since:      q.instant("since"),
 		Until:      q.instant("until"),
 	}

@@ -433,7 +433,7 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 	now := m.now()
 	a := webhook.Accepted{Event: webhook.Event{
 		ID: webhook.NewEventID(), TenantID: e.TenantID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: now,
-		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload),
+		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), Tags: e.Tags, HeaderSize: webhook.HeaderSize(e.Headers),
 	}}
 	for _, endpoint := range m.endpoints {
 		chosen := slices.Contains(e.EndpointIDs, endpoint.ID) || e.EndpointIDs == nil && endpoint.Wants(e.Type)
@@ -459,8 +459,9 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 
 func (m *memory) Event(_ context.Context, tenant string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
 	defer m.lock()()
-	for _, a := range m.accepted {
+	for i, a := range m.accepted {
 		if a.Event.ID == id && a.Event.TenantID == tenant {
+			a.Event.Headers = m.events[i].Headers
 			return a.Event, slices.DeleteFunc(slices.Clone(m.deliveries), func(d webhook.Delivery) bool { return d.EventID != id }), m.broken
 		}
 	}
@@ -487,7 +488,8 @@ func (m *memory) ListEvents(_ context.Context, tenant string, f webhook.EventFil
 		all = append(all, a.Event)
 	}
 	return pageIn(all, p, func(e webhook.Event) ([16]byte, bool) {
-		return e.ID, e.TenantID == tenant && (f.Type == "" || webhook.FilterMatches(f.Type, e.Type)) && (f.ExternalID == "" || f.ExternalID == e.ExternalID)
+		return e.ID, e.TenantID == tenant && (f.Type == "" || webhook.FilterMatches(f.Type, e.Type)) && (f.ExternalID == "" || f.ExternalID == e.ExternalID) &&
+			(f.Tag == "" || slices.Contains(e.Tags, f.Tag))
 	}), [16]byte{}, m.broken
 }
 

@@ -34,7 +34,8 @@ func (b *bundle) somePortal(t *testing.T) map[string]string {
 	id := b.endpoint(t, "acme", `,"description":"<b>Orders</b> \u202e","event_types":["order.*","order.paid","a.b","c.d","e.f"]`)
 	b.endpoint(t, "acme", `,"signature":"v1a"`)
 	b.endpoint(t, "acme", `,"signature":"hex"`)
-	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":"<script>alert(1)</script>"},"external_id":"<i>order-17</i>"}`)
+	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":"<script>alert(1)</script>"},"external_id":"<i>order-17</i>",`+
+		`"headers":{"X-Region":"eu"},"tags":["order:17"]}`)
 	return map[string]string{"endpoints": id, "messages": event, "deliveries": delivery}
 }
 

@@ -24,10 +24,12 @@ const ReasonNoMatch = "no_matching_endpoint"
 type NewEvent struct {
 	TenantID    string
 	Type        string
-	Payload     []byte       // any JSON value, byte for byte
-	ExternalID  string       // the caller's id, unique within the tenant; "" for none
-	DeliverAt   time.Time    // zero: immediately
-	EndpointIDs []EndpointID // nil: every endpoint with a matching filter
+	Payload     []byte            // any JSON value, byte for byte
+	ExternalID  string            // the caller's id, unique within the tenant; "" for none
+	DeliverAt   time.Time         // zero: immediately
+	EndpointIDs []EndpointID      // nil: every endpoint with a matching filter
+	Headers     map[string]string // of each of its requests, after the endpoint's own; nil for none
+	Tags        []string          // nil for none
 
 	IdempotencyKey string            // unique within the tenant; "" for none
 	BodySHA256     [sha256.Size]byte // of the request body; a repeated request must have the same
@@ -56,6 +58,9 @@ type Event struct {
 	EndpointIDs []EndpointID
 	Reason      string // why there is no delivery; "" if there is one
 	Removed     PayloadRemoval
+	Tags        []string          // nil for none, and after an erasure
+	Headers     map[string]string // only where one event is read; nil for none, and after the payload's removal
+	HeaderSize  int               // of the headers as they are stored, in bytes; 0 for none
 }
 
 // Accepted is a stored event with its deliveries.
@@ -64,6 +69,7 @@ type Accepted struct {
 	Deliveries []Start
 	Payload    []byte            // as stored; nil if Repeated
 	SHA256     [sha256.Size]byte // of the payload, computed on arrival
+	Headers    map[string]string // of the event's requests; nil if Repeated
 	Repeated   bool              // an earlier request stored the event; nothing new was stored
 }
 

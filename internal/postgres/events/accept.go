@@ -297,12 +297,12 @@ func (in *posting) answer() []webhook.Accepted {
 		}
 		e := webhook.Event{
 			ID: a.id, TenantID: in.TenantID, Type: a.event.Type, ExternalID: a.event.ExternalID,
-			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason,
+			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason, Tags: a.event.Tags,
 		}
 		for _, start := range a.Starts {
 			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
 		}
-		all[i] = webhook.Accepted{Event: e, Deliveries: a.Starts, Payload: a.event.Payload, SHA256: a.sum}
+		all[i] = webhook.Accepted{Event: e, Deliveries: a.Starts, Payload: a.event.Payload, SHA256: a.sum, Headers: a.event.Headers}
 	}
 	return all
 }
