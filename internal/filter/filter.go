@@ -22,27 +22,40 @@ type Error struct {
 	Message string // as in "takes a number or a string"
 }
 
-// Error implements error.
+// Error implements error. It has at most MaxExcerpt bytes of the pointer.
 func (e *Error) Error() string {
 	if e.Pointer == "" {
 		return e.Message
 	}
-	return e.Pointer + ": " + e.Message
+	return excerpt([]byte(e.Pointer)) + ": " + e.Message
 }
 
 // Filter is a filter that is ready for use. It never changes, and is safe for concurrent use. One without conditions, and nil, match every
 // event.
 type Filter struct {
-	text string
-	root *condition // nil: no conditions
+	text string     // "" if it has no conditions
+	root *condition // nil: it matches every event
 }
 
 // Text is the filter as it was written, without white space; "" if it has no conditions.
 func (f *Filter) Text() string {
-	if f == nil || f.root == nil {
+	if f == nil {
 		return ""
 	}
 	return f.text
+}
+
+// Stored returns a filter that Parse has taken before; "" is none, nil. One that this version does not understand was stored by a later one: it
+// matches every event.
+func Stored(text string) *Filter {
+	if text == "" {
+		return nil
+	}
+	f, err := Parse([]byte(text))
+	if err != nil {
+		return &Filter{text: text}
+	}
+	return f
 }
 
 // Match reports whether the filter matches an event.

@@ -316,7 +316,7 @@ func TestParseErrors(t *testing.T) {
 		require.ErrorAs(t, err, &wrong, c.filter)
 		require.Equal(t, c.pointer, wrong.Pointer, c.filter)
 		require.Contains(t, wrong.Message, c.message, c.filter)
-		require.True(t, strings.HasPrefix(err.Error(), c.pointer))
+		require.True(t, strings.HasPrefix(err.Error(), c.pointer), "the places here are short")
 	}
 }
 
@@ -448,6 +448,17 @@ func TestExplain(t *testing.T) {
 		require.Equal(t, c.words, c.want.String())
 		require.LessOrEqual(t, len(c.want.Found), filter.MaxExcerpt)
 	}
+}
+
+func TestStored(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, filter.Stored(""))
+	f := filter.Stored(`{"type":"x"}`)
+	require.Equal(t, parse(t, `{ "type" : "x" }`), f)
+	require.False(t, f.Match(event("1")))
+	later := filter.Stored(`{"payload":{"$later":1}}`)
+	require.JSONEq(t, `{"payload":{"$later":1}}`, later.Text())
+	require.True(t, later.Match(event("1")))
 }
 
 // The text of a filter is JSON, so that it can be stored and read again.

@@ -28,16 +28,14 @@ func Parse(text []byte) (*Filter, error) {
 	if p.event.kind(n) != kindObject {
 		return nil, &Error{Message: "must be an object"}
 	}
-	f := &Filter{text: compact.String()}
 	if len(p.event.object(n).members) == 0 {
-		return f, nil
+		return &Filter{}, nil
 	}
 	root, err := p.condition(where{depth: 1, top: true}, n)
 	if err != nil {
 		return nil, err
 	}
-	f.root = root
-	return f, nil
+	return &Filter{text: compact.String(), root: root}, nil
 }
 
 const payloadField = "payload"
