@@ -10,7 +10,7 @@ const (
 	MaxConditions = 100 // comparisons, of which a plain value is one
 	MaxValues     = 100 // in a list
 
-	// MaxWork bounds what one filter may look at in one event, in comparisons, and in 64 bytes of a text that is searched. Only large arrays
+	// MaxWork bounds what one filter may look at in one event, in comparisons, and in 32 bytes of a text that is searched. Only large arrays
 	// and texts with many conditions come near. What is undecided then matches: an endpoint rather gets an event that it does not want than
 	// miss one that it wants.
 	MaxWork = 50_000

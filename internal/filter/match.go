@@ -11,7 +11,7 @@ type matcher struct {
 	left  int
 }
 
-const searched = 64 // bytes of a text that count as one comparison
+const searched = 32 // bytes of a text that count as one comparison
 
 func (m *matcher) spend(work int) { m.left -= work }
 
