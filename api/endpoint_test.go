@@ -166,8 +166,10 @@ func TestEndpointRefusals(t *testing.T) {
 		`U,"event_types":["*.paid","a*"]`: {
 			"event_types[0]", notAFilter, "event_types[1]", notAFilter,
 		},
-		`U,"filter":[]`:                                     {"filter", "must be an object"},
-		`U,"filter":{"data":1}`:                             {"filter", "/data: is no field of an event; the fields are type, external_id, ordering_key, tags, payload"},
+		`U,"filter":[]`: {"filter", "must be an object"},
+		`U,"filter":{"data":1}`: {
+			"filter", "/data: is no field of an event; the fields are type, external_id, ordering_key, tags, payload",
+		},
 		`U,"filter":{"payload":{"a/b":{"$gt":true}}}`:       {"filter", "/payload/a~1b/$gt: takes a number or a string"},
 		`U,"filter":{"type":"a","type":"b"}`:                {"filter.type", "is given more than once"},
 		`U,"filter":{"payload":"LONG_LONG_LONG_LONG_LONG"}`: {"filter", "is larger than 8192 bytes"},

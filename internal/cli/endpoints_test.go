@@ -43,7 +43,8 @@ func TestEndpointSettings(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	flags := []string{
-		"--event-type=a,b.*", `--filter={"payload":{"total":{"$gte":100}}}`, "--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
+		"--event-type=a,b.*", `--filter={"payload":{"total":{"$gte":100}}}`,
+		"--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
 		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--trace-context", "--auto-replay",
 		"--success-status=302", "--success-status=307",
 		"--metadata=team=a;b,c", "--metadata=x=y",
