@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -42,6 +43,8 @@ func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) 
 		f.readURL(d, e)
 	case "event_types":
 		set(d, &e.EventTypes, initial.EventTypes, readEventTypes)
+	case "filter":
+		set(d, &e.Filter, nil, readFilter)
 	case "description":
 		set(d, &e.Description, "", readDescription)
 	case "headers":
@@ -153,6 +156,24 @@ func readEventTypes(d *jsonDecoder) []string {
 		d.note("must name at least one event type; omit it for all types")
 	}
 	return types
+}
+
+// readFilter reads a filter of events; nil for one without conditions.
+func readFilter(d *jsonDecoder) *filter.Filter {
+	known := len(d.errs)
+	text := d.raw()
+	if d.broken || len(d.errs) > known {
+		return nil
+	}
+	f, err := filter.Parse(text)
+	if err != nil {
+		d.note(err.Error())
+		return nil
+	}
+	if f.Text() == "" {
+		return nil
+	}
+	return f
 }
 
 // readDescription accepts line breaks.

@@ -114,8 +114,10 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		Ramp: new(false),
 	}
 	fields := client.EndpointFields{
-		URL: "https://example.com", EventTypes: []string{"order.*"}, Description: new(""), Headers: map[string]string{}, Timeout: "auto", MaxInFlight: 1,
-		RateLimit: 0.5, RetryPolicy: &client.RetryPolicy{Preset: "fast", AmbiguousDelays: []string{}}, AutoDisable: &client.AutoDisable{},
+		URL: "https://example.com", EventTypes: []string{"order.*"}, Filter: json.RawMessage(`{"type":"order.paid"}`),
+		Description: new(""), Headers: map[string]string{},
+		Timeout: "auto", MaxInFlight: 1, RateLimit: 0.5, RetryPolicy: &client.RetryPolicy{Preset: "fast", AmbiguousDelays: []string{}},
+		AutoDisable:    &client.AutoDisable{},
 		CircuitBreaker: &client.CircuitBreakerInput{Enabled: new(false)}, SuccessStatuses: []int{302}, AutoReplay: new(true), Signature: "v1",
 		Auth: &client.AuthInput{Type: "bearer", Token: "x"}, Certificate: &client.CertificateInput{MaxTLS: "1.2"}, PayloadFormat: "raw",
 		TraceContext: new(false), Metadata: map[string]string{"a": "b"},

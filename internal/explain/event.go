@@ -19,13 +19,17 @@ func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook
 	// Those that would get such an event now, or would have got this one earlier, are named first. A tenant
 	// may have thousands of endpoints, so words are only made for those that are named.
 	var near, others []func() string
-	var wanting *webhook.Endpoint // gets such an event now
+	var wanting *webhook.Endpoint // gets such an event now, unless its filter does not match
+	filtered := false
 	for _, e := range endpoints {
 		wants := e.Wants(event.Type)
 		if wants && wanting == nil {
 			wanting = e
 		}
 		switch {
+		case wants && e.Filter != nil && !e.CreatedAt.After(event.CreatedAt):
+			filtered = true
+			near = append(near, func() string { return named(e) + " subscribes to this type with a filter" })
 		case wants && e.CreatedAt.After(event.CreatedAt):
 			near = append(near, func() string { return named(e) + " was created later, at " + at(e.CreatedAt, now) })
 		case wants:
@@ -47,6 +51,9 @@ func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook
 	notes = notes[:min(len(notes), maxNamed)]
 	rest -= len(notes)
 	clauses := []string{"no endpoint matched the type " + event.Type + ", so nothing is sent"}
+	if filtered {
+		clauses[0] = "no endpoint matched the event of the type " + event.Type + ", so nothing is sent"
+	}
 	switch len(endpoints) {
 	case 0:
 		clauses = append(clauses, "the tenant has no endpoint")
@@ -62,12 +69,15 @@ func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook
 		clauses = append(clauses, fmt.Sprintf("%d more did not match", rest))
 	}
 	e := Explanation{
-		Code: NoMatch, Summary: sentence(clauses...), Cause: "An event goes to the endpoints whose event_types match its type when it is accepted.",
+		Code: NoMatch, Summary: sentence(clauses...), Cause: "An event goes to the endpoints whose event_types and filter match it when it is accepted.",
 		Next:   "The event is stored and not sent.",
 		Remedy: "Create an endpoint for it, or add " + event.Type + " to the event_types of one. Then send the past events to it.",
 	}
 	if wanting != nil {
 		e.Remedy = "Send the events since then to " + named(wanting) + "."
+		if wanting.Filter != nil {
+			e.Remedy = "Compare the event with the filter of " + named(wanting) + ". After a change of it, send the events since then again."
+		}
 		e.Actions = []Action{{Act: SendEventsAgain, TenantID: event.TenantID, Body: map[string]string{
 			"source": "events", "endpoint_id": wanting.ID.String(), "event_type": event.Type, "since": event.CreatedAt.UTC().Format(time.RFC3339Nano),
 		}}}

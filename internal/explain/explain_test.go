@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -683,6 +684,13 @@ func TestEvent(t *testing.T) {
 		require.Equal(t, "No endpoint matched the type order.paid, so nothing is sent; "+want, got.Summary)
 		requireSentences(t, got)
 	}
+	filtering := named("f.example", -time.Hour, "order.*")
+	filtering.Filter = filter.Stored(`{"payload":{"total":1}}`)
+	got := Event(event, []*webhook.Endpoint{&filtering}, nil, noon())
+	require.Equal(t, "No endpoint matched the event of the type order.paid, so nothing is sent; the tenant has 1 endpoint; "+id+
+		" (f.example) subscribes to this type with a filter.", got.Summary)
+	require.Contains(t, got.Remedy, "Compare the event with the filter of")
+	requireSentences(t, got)
 	deleted := []webhook.DeletedEndpoint{
 		{URL: "https://old.example", EventTypes: []string{"*"}, DeletedAt: noon().Add(-time.Hour)},
 		{URL: "https://other.example", EventTypes: []string{"user.*"}, DeletedAt: noon().Add(-time.Hour)},

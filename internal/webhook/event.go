@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/filter"
 )
 
 // Limits of an event. api/openapi.yaml documents them.
@@ -27,12 +29,17 @@ type NewEvent struct {
 	Payload     []byte            // any JSON value, byte for byte
 	ExternalID  string            // the caller's id, unique within the tenant; "" for none
 	DeliverAt   time.Time         // zero: immediately
-	EndpointIDs []EndpointID      // nil: every endpoint with a matching filter
+	EndpointIDs []EndpointID      // nil: every endpoint that subscribes to the type and whose filter matches
 	Headers     map[string]string // of each of its requests, after the endpoint's own; nil for none
 	Tags        []string          // nil for none
 
 	IdempotencyKey string            // unique within the tenant; "" for none
 	BodySHA256     [sha256.Size]byte // of the request body; a repeated request must have the same
+}
+
+// Filtered is what the filters of endpoints see of the event.
+func (e *NewEvent) Filtered() *filter.Event {
+	return filter.NewEvent(filter.Fields{Type: e.Type, ExternalID: e.ExternalID, Tags: e.Tags, Payload: e.Payload})
 }
 
 // NewBatch is a list of events that is stored in one transaction. Their external ids differ.
