@@ -20,6 +20,7 @@
 //	auth, portaltoken                      API keys and portal tokens
 //	ratelimit, requestkey                  the rates of tenants, requests with an Idempotency-Key
 //	call, query, list                      a request as its handler gets it, its query, pages
+//	ownchats                               what lists leave out
 //	workflowurl, explain                   what answers say besides the resource
 //	retrypolicy                            retry policies
 //	erasure, event, batch                  events and their payloads
