@@ -22,6 +22,7 @@ type Config struct {
 	Endpoints      *endpoints.Endpoints
 	Events         events
 	OperatorTenant string // has the endpoints of the installation's chats; "" for none
+	Sealer         postgres.Sealer
 }
 
 // Notifications stores notifications and their channels.
@@ -31,11 +32,12 @@ type Notifications struct {
 	endpoints      *endpoints.Endpoints
 	events         events
 	operatorTenant string
+	links          linkKey
 }
 
 // New makes a Notifications.
 func New(s *postgres.Core, c Config) *Notifications {
-	return &Notifications{core: s, endpoints: c.Endpoints, events: c.Events, operatorTenant: c.OperatorTenant}
+	return &Notifications{core: s, endpoints: c.Endpoints, events: c.Events, operatorTenant: c.OperatorTenant, links: linkKey{sealer: c.Sealer}}
 }
 
 // home is the tenant that has the endpoints of an owner's chats; "" for none. The owner "" is the installation.
