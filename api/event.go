@@ -283,18 +283,20 @@ func (h *eventHandler) list(c call) error {
 	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
+	chats, position := chatsIn(f.Type), func(e webhook.Event) string { return idPosition(e.ID) }
 	var outcomes map[webhook.EventID]webhook.EventOutcomes // of those that were fetched last
 	fetch := func(limit int, after string) ([]webhook.Event, string, error) {
 		found, searched, err := h.events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 		if err != nil {
 			return nil, "", err
 		}
+		found, next := without(chats, found, limit, searchedPosition(searched), func(e webhook.Event) string { return e.Type }, position)
 		ids := make([]webhook.EventID, len(found))
 		for i := range found {
 			ids[i] = found[i].ID
 		}
 		outcomes, err = h.events.Outcomes(c.Request().Context(), c.tenant, ids)
-		return found, searchedPosition(searched), err
+		return found, next, err
 	}
 	show := func([]webhook.Event) func(webhook.Event) client.ListedEvent {
 		x := h.explanations.explainer(c)
@@ -306,5 +308,5 @@ func (h *eventHandler) list(c call) error {
 			return view
 		}
 	}
-	return listAll(c, q, fetch, func(e webhook.Event) string { return idPosition(e.ID) }, show)
+	return listAll(c, q, fetch, position, show)
 }

@@ -58,6 +58,7 @@ type memory struct {
 	signals    []webhook.PendingCommand
 	woken      []webhook.Replay
 	lookups    int // of keys
+	tokenReads int // look-ups of portal tokens
 	searches   int // how many deliveries a page of the list looks at; 0: all
 	deletions  map[string]webhook.TenantDeletion
 	broken     error        // returned by every call, if set

@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
@@ -71,11 +74,41 @@ func (h *notificationHandler) put(c call) error {
 	if err != nil {
 		return err
 	}
+	if err := h.refuseNewMail(c, in); err != nil {
+		return err
+	}
 	s, err := h.notifications.Put(c.Request().Context(), c.actor(), c.tenant, in)
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, showNotifications(s))
+}
+
+// refuseNewMail refuses mail channels that are not stored, while no mail is sent. Those that are may stay.
+func (h *notificationHandler) refuseNewMail(c call, in webhook.NotificationInput) error {
+	asked := func(one webhook.ChannelInput) bool { return one.Kind == webhook.ChannelEmail && one.Target != "" }
+	if h.mail || !slices.ContainsFunc(in.Channels, asked) {
+		return nil
+	}
+	before, err := h.notifications.Settings(c.Request().Context(), c.tenant)
+	if err != nil {
+		return err
+	}
+	refused := &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid"}
+	for i, one := range in.Channels {
+		stored := func(known webhook.Channel) bool {
+			return known.Kind == webhook.ChannelEmail && (one.ID.IsZero() || one.ID == known.ID) && strings.EqualFold(known.Address, one.Target)
+		}
+		if asked(one) && !slices.ContainsFunc(before.Channels, stored) {
+			refused.Fields = append(refused.Fields, webhook.FieldError{
+				Field: fmt.Sprintf("channels[%d].kind", i), Message: "this installation sends no mail: EVERPOST_SMTP_URL is not set",
+			})
+		}
+	}
+	if len(refused.Fields) == 0 {
+		return nil
+	}
+	return refused
 }
 
 func (h *notificationHandler) readChannels(d *jsonDecoder) []webhook.ChannelInput {
@@ -126,8 +159,6 @@ func (h *notificationHandler) checkTarget(d *jsonDecoder, c *webhook.ChannelInpu
 		d.noteIn("target", "is redacted, which keeps the stored target of the channel with the id; there is no id")
 	case c.Target == webhook.Redacted:
 		c.Target = ""
-	case c.Kind == webhook.ChannelEmail && !h.mail:
-		d.noteIn("kind", "this installation sends no mail: EVERPOST_SMTP_URL is not set")
 	case c.Kind == webhook.ChannelEmail:
 		if !webhook.ValidAddress(c.Target) {
 			d.noteIn("target", "must be a mail address such as ops@example.com")

@@ -66,7 +66,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/api"
-	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/look"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -74,12 +73,10 @@ import (
 // Sessions stores the console's sessions and redeems its links.
 type Sessions interface {
 	Links
+	api.SessionReader
 
 	// CreateSession stores the session of a log-in.
 	CreateSession(ctx context.Context, by webhook.Actor, made webhook.ConsoleSession) error
-	// Session reads a session that has not ended; else CodeNotFound. Unless used is set, it does not count as a use,
-	// which keeps a session.
-	Session(ctx context.Context, sum [sha256.Size]byte, used bool) (webhook.ConsoleSession, error)
 	EndSession(ctx context.Context, sum [sha256.Size]byte) error
 }
 
@@ -158,8 +155,7 @@ type Console struct {
 	guesses   *logInLimiter[netip.Prefix]
 	logIns    *logInLimiter[webhook.KeyID]
 	streams   *streams
-	lookUps   *fair.Semaphore // by source: sessions that are being looked up
-	unknown   *unknownTokens
+	lookUps   *api.SessionLookUps
 	pages     places // that are being made
 	looks     places // live pages that are being made again
 	slow      places // pages that wait for others, and big forms

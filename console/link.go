@@ -57,7 +57,7 @@ func openLink(p *page, token string) (webhook.ConsoleSession, error) {
 	if !validToken(text) {
 		return none, webhook.NotFound("link")
 	}
-	done, err := s.startLookUp(p.r)
+	done, err := s.lookUps.Start(ctx, s.config.API.SourceAddress(p.r))
 	if err != nil {
 		return none, err
 	}

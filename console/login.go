@@ -81,7 +81,7 @@ func logIn(p *page) error {
 	text, source := strings.TrimSpace(p.typed.Get("key")), s.config.API.SourceAddress(p.r)
 	_, _, malformed := api.ParseKey(text)
 	guess := malformed != nil // Only a preset key can be guessed: keys that Everpost made have 256 random bits.
-	if guess && !s.guesses.allow(networkOf(source), s.config.Now()) {
+	if guess && !s.guesses.allow(api.NetworkOf(source), s.config.Now()) {
 		p.w.Header().Set("Retry-After", "60")
 		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
 	}
@@ -89,7 +89,7 @@ func logIn(p *page) error {
 	switch {
 	case err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated:
 		if guess {
-			s.guesses.count(networkOf(source), s.config.Now())
+			s.guesses.count(api.NetworkOf(source), s.config.Now())
 		}
 		why := "This key is not valid, has expired or was revoked."
 		if known, ok := errors.AsType[*webhook.Error](err); ok && guess {

@@ -46,6 +46,7 @@ func granted() map[string]map[string]string {
 			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
 			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select", "request_keys": noDelete,
 			"notification_settings": noDelete, "notification_channels": all, "notification_mails": readAdd, "notification_confirmations": "select",
+			"notification_keys": "select",
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
@@ -63,6 +64,7 @@ func granted() map[string]map[string]string {
 			"request_keys":          "select update delete",
 			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,last_told_at,refusals,state)",
 			"notification_changes": all, "notification_told": all, "notification_mails": all, "notification_confirmations": all,
+			"notification_keys": "select insert update(kek_id,wrapped_key)",
 		},
 		"public": {},
 	}
@@ -208,7 +210,7 @@ func belongs() map[string]string {
 		"statistics_minutes": "tenant_id", "statistics_hours": "tenant_id", "statistics_writers": "null", "processes": "null", "lanes": "null",
 		"notification_settings": "tenant_id", "notification_channels": "tenant_id", "notification_changes": "tenant_id", "notification_told": ofEndpoint,
 		"notification_mails":         `(select c.tenant_id from notification_channels c where c.id = channel_id)`,
-		"notification_confirmations": "owner",
+		"notification_confirmations": "owner", "notification_keys": "null",
 	}
 }
 

@@ -234,7 +234,7 @@ type DueMail struct {
 	ID           [16]byte
 	Channel      ChannelID
 	Address      string
-	Token        []byte        // of the channel's links
+	Token        []byte        // of the channel's links; it is not stored
 	Notification *Notification // nil: it asks for confirmation
 	PortalURL    string        // of the channel's owner
 	Attempts     int           // so far

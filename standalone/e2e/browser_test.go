@@ -92,6 +92,7 @@ type window struct {
 	mu     sync.Mutex
 	errors []string
 	status map[int]bool // of documents that a test asks for, and that Chromium reports as errors
+	blocks bool         // a test asks for what Chromium blocks across origins
 }
 
 // open opens a window. At the end of the test, nothing may be an error in the browser's console.
@@ -131,6 +132,9 @@ func (w *window) note(m chromedp.ConsoleMessage) {
 			return
 		}
 	}
+	if w.blocks && (strings.Contains(m.Text, "blocked by CORS policy") || strings.Contains(m.Text, "net::ERR_FAILED")) {
+		return
+	}
 	w.errors = append(w.errors, m.String()+" ("+m.URL+")")
 }
 
@@ -151,6 +155,13 @@ func (w *window) expect(statuses ...int) {
 	for _, status := range statuses {
 		w.status[status] = true
 	}
+}
+
+// expectBlocked says that the test asks for what Chromium blocks across origins, and reports.
+func (w *window) expectBlocked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blocks = true
 }
 
 // show goes to a page of the console and requires its status.

@@ -3,6 +3,7 @@ package notifications_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,7 +49,10 @@ func (b *bundle) put(t *testing.T, owner string, channels ...webhook.ChannelInpu
 
 func (b *bundle) token(t *testing.T, id webhook.ChannelID) []byte {
 	t.Helper()
-	return storetest.Query[[]byte](t, b.Stores, `select token from notification_channels where id = $1`, [16]byte(id))[0]
+	address := storetest.Query[string](t, b.Stores, `select address from notification_channels where id = $1`, [16]byte(id))[0]
+	token, err := b.n.TokenOf(t.Context(), id, address)
+	require.NoError(t, err)
+	return token
 }
 
 // mail adds a channel of an address that is confirmed, and forgets the mail that asked for it.
@@ -377,6 +381,40 @@ func TestConfirmationsAreLimited(t *testing.T) {
 	require.Len(t, b.take(t), 10)
 	require.NoError(t, b.n.PruneConfirmations(t.Context()))
 	require.Equal(t, 12, b.Count(t, "notification_confirmations"), "of the last day")
+}
+
+// The links of mails hold what the store does not, and are those of one channel and address.
+func TestNoTokenIsStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	known := func(token []byte) bool {
+		found, err := b.n.Knows(t.Context(), token)
+		require.NoError(t, err)
+		return found
+	}
+	require.False(t, known(make([]byte, notifications.TokenBytes)), "no mail was sent yet")
+	c := b.put(t, "acme", webhook.ChannelInput{Kind: webhook.ChannelEmail, Target: "Ops@example.com", Notices: everything()})[0]
+	mails := b.take(t)
+	require.Len(t, mails, 1)
+	token := mails[0].Token
+	require.Len(t, token, notifications.TokenBytes)
+	require.Equal(t, token, b.token(t, c.ID))
+	require.True(t, known(token))
+	require.False(t, known(token[:len(token)-1]))
+	for i := range token {
+		changed := slices.Clone(token)
+		changed[i] ^= 1
+		require.False(t, known(changed), i)
+	}
+	require.Equal(t, 1, b.Count(t, "notification_keys"))
+
+	found, err := b.WrongStore(t, 0).Notifications.Knows(t.Context(), token)
+	require.NoError(t, err)
+	require.True(t, found, "every process has the same key")
+
+	b.put(t, "acme", webhook.ChannelInput{ID: c.ID, Kind: webhook.ChannelEmail, Target: "other@example.com", Notices: everything()})
+	require.False(t, known(token), "the owner of the old address cannot confirm the new one")
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(b.n.Confirm(t.Context(), token)))
 }
 
 func TestSubscriptions(t *testing.T) {

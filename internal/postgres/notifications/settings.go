@@ -15,13 +15,12 @@ import (
 type channelRow struct {
 	webhook.Channel
 
-	token        []byte
 	endpoint     webhook.EndpointID // zero for mail
 	home         string             // the tenant of the endpoint, of a channel of the installation
 	targetSHA256 []byte
 }
 
-const channelColumns = `c.id, c.kind, c.address, c.token, c.endpoint_id, c.target_sha256, c.notices, c.endpoint_ids, c.state, c.last_error, c.last_error_at,
+const channelColumns = `c.id, c.kind, c.address, c.endpoint_id, c.target_sha256, c.notices, c.endpoint_ids, c.state, c.last_error, c.last_error_at,
 	c.last_told_at`
 
 // scanChannel scans channelColumns, and the columns after them into further.
@@ -36,7 +35,7 @@ func scanChannel(row pgx.CollectableRow, further ...any) (c channelRow, err erro
 		lastToldTime  *time.Time
 	)
 	err = row.Scan(append([]any{
-		&id, &kind, &c.Address, &c.token, &endpoint, &c.targetSHA256, &notices, &ids, &state, &c.LastError, &lastErrorTime, &lastToldTime,
+		&id, &kind, &c.Address, &endpoint, &c.targetSHA256, &notices, &ids, &state, &c.LastError, &lastErrorTime, &lastToldTime,
 	}, further...)...)
 	c.ID, c.Kind, c.State = id, webhook.ChannelKind(kind), webhook.ChannelState(state)  //nolint:gosec // written by us
 	c.Notices, c.LastErrorAt = webhook.Notices(notices), postgres.OrZero(lastErrorTime) //nolint:gosec // written by us

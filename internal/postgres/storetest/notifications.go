@@ -13,8 +13,8 @@ func FillNotifications(t *testing.T, s *Stores, tenant string, endpoint webhook.
 	t.Helper()
 	for _, sql := range []string{
 		`insert into notification_settings (tenant_id) select $1::text where $2::uuid is not null`,
-		`insert into notification_channels (id, tenant_id, place, kind, address, token, notices, state)
-			select $2::uuid, $1::text, 0, 0, 'ops@example.com', sha256(convert_to($1::text, 'UTF8')), 63, 1`,
+		`insert into notification_channels (id, tenant_id, place, kind, address, notices, state)
+			select $2::uuid, $1::text, 0, 0, 'ops@example.com', 63, 1`,
 		`insert into notification_channels (id, tenant_id, place, kind, endpoint_id, target_sha256, notices, state)
 			select gen_random_uuid(), $1::text, 1, 1, $2::uuid, sha256(''), 63, 1`,
 		`insert into notification_changes (id, tenant_id, endpoint_id, state, summary) values (gen_random_uuid(), $1::text, $2::uuid, 2, '')`,
