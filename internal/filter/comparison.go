@@ -7,7 +7,8 @@ import (
 
 // comparison reads the value of a comparison, and counts it.
 func (p *parser) comparison(w where, i *item, n *node) (err error) {
-	if p.conditions++; p.conditions > MaxConditions {
+	p.conditions++
+	if p.conditions > MaxConditions {
 		return w.wrong("is one condition more than the %d that a filter may have", MaxConditions)
 	}
 	k := p.event.kind(n)

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bytes"
 	"hash/maphash"
 	"math"
 )
@@ -253,10 +254,10 @@ func (e *Event) index(o *object) {
 	for i := range o.members {
 		name := e.name(&o.members[i])
 		slot := maphash.Bytes(e.seed, name) & uint64(size-1) //nolint:gosec // positive
-		for o.table[slot] != 0 && string(e.name(&o.members[o.table[slot]-1])) != string(name) {
+		for o.table[slot] != 0 && !bytes.Equal(e.name(&o.members[o.table[slot]-1]), name) {
 			slot = (slot + 1) & uint64(size-1) //nolint:gosec // positive
 		}
-		o.table[slot] = uint32(i + 1) //nolint:gosec // as here
+		o.table[slot] = uint32(i + 1)
 	}
 }
 

@@ -59,14 +59,14 @@ func FuzzMatch(f *testing.F) {
 		}
 		explained := parsed.Explain(filter.NewEvent(filter.Fields{Type: "order.paid", Payload: payload}))
 		require.True(t, explained.Matched || explained.Failure.Pointer != "")
-		if json.Valid(payload) && comparable(payload) && comparable(condition) && parsed.Text() != "" && !explained.Undecided {
+		if json.Valid(payload) && readable(payload) && readable(condition) && parsed.Text() != "" && !explained.Undecided {
 			require.Equal(t, reference(text, payload), explained.Matched)
 		}
 	})
 }
 
-// comparable reports whether encoding/json and math/big read a text as it is: not half of a surrogate pair, and no large exponent.
-func comparable(text []byte) bool {
+// readable reports whether encoding/json and math/big read a text as it is: not half of a surrogate pair, and no large exponent.
+func readable(text []byte) bool {
 	if !utf8.Valid(text) {
 		return false
 	}

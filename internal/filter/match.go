@@ -166,41 +166,23 @@ func (m *matcher) order(want *literal, n *node) (int, bool) {
 	return bytes.Compare(m.event.string(n), want.bytes), true
 }
 
+// ordered reports whether the order of two values is one that an operator wants.
 func ordered(op operator, order int) bool {
-	switch op {
-	case opGreater:
-		return order > 0
-	case opAtLeast:
-		return order >= 0
-	case opLess:
-		return order < 0
-	case opAtMost:
-		return order <= 0
-	default:
-		return false
-	}
+	return op == opGreater && order > 0 || op == opAtLeast && order >= 0 || op == opLess && order < 0 || op == opAtMost && order <= 0
 }
 
 // part reports whether a string has one of several at its beginning, at its end, or anywhere.
 func (m *matcher) part(wanted [][]byte, op operator, found []byte) bool {
 	for _, want := range wanted {
 		m.spend(1)
-		switch op {
-		case opStarts:
-			if bytes.HasPrefix(found, want) {
-				return true
-			}
-		case opEnds:
-			if bytes.HasSuffix(found, want) {
-				return true
-			}
-		default:
-			if m.spend(len(found) / searched); m.left < 0 {
-				return false
-			}
-			if bytes.Contains(found, want) {
-				return true
-			}
+		if op == opContains {
+			m.spend(len(found) / searched)
+		}
+		if m.left < 0 {
+			return false
+		}
+		if op == opStarts && bytes.HasPrefix(found, want) || op == opEnds && bytes.HasSuffix(found, want) || op == opContains && bytes.Contains(found, want) {
+			return true
 		}
 	}
 	return false

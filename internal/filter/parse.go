@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -217,7 +218,7 @@ func (p *parser) conditionsOf(w where, top bool, n *node) (all []*condition, err
 	return all, nil
 }
 
-func (w where) at(index int) where { return w.in(fmt.Sprint(index)) }
+func (w where) at(index int) where { return w.in(strconv.Itoa(index)) }
 
 func (w where) length(n int) error {
 	switch {
