@@ -55,16 +55,6 @@ func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) 
 		set(d, &e.Certificate, webhook.ClientCertificate{}, func(d *jsonDecoder) webhook.ClientCertificate {
 			return f.readCertificate(d, e.Certificate, e.Headers == nil)
 		})
-	case "timeout":
-		readTimeout(d, e)
-	case "max_in_flight":
-		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *jsonDecoder) int {
-			return d.integer(1, webhook.MaxMaxInFlight)
-		})
-	case "rate_limit_per_second":
-		set(d, &e.RateLimit, initial.RateLimit, func(d *jsonDecoder) float64 {
-			return d.float(minRateLimit, webhook.MaxRateLimit)
-		})
 	case "retry_policy":
 		set(d, &e.RetryPolicy, retry.Policy{}, readRetryPolicy)
 	case "circuit_breaker":
@@ -83,6 +73,25 @@ func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) 
 		set(d, &e.TraceContext, false, readBoolean)
 	case "metadata":
 		set(d, &e.Metadata, initial.Metadata, readMetadata)
+	default:
+		readRequestLimits(d, e, name)
+	}
+}
+
+// readRequestLimits reads the named field if it is a limit of requests.
+func readRequestLimits(d *jsonDecoder, e *webhook.Endpoint, name string) {
+	initial := defaultEndpoint()
+	switch name {
+	case "timeout":
+		readTimeout(d, e)
+	case "max_in_flight":
+		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *jsonDecoder) int {
+			return d.integer(1, webhook.MaxMaxInFlight)
+		})
+	case "rate_limit_per_second":
+		set(d, &e.RateLimit, initial.RateLimit, func(d *jsonDecoder) float64 {
+			return d.float(minRateLimit, webhook.MaxRateLimit)
+		})
 	default:
 		d.unknown()
 	}

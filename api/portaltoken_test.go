@@ -127,7 +127,7 @@ func TestPortalTokenEnds(t *testing.T) {
 		now := testNow()
 		clock := func() time.Time { return now }
 		b := setup(t, func(c *Config) { c.Now = clock })
-		b.memory.now = clock
+		b.now = clock
 		b.token(t, "token", "admin", `{"kind":"token","scope":"view"}`)
 		b.ok(t, http.StatusOK, "token", "GET", path, "")
 		end(b, &now)

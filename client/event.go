@@ -146,7 +146,8 @@ func (e Events) PostBatch(ctx context.Context, events []EventInput, o ...Option)
 
 // List lists events.
 func (e Events) List(f EventFilter) List[ListedEvent] {
-	return List[ListedEvent]{e.scope, parameters("type", f.Type, "external_id", f.ExternalID, "tag", f.Tag, "since", instant(f.Since), "until", instant(f.Until))}
+	return List[ListedEvent]{e.scope, parameters("type", f.Type, "external_id", f.ExternalID, "tag", f.Tag,
+		"since", instant(f.Since), "until", instant(f.Until))}
 }
 
 // Get reads an event with its deliveries.

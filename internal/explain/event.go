@@ -50,18 +50,7 @@ func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook
 	notes := slices.Concat(near, others)
 	notes = notes[:min(len(notes), maxNamed)]
 	rest -= len(notes)
-	clauses := []string{"no endpoint matched the type " + event.Type + ", so nothing is sent"}
-	if filtered {
-		clauses[0] = "no endpoint matched the event of the type " + event.Type + ", so nothing is sent"
-	}
-	switch len(endpoints) {
-	case 0:
-		clauses = append(clauses, "the tenant has no endpoint")
-	case 1:
-		clauses = append(clauses, "the tenant has 1 endpoint")
-	default:
-		clauses = append(clauses, fmt.Sprintf("the tenant has %d endpoints", len(endpoints)))
-	}
+	clauses := []string{unmatched(event.Type, filtered), tenantHas(len(endpoints))}
 	for _, words := range notes {
 		clauses = append(clauses, words())
 	}
@@ -104,4 +93,23 @@ func filters(types []string) string {
 		shown += fmt.Sprintf(" and %d more", rest)
 	}
 	return shown
+}
+
+// unmatched says that an event matched no endpoint: its type, or only some filter.
+func unmatched(eventType string, filtered bool) string {
+	if filtered {
+		return "no endpoint matched the event of the type " + eventType + ", so nothing is sent"
+	}
+	return "no endpoint matched the type " + eventType + ", so nothing is sent"
+}
+
+func tenantHas(endpoints int) string {
+	switch endpoints {
+	case 0:
+		return "the tenant has no endpoint"
+	case 1:
+		return "the tenant has 1 endpoint"
+	default:
+		return fmt.Sprintf("the tenant has %d endpoints", endpoints)
+	}
 }

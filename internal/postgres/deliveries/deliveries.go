@@ -64,7 +64,8 @@ const Columns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
 
 // outboxAsDelivery has the same columns for a delivery that only has an outbox row, o: it is pending.
 const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
-	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, null::bigint, null::timestamptz, null::timestamptz, '', '',
+	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, null::bigint, null::timestamptz,
+	null::timestamptz, '', '',
 	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint, null::timestamptz`
 
 // Scanner reads Columns of a row.
@@ -86,8 +87,8 @@ type Scanner struct {
 func (s *Scanner) targets() []any {
 	return []any{
 		&s.id, &s.event, &s.endpoint, &s.d.TenantID, &s.d.EventType,
-		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt, &s.held, &s.heldFor, &s.heldUntil,
-		&s.completed, &s.d.LastError, &s.d.WorkflowID,
+		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt,
+		&s.held, &s.heldFor, &s.heldUntil, &s.completed, &s.d.LastError, &s.d.WorkflowID,
 		&s.lastDecision, &s.lastReason, &s.lastStatus, &s.lastLatency, &s.lastAt, &s.lastRetryFor, &s.claimedUntil,
 	}
 }

@@ -29,7 +29,9 @@ func requireTagsHaveAnIndex(t *testing.T, b *storetest.Bundle) {
 	t.Helper()
 	_, err := b.Pool().Exec(t.Context(), `vacuum events_default`)
 	require.NoError(t, err)
-	for _, f := range []webhook.EventFilter{{Tag: "twentieth"}, {Tag: "none"}, {Tag: "twentieth", Type: "order.*"}, {Tag: "n:20", Since: time.Now().Add(-time.Hour)}} {
+	for _, f := range []webhook.EventFilter{
+		{Tag: "twentieth"}, {Tag: "none"}, {Tag: "twentieth", Type: "order.*"}, {Tag: "n:20", Since: time.Now().Add(-time.Hour)},
+	} {
 		sql, args := events.ListEvents("acme", f, webhook.Page{Limit: 50}, [16]byte{})
 		lines, err := postgres.QueryAll(t.Context(), b.OfTenant("acme").ByIndex(), "explain", pgx.RowTo[string], "explain (costs off) "+sql, args...)
 		require.NoError(t, err)
