@@ -24,7 +24,7 @@ type SendCommand struct {
 	DeliverAt      instant              `help:"When to deliver: a time, or a duration from now such as 10m." placeholder:"WHEN"`
 	Endpoint       []webhook.EndpointID `help:"Send to this endpoint only, whatever types it subscribes to; may be repeated." placeholder:"ID"`
 	Header         []string             `help:"A header of its requests, as 'Name: value'; may be repeated. An endpoint's own of that name wins." placeholder:"HEADER" sep:"none"` //nolint:lll // a struct tag cannot be wrapped
-	Tag            []string             `help:"A tag that the event can be found by: letters, digits and . : / - _; may be repeated." placeholder:"TAG" sep:"none"`
+	Tag            []string             `help:"A tag to find the event by: letters, digits and . : / - _; may be repeated." placeholder:"TAG" sep:"none"`
 	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one is not delivered."`
 	Timeout        time.Duration        `default:"2m" help:"How long to wait." placeholder:"DURATION"`
 }
