@@ -57,7 +57,7 @@ func TestPortalHasItsRoutes(t *testing.T) {
 		"listEvents", "getEvent", "getEventPayload", "listEventAttempts", "listDeliveries", "getDelivery", "listAttempts",
 		"listDeadLetters", "groupDeadLetters", "listReplays", "getReplay", "createEndpoint", "updateEndpoint", "deleteEndpoint",
 		"pauseEndpoint", "resumeEndpoint", "testEndpoint", "getEndpointSecret", "rotateEndpointSecret",
-		"retryDelivery", "replayDelivery", "replayDeadLetter", "previewReplay", "createReplay",
+		"retryDelivery", "replayDelivery", "replayDeadLetter", "previewReplay", "createReplay", "listEventMatches", "testFilter",
 	}
 	refused := 0
 	for _, r := range routes() {

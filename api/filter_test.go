@@ -78,7 +78,7 @@ func TestFilterIsTriedWithAStoredEvent(t *testing.T) {
 	body := `{"filter":{"tags":"x"},"event_id":"` + event + `"}`
 	require.Equal(t, true, b.ok(t, http.StatusOK, "admin", "POST", "/v1/tenants/acme/filters/test", body).json["matched"])
 	b.ok(t, http.StatusNotFound, "foreign", "POST", "/v1/tenants/other/filters/test", body)
-	b.accepted[0].Event.Removed = webhook.PayloadRemoval{At: testNow(), Reason: webhook.RemovedByRequest}
+	b.accepted[0].Event.Removed = webhook.PayloadRemoval{At: testNow(), Reason: webhook.PayloadErased}
 	b.ok(t, http.StatusGone, "admin", "POST", "/v1/tenants/acme/filters/test", body)
 
 	filtered := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/x","filter":{"tags":"x"}}`).json["id"]
@@ -95,9 +95,10 @@ func TestFilterTestsAreBounded(t *testing.T) {
 	}
 	large := `"` + strings.Repeat("x", filter.MaxBytes) + `"`
 	b.refused(t, "admin", "POST", path, ask(`{"payload":`+large+`}`, "1"), "filter", "is larger than 8192 bytes")
-	b.refused(t, "admin", "POST", path, ask(`{"payload":{"$regex":"x"}}`, "1"), "filter", "/payload/$regex: is no operator here")
-	b.refused(t, "admin", "POST", path, `{"filter":{}`, "body", "is not valid JSON at byte 13: it ends too early")
-	b.refused(t, "admin", "POST", path, `{"filter":{},"event_id":"evt_1"}`, "event_id", "is not an event id")
+	b.refused(t, "admin", "POST", path, ask(`{"payload":{"$regex":"x"}}`, "1"),
+		"filter", "/payload/$regex: is not supported; take $startsWith, $endsWith or $contains")
+	b.refused(t, "admin", "POST", path, `{"filter":{}`, "filter", "a comma or } is missing (byte 12)")
+	b.refused(t, "admin", "POST", path, `{"filter":{},"event_id":"evt_1"}`, "event_id", "is not an id of the form evt_…")
 	payload := `"` + strings.Repeat("x", webhook.DefaultMaxPayload) + `"`
 	a := b.ok(t, http.StatusRequestEntityTooLarge, "admin", "POST", path, ask(`{}`, payload))
 	require.Contains(t, a.text, "event.payload")
@@ -139,7 +140,7 @@ func TestPortalSetsFilters(t *testing.T) {
 	event, _ := b.posted(t)
 	path := endpointsPath + "/" + b.endpoints[0].ID.String()
 	b.token(t, "without", "admin", `{"kind":"token","scope":"manage","capabilities":["secrets","replay"]}`)
-	b.token(t, "with", "admin", `{"kind":"token","scope":"manage","capabilities":["filters"]}`)
+	b.token(t, "with", "admin", `{"kind":"token","scope":"manage","capabilities":["secrets","filters"]}`)
 	b.token(t, "looks", "admin", `{"kind":"token","scope":"view","capabilities":["filters"]}`)
 	const filtered, test = `{"filter":{"payload":1}}`, `{"filter":{"payload":1},"event":{"type":"a","payload":1}}`
 	const whole = `{"url":"https://example.com/hook","filter":{"payload":1}}`

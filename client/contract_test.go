@@ -217,8 +217,8 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		"listEventMatches":   func() (any, error) { return page(ctx, acme.Events.Matches("evt_1")) },
 		"testFilter": func() (any, error) {
 			return some(acme.TestFilter(ctx, client.FilterTest{
-				Filter: fields.Filter, Event: &client.FilterTestEvent{Type: "order.paid", Payload: json.RawMessage("1.0"), ExternalID: "x", Tags: []string{"a"}},
-				EventID: "evt_06f4q2m0hhf5dd6cs7m9k2q8xw",
+				Filter: fields.Filter, EventID: "evt_06f4q2m0hhf5dd6cs7m9k2q8xw",
+				Event: &client.FilterTestEvent{Type: "order.paid", Payload: json.RawMessage("1.0"), ExternalID: "x", Tags: []string{"a"}},
 			}))
 		},
 		"previewReplay": func() (any, error) { return some(acme.Replays.Preview(ctx, replay)) },
