@@ -112,12 +112,15 @@ func readFilterEvent(d *jsonDecoder) *webhook.NewEvent {
 	return &e
 }
 
-// stored reads an event with its payload. CodeRemoved: it has none any more.
+// stored reads an event with its payload. CodeInvalid: there is no such event; CodeRemoved: it has no payload any more.
 func (h *filterHandler) stored(ctx context.Context, c call, id webhook.EventID) (*webhook.NewEvent, error) {
 	if err := c.answer.reserve(maxPageBytes); err != nil {
 		return nil, err
 	}
 	e, _, err := h.events.Event(ctx, c.tenant, id)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return nil, webhook.Invalid("event_id", "names an event that does not exist")
+	}
 	if err != nil {
 		return nil, err
 	}

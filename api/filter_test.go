@@ -77,7 +77,7 @@ func TestFilterIsTriedWithAStoredEvent(t *testing.T) {
 	event := b.ok(t, http.StatusAccepted, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"a","payload":1,"tags":["x"]}`).json["id"].(string)
 	body := `{"filter":{"tags":"x"},"event_id":"` + event + `"}`
 	require.Equal(t, true, b.ok(t, http.StatusOK, "admin", "POST", "/v1/tenants/acme/filters/test", body).json["matched"])
-	b.ok(t, http.StatusNotFound, "foreign", "POST", "/v1/tenants/other/filters/test", body)
+	b.refused(t, "foreign", "POST", "/v1/tenants/other/filters/test", body, "event_id", "names an event that does not exist")
 	b.accepted[0].Event.Removed = webhook.PayloadRemoval{At: testNow(), Reason: webhook.PayloadErased}
 	b.ok(t, http.StatusGone, "admin", "POST", "/v1/tenants/acme/filters/test", body)
 
