@@ -92,22 +92,11 @@ func (h *filterHandler) readTest(c call) (t filterTest, err error) {
 func readFilterEvent(d *jsonDecoder) *webhook.NewEvent {
 	var e webhook.NewEvent
 	d.object(func(name []byte) {
-		switch string(name) {
-		case "type":
+		if string(name) == "type" {
 			e.Type = readTestType(d)
-		case "payload":
-			e.Payload = d.payload()
-		case "external_id":
-			if !d.null() {
-				e.ExternalID = readPrintable(d, webhook.MaxExternalID)
-			}
-		case "tags":
-			if !d.null() {
-				e.Tags = readTags(d)
-			}
-		default:
-			d.unknown()
+			return
 		}
+		readContent(d, &e, string(name))
 	}, "type", "payload")
 	return &e
 }

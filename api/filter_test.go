@@ -70,7 +70,7 @@ func TestEventMatches(t *testing.T) {
 	b.ok(t, http.StatusForbidden, "ingest", "GET", "/v1/tenants/acme/events/"+event+"/matches", "")
 }
 
-// A filter is tried with the tags of a stored event, and not with one whose payload was removed.
+// A filter sees the tags of a stored event. An event whose payload was removed is a 410.
 func TestFilterIsTriedWithAStoredEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -19,6 +19,7 @@
 //	sessions     Sessions        console_links, console_sessions
 //	lanes        Lanes           lanes, processes
 //	notifications Notifications  notification_…
+//	notifications Mails          takes and ends rows of notification_mails, and writes notification_confirmations
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
 // deliveries itself, many at a time. All share the core, package postgres.
@@ -147,6 +148,7 @@ type DB struct {
 	Lanes          *lanes.Lanes
 	Requests       *requests.Requests
 	Notifications  *notifications.Notifications
+	Mails          *notifications.Mails
 
 	*postgres.Core
 
@@ -185,6 +187,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db.Notifications = notifications.New(s, notifications.Config{
 		Endpoints: db.Endpoints, Events: db.Operational, OperatorTenant: c.OperatorTenant, RetryPolicy: c.RetryPolicy, Sealer: c.Sealer,
 	})
+	db.Mails = notifications.NewMails(db.Notifications)
 	db.Replays = replays.New(s, db.Operational, db.quotas, c.RetryPolicy,
 		replays.Limits{Tenant: c.Limits.RunningReplays, Overall: c.RunningReplays})
 	db.Retention = retention.New(s, db.Deliveries)
