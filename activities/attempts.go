@@ -21,7 +21,7 @@ type Attempts struct{ *process }
 // recordFaultEvery: an internal fault of one delivery is recorded the first time and every tenth time in a row.
 const recordFaultEvery = 10
 
-// AttemptsResult is the result of several attempts. Of a shared workflow, those are not in it that simply delivered.
+// AttemptsResult is the result of several attempts. Of a shared workflow, those are not in it that delivered with the next attempt.
 type AttemptsResult struct {
 	Members []MemberResult `json:"members,omitempty"`
 	// Ended are deliveries of a shared workflow for which nothing is left to be done and that were not delivered. Those of one
@@ -45,9 +45,10 @@ type End struct {
 }
 
 // add adds the result of a delivery: as short as it can be said where many share a workflow.
-func (r *AttemptsResult) add(m MemberResult, shared bool) {
+func (r *AttemptsResult) add(m MemberResult, in *AttemptInput) {
+	later := m.State == webhook.StateDelivered && m.Attempts != in.Attempts+1 // another process made attempts of which the workflow knows nothing
 	switch {
-	case m.Fault == "" && shared && !m.unfinished():
+	case m.Fault == "" && in.Shared != "" && !m.unfinished() && !later:
 		r.addEnd(m.Index, m.State, m.Reason)
 		return
 	case m.Fault == "" || m.Run > 0: // with what the store says
@@ -118,7 +119,7 @@ func (a *Attempts) Attempts(ctx context.Context, all []AttemptInput) (AttemptsRe
 	a.recordFaults(ctx, all, results)
 	var result AttemptsResult
 	for i := range results {
-		result.add(results[i], all[i].Shared != "")
+		result.add(results[i], &all[i])
 	}
 	return result, nil
 }

@@ -309,7 +309,7 @@ func (d *openDeliveries) place(now time.Time, m *Member, workflowID string) (lef
 	case m.isDead():
 		m.Unconfirmed, m.KeepAt = false, now.Add(gatherDead)
 	case !m.State.Open():
-		return endWords(m.State, m.Reason)
+		return m.endWords()
 	case m.State == webhook.StateHeld && !m.Forced && !m.isCancelled():
 		m.held = true
 	case elsewhere && d.own:
@@ -388,7 +388,7 @@ func (d *openDeliveries) wait(ctx workflow.Context) {
 func (d *openDeliveries) letGo() {
 	d.members = slices.DeleteFunc(d.members, func(m *Member) bool {
 		if m.held {
-			m.leaves = endWords(m.State, m.Reason)
+			m.leaves = m.endWords()
 		}
 		if m.leaves != "" {
 			d.left = append(d.left, leftMember{m.Ref, m.leaves})

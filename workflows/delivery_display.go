@@ -19,15 +19,17 @@ const keptIn = "given up; as a dead letter it is in the workflow "
 
 func deliveredWords(attempt int) string { return "delivered with attempt " + strconv.Itoa(attempt) }
 
-// endWords say how a delivery ended, or that it is held.
-func endWords(state webhook.State, reason string) string {
+// endWords say how the delivery ended, or that it is held.
+func (m *Member) endWords() string {
 	switch {
-	case state == webhook.StateHeld:
-		return "held, without a workflow: " + explain.Wait(reason)
-	case reason == "":
-		return state.String()
+	case m.State == webhook.StateDelivered: // by another process, as the store says
+		return deliveredWords(m.Attempts)
+	case m.State == webhook.StateHeld:
+		return "held, without a workflow: " + explain.Wait(m.Reason)
+	case m.Reason == "":
+		return m.State.String()
 	}
-	return state.String() + ": " + explain.Outcome(reason)
+	return m.State.String() + ": " + explain.Outcome(m.Reason)
 }
 
 // stepWords say what a step does to which no attempt leads.

@@ -52,8 +52,10 @@ func situation(ctx workflow.Context, s *DeliveryState) explain.Situation {
 		Ref: s.Ref, Progress: s.Progress, LastOutcome: s.LastOutcome, LastError: s.LastError, CreatedAt: s.EventID.Time(),
 	}
 	switch {
-	case s.State == webhook.StateDelivered && s.LastOutcome != nil:
-		d.CompletedAt = s.LastOutcome.At
+	case s.State == webhook.StateDelivered: // another process may have made the attempt, at a time that is not known here
+		if s.LastOutcome != nil {
+			d.CompletedAt = s.LastOutcome.At
+		}
 	case !s.State.Open():
 		d.CompletedAt = workflow.Now(ctx)
 	}

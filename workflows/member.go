@@ -167,10 +167,13 @@ func (m *Member) apply(now time.Time, r *activities.AttemptResult) {
 	} else {
 		m.Unowned = 0
 	}
-	if r.LastOutcome != nil {
-		m.LastOutcome = r.LastOutcome
-	}
 	attempted := r.Attempts > attempts
+	switch {
+	case r.LastOutcome != nil:
+		m.LastOutcome = r.LastOutcome
+	case attempted && r.State == webhook.StateDelivered: // by another process: what the store says of its attempt does not come here
+		m.LastOutcome = nil
+	}
 	m.Unconfirmed = m.Unconfirmed && !attempted
 	m.Forced = false
 	if m.State.Open() && m.State != webhook.StateHeld && !attempted && !m.DueAt.After(now) {

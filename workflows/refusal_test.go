@@ -192,6 +192,7 @@ func TestDetailsOfASharedWorkflow(t *testing.T) {
 	b.receiver.Script(starts[1].EventID.String(), receivertest.Step{Status: 503})
 	b.receiver.Script(starts[2].EventID.String(), receivertest.Step{Status: 400})
 	l := b.share(t, time.Hour, starts...)
+	again := b.shareIn(t, "another process", time.Hour, starts...)
 	line := func(start webhook.Start, words string) string {
 		return "- `" + start.DeliveryID.String() + "` · `order.paid` to `" + start.EndpointID.String() + "`: " + words
 	}
@@ -208,6 +209,10 @@ func TestDetailsOfASharedWorkflow(t *testing.T) {
 	require.Contains(t, l.details(), line(starts[1], "delivered with attempt 2\n"))
 	require.Contains(t, l.details(), line(starts[2], "given up; as a dead letter it is in the workflow dead/"+l.id+"/0\n"))
 	require.Equal(t, []string{"retrying", ""}, l.states)
+
+	again.run() // what it is started for has ended
+	require.Contains(t, again.details(), line(starts[0], "delivered with attempt 1\n"))
+	require.Contains(t, again.details(), line(starts[1], "delivered with attempt 2\n"))
 }
 
 // Text of others in the details is text.

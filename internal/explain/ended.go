@@ -16,12 +16,17 @@ func (s ended) delivered() Explanation {
 	d := &s.Delivery
 	e := Explanation{Code: Delivered, Next: "Nothing more is sent."}
 	e.Remedy, e.Actions = s.again(SendAgain)
-	e.Summary = "delivered at " + when(d.CompletedAt, s.Now)
+	e.Summary = "delivered"
+	if !d.CompletedAt.IsZero() { // a workflow knows the time only of its own attempts
+		e.Summary += " at " + when(d.CompletedAt, s.Now)
+	}
 	switch {
 	case d.Run > 1:
 		e.Summary += fmt.Sprintf(", sent again (run %d), with attempt %d", d.Run, d.Attempts)
 	case d.Attempts == 1:
 		e.Summary += ", with the first attempt"
+	case d.CompletedAt.IsZero():
+		e.Summary += fmt.Sprintf(", with attempt %d", d.Attempts)
 	default:
 		e.Summary += fmt.Sprintf(", with attempt %d, %s after it was accepted", d.Attempts, elapsed(d.CompletedAt.Sub(d.CreatedAt)))
 	}

@@ -434,6 +434,11 @@ func deliveryCases() []deliveryCase {
 			"Delivered at 12:03:44 UTC, 24 s ago, with attempt 3, 59 min after it was accepted: 200 in 41 ms.", "",
 		},
 		{
+			"delivered at a time that is not known",
+			ended(webhook.StateDelivered, "", "http_200", func(s *Situation) { s.Delivery.CompletedAt, s.Delivery.LastOutcome = time.Time{}, nil }), Delivered,
+			"Delivered, with attempt 3.", "",
+		},
+		{
 			"delivered by a replay", ended(webhook.StateDelivered, "", "http_200", func(s *Situation) { s.Delivery.Run = 2 }), Delivered,
 			"Delivered at 12:03:44 UTC, 24 s ago, sent again (run 2), with attempt 3: 200 in 41 ms.", "",
 		},

@@ -33,13 +33,18 @@ func contextFor(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// eventually repeats missing until it returns "". When the context ends, it fails with what was missing last.
+// eventually repeats missing until it returns "". When the context ends, it fails with what was missing last: what a look says that was cut
+// short by that end is no reason.
 func eventually(ctx context.Context, t *testing.T, missing func() string) {
 	t.Helper()
+	var lack string
 	for {
-		lack := missing()
-		if lack == "" {
+		now := missing()
+		if now == "" {
 			return
+		}
+		if lack == "" || ctx.Err() == nil {
+			lack = now
 		}
 		select {
 		case <-ctx.Done():
