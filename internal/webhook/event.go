@@ -28,6 +28,7 @@ type NewEvent struct {
 	ExternalID  string       // the caller's id, unique within the tenant; "" for none
 	DeliverAt   time.Time    // zero: immediately
 	EndpointIDs []EndpointID // nil: every endpoint with a matching filter
+	Version     int          // of its type in the catalogue; 0: the newest
 
 	IdempotencyKey string            // unique within the tenant; "" for none
 	BodySHA256     [sha256.Size]byte // of the request body; a repeated request must have the same
@@ -56,6 +57,8 @@ type Event struct {
 	EndpointIDs []EndpointID
 	Reason      string // why there is no delivery; "" if there is one
 	Removed     PayloadRemoval
+	Version     int     // of its type, which the sender named; 0: none
+	SchemaError *string // the first mismatch with the schema of its type; nil if there was none, or it was not checked
 }
 
 // Accepted is a stored event with its deliveries.
