@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	address = "urn:everpost:schema" // of a schema, within its compiler
+	base    = "https://schema.invalid/" // what relative references of a schema lead to
+	address = base + "event-type"       // of a schema, within its compiler
 
 	draft7    = "http://json-schema.org/draft-07/schema"
 	draft2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -140,9 +141,15 @@ func compileError(err error) error {
 		return schemaError("", "$ref leads to the anchor #%s, which does not exist", fragment(missing.Reference))
 	}
 	if outside, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
-		return schemaError("", "$ref leads to %q: only parts of the same schema can be referred to, as in #/$defs/name", cut(outside.URL, maxPattern/8))
+		return outsideError(outside.URL)
 	}
 	return schemaError("", "cannot be compiled")
+}
+
+// outsideError refuses a reference to another document.
+func outsideError(where string) error {
+	return schemaError("", "$ref leads to %q: only parts of the same schema can be referred to, as in #/$defs/name",
+		cut(strings.TrimPrefix(where, base), maxShownPointer/2))
 }
 
 // fragment is the JSON pointer, or the anchor, of an address within a schema.
@@ -218,7 +225,7 @@ func own(s *jsonschema.Schema) error {
 	switch {
 	case !strings.HasPrefix(s.Location, address+"#"):
 		where, _, _ := strings.Cut(s.Location, "#")
-		return schemaError("", "$ref leads to %q: only parts of the same schema can be referred to, as in #/$defs/name", cut(where, maxPattern/8))
+		return outsideError(where)
 	case s.DraftVersion != 7 && s.DraftVersion != 2020: //nolint:mnd // drafts
 		return schemaError(fragment(s.Location), "has another $schema: only 2020-12 and draft-07 are supported")
 	case s.DynamicRef != nil || s.RecursiveRef != nil:
@@ -263,8 +270,10 @@ func partsOf(s *jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(all, func(one *jsonschema.Schema) bool { return one == nil })
 }
 
-// indexed reports whether a name is the index of an array.
+// indexed reports whether a name looks like the index of an array. A longer number may be someone's, as a name of an object.
 func indexed(name string) bool {
-	_, err := strconv.ParseUint(name, 10, 32)
-	return err == nil
+	_, err := strconv.ParseUint(name, 10, 16)
+	return err == nil && len(name) <= maxShownIndex
 }
+
+const maxShownIndex = 4 // digits

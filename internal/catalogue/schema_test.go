@@ -98,6 +98,9 @@ func TestMismatchesHoldNothingOfThePayload(t *testing.T) {
 		require.NotContains(t, m.String(), "anna")
 		require.NotContains(t, m.Message, "secret")
 	}
+	found, err = s.Validate(t.Context(), []byte(`{"users":{"49170123456":{"mail":"secret"}}}`))
+	require.NoError(t, err)
+	require.Equal(t, "/users/*/mail", found[0].Known)
 	found, err = compiled(t, `{"additionalProperties":false}`).Validate(t.Context(), []byte(`{"a\u0000b\u202e😀":1}`))
 	require.NoError(t, err)
 	require.Equal(t, `/a\u0000b\u202e😀`, found[0].Pointer, "no byte that text cannot hold or that misleads")
@@ -126,7 +129,7 @@ func TestBadSchemas(t *testing.T) {
 		`{"$ref":"#none"}`:                                        "$ref leads to the anchor #none, which does not exist",
 		`{"$ref":"https://example.com/x.json"}`:                   `$ref leads to "https://example.com/x.json": only parts of the same schema`,
 		`{"$ref":"file:///etc/passwd"}`:                           `$ref leads to "file:///etc/passwd": only parts of the same schema`,
-		`{"$ref":"other.json"}`:                                   `$ref leads to "`,
+		`{"items":{"$ref":"other.json"}}`:                         `$ref leads to "other.json"`,
 		`{"$ref":"https://json-schema.org/draft/2020-12/schema"}`: `$ref leads to "https://json-schema.org/draft/2020-12/schema": only parts`,
 		`{"$schema":"http://json-schema.org/draft-04/schema#"}`:   `at /$schema: must be "https://json-schema.org/draft/2020-12/schema" or "`,
 		`{"$schema":"https://example.com/mine"}`:                  "at /$schema: must be",
