@@ -36,7 +36,7 @@ func granted() map[string]map[string]string {
 			"replays": noDelete, "releases": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
 			"statistics_minutes": "select", "statistics_hours": "select", "request_keys": noDelete,
 			"notification_settings": noDelete, "notification_channels": all, "notification_changes": "insert", "notification_mails": readAdd,
-			"notification_confirmations": "select",
+			"notification_confirmations": "select", "event_types": "select", "event_type_versions": "select",
 		},
 		postgres.RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "audit_log": readAdd,
@@ -46,6 +46,7 @@ func granted() map[string]map[string]string {
 			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
 			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select", "request_keys": noDelete,
 			"notification_settings": noDelete, "notification_channels": all, "notification_mails": readAdd, "notification_confirmations": "select",
+			"event_types": all, "event_type_versions": all,
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
@@ -63,6 +64,7 @@ func granted() map[string]map[string]string {
 			"request_keys":          "select update delete",
 			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,refusals,state)",
 			"notification_changes": all, "notification_told": all, "notification_mails": all, "notification_confirmations": all,
+			"event_types": "select", "event_type_versions": "select",
 		},
 		"public": {},
 	}

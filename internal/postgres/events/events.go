@@ -16,7 +16,7 @@ import (
 )
 
 const eventFields = `id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)), endpoint_ids, reason,
-	created_at, deliver_at, payload_removed_at, payload_removed_reason`
+	created_at, deliver_at, payload_removed_at, payload_removed_reason, type_version, schema_error`
 
 func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 	var (
@@ -26,8 +26,13 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 		deliver   *time.Time
 		removed   *time.Time
 		why       *string
+		version   *int16
 	)
-	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver, &removed, &why)
+	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver, &removed, &why,
+		&version, &e.SchemaError)
+	if version != nil {
+		e.Version = int(*version)
+	}
 	e.Removed = removalOf(removed, why)
 	e.ID, e.CreatedAt, e.DeliverAt = id, e.CreatedAt.UTC(), postgres.OrZero(deliver)
 	for _, endpoint := range endpoints {

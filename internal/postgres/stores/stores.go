@@ -19,6 +19,7 @@
 //	sessions     Sessions        console_links, console_sessions
 //	lanes        Lanes           lanes, processes
 //	notifications Notifications  notification_…
+//	eventtypes   EventTypes      event_types, event_type_versions
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
 // deliveries itself, many at a time. All share the core, package postgres.
@@ -39,6 +40,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/encryption"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
 	"github.com/everpost/everpost/internal/postgres/events"
+	"github.com/everpost/everpost/internal/postgres/eventtypes"
 	"github.com/everpost/everpost/internal/postgres/health"
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/lanes"
@@ -82,6 +84,9 @@ type Config struct {
 
 	// Limits are those of a tenant that has none of its own. Defaults to none.
 	Limits webhook.Limits
+
+	// KnownTypesOnly refuses events of types that are not in the catalogue, or are archived.
+	KnownTypesOnly bool
 
 	// RunningReplays is how many replays run at a time, of all tenants. Defaults to replays.DefaultRunning.
 	RunningReplays int
@@ -146,6 +151,7 @@ type DB struct {
 	Lanes          *lanes.Lanes
 	Requests       *requests.Requests
 	Notifications  *notifications.Notifications
+	EventTypes     *eventtypes.EventTypes
 
 	*postgres.Core
 
@@ -168,13 +174,14 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Releases: deliveries.NewReleases(s), Encryption: encryption.New(s),
 		Statistics: statistics.New(s), Sessions: sessions.New(s), Lanes: lanes.New(s), Requests: requests.New(s, c.Sealer),
 	}
+	db.EventTypes = eventtypes.New(s, eventtypes.Config{KnownOnly: c.KnownTypesOnly})
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
 	cache := endpoints.NewCache(read)
 	db.Tenants = tenants.New(s, db.quotas)
 	db.Deliveries = deliveries.New(s, read)
 	db.Events = events.New(s, events.Config{
 		Endpoints: read, Cache: cache, Quotas: db.quotas, Tenants: db.Tenants, Deliveries: db.Deliveries,
-		OperatorTenant: c.OperatorTenant, Sends: c.Sends,
+		OperatorTenant: c.OperatorTenant, Sends: c.Sends, Types: db.EventTypes,
 	})
 	db.Endpoints = endpoints.New(endpoints.Config{
 		Reader: read, Cache: cache, Quotas: db.quotas, Events: stateNotes{db.Events}, Deliveries: db.Deliveries, Releases: db.Releases,
@@ -200,6 +207,7 @@ func (db *DB) Close() {
 		db.Endpoints.Cache().Close()
 		db.Keys.Close()
 		db.quotas.Close()
+		db.EventTypes.Close()
 		db.ClosePools()
 	})
 }

@@ -71,6 +71,9 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"notification_mails":         {"notifications"},
 		"notification_confirmations": {"notifications"},
 
+		"event_types":         {"eventtypes"},
+		"event_type_versions": {"eventtypes"},
+
 		"statistics_minutes": {"statistics"},
 		"statistics_hours":   {"statistics"},
 		"statistics_writers": {"statistics"},
