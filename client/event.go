@@ -20,6 +20,9 @@ type Event struct {
 	PayloadSize int             `json:"payload_size"`           // in bytes, also after its removal
 	Removed     *PayloadRemoval `json:"payload_removed"`        // nil while the payload is kept
 	Reason      *string         `json:"reason"`                 // why there is no delivery: "no_matching_endpoint"
+	Version     *int            `json:"version,omitempty"`      // of its type in the catalogue, which the sender named
+	SchemaValid *bool           `json:"schema_valid,omitempty"` // false: the payload does not match the schema of its type; nil otherwise
+	SchemaError string          `json:"schema_error,omitempty"` // the first mismatch, without anything of the payload
 	Summary     string          `json:"summary,omitempty"`      // for people, of an event that matched nothing; absent in the answer to a post
 }
 
@@ -79,6 +82,9 @@ type EventInput struct {
 
 	// EndpointIDs sends the event to these endpoints only, whatever their event types.
 	EndpointIDs []string `json:"endpoint_ids,omitzero"`
+
+	// Version is that of the type in the catalogue whose schema the payload is checked with; the newest if it is 0.
+	Version int `json:"version,omitzero"`
 }
 
 // EventFilter selects events. What is zero is not compared.
