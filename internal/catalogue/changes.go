@@ -70,7 +70,8 @@ func outlineOf(schema []byte) map[string]*property {
 
 // walk adds the properties of a schema for the value at a pointer. hops counts the references to the same value.
 func (o *outline) walk(schema map[string]any, at string, level, hops int) {
-	if o.steps++; level > maxNesting || hops > maxInPlace || len(o.properties) >= maxProperties || o.steps > maxCompared {
+	o.steps++
+	if level > maxNesting || hops > maxInPlace || len(o.properties) >= maxProperties || o.steps > maxCompared {
 		return
 	}
 	if target := o.referred(schema); target != nil {

@@ -191,7 +191,8 @@ type bundler struct {
 // rewrite copies a schema. What is data in it stays as it is.
 func (b *bundler) rewrite(v any) any {
 	b.left--
-	if b.document.left--; b.left < 0 || b.document.left < 0 {
+	b.document.left--
+	if b.left < 0 || b.document.left < 0 {
 		if b.left == -1 || b.document.left == -1 {
 			b.document.refuse(b.at, "has a schema that is too large with all that it refers to")
 		}

@@ -32,7 +32,8 @@ const document = `{
 		}}}},
 		"examples": {"a": {"value": {"lines": [{"sku": "x", "n": 1.0}]}}},
 		"schemas": {
-			"Order": {"type": "object", "properties": {"lines": {"items": {"$ref": "#/components/schemas/Line"}}, "parent": {"$ref": "#/components/schemas/Order"}}},
+			"Order": {"type": "object", "properties": {
+				"lines": {"items": {"$ref": "#/components/schemas/Line"}}, "parent": {"$ref": "#/components/schemas/Order"}}},
 			"Line": {"type": "object", "properties": {"sku": {"type": "string"}}, "required": ["sku"]},
 			"Unused": {"$ref": "https://example.com/other"}
 		}

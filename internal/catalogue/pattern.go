@@ -56,7 +56,7 @@ func patternSize(text string) (int, error) {
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		return 0, fmt.Errorf("the pattern is not one of RE2: %s", patternProblem(err)) //nolint:errorlint // in words
+		return 0, fmt.Errorf("the pattern is not one of RE2: %s", patternProblem(err))
 	}
 	size := sizeOf(parsed)
 	if size > maxPatternSize {

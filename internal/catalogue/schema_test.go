@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestBadSchemas(t *testing.T) {
 		`true`:                                  "must be an object",
 		`{"type":"text"}`:                       `at /type: must match one of the alternatives`,
 		`{"properties":{"a":{"minLength":-1}}}`: "at /properties/a/minLength: must be at least 0",
-		`{"properties":{"a":{"pattern":"(?=x)"}}}`:                "at /properties/a/pattern: the pattern is not one of RE2: invalid or unsupported Perl syntax",
+		`{"properties":{"a":{"pattern":"(?=x)"}}}`:                "at /properties/a/pattern: the pattern is not one of RE2: invalid or unsupported Perl",
 		`{"pattern":"` + strings.Repeat("a", 1100) + `"}`:         "at /pattern: the pattern is longer than 1024 bytes",
 		`{"patternProperties":{"(abcd){900}":{}}}`:                "at /patternProperties/(abcd){900}: the pattern is too large",
 		`{"$ref":"#/$defs/none"}`:                                 "$ref leads to #/$defs/none, which does not exist",
@@ -134,7 +135,7 @@ func TestBadSchemas(t *testing.T) {
 		`{"$schema":"http://json-schema.org/draft-04/schema#"}`:   `at /$schema: must be "https://json-schema.org/draft/2020-12/schema" or "`,
 		`{"$schema":"https://example.com/mine"}`:                  "at /$schema: must be",
 		`{"$schema":7}`:                                           "at /$schema: must be",
-		`{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"not":{"$ref":"#/$defs/a"}}},"items":{"$ref":"#/$defs/a"}}`: "refers to itself for the same value, without end",
+		`{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"not":{"$ref":"#/$defs/a"}}},"items":{"$ref":"#/$defs/a"}}`: "refers to itself for the same value",
 		`{"$ref":"#"}`:        "refers to itself for the same value, without end",
 		`{"$dynamicRef":"#"}`: "has $dynamicRef, which is not supported: use $ref",
 		`{"enum":[1e999999]}`: "at /enum/0: is a number of more than 100 characters, or with an exponent above 400",
@@ -185,7 +186,7 @@ func bombs() map[string][2]string {
 	many := func(item string, n int) string { return "[" + strings.Repeat(item+",", n) + item + "]" }
 	numbers := make([]string, 10_000)
 	for i := range numbers {
-		numbers[i] = fmt.Sprint(i)
+		numbers[i] = strconv.Itoa(i)
 	}
 	fields := make([]string, 20_000)
 	for i := range fields {
@@ -314,7 +315,8 @@ func anySchema(depth int) *rapid.Generator[any] {
 			"const":   func() any { return anyJSON(1).Draw(t, "const") },
 			"minimum": func() any { return json.Number("1") }, "maxLength": func() any { return json.Number("2") },
 			"pattern": func() any { return "^a" }, "required": func() any { return []any{"a"} },
-			"properties": func() any { return map[string]any{"a": sub(), "b": sub()} }, "patternProperties": func() any { return map[string]any{"^[bc]$": sub()} },
+			"properties":           func() any { return map[string]any{"a": sub(), "b": sub()} },
+			"patternProperties":    func() any { return map[string]any{"^[bc]$": sub()} },
 			"additionalProperties": sub, "propertyNames": sub, "items": sub, "contains": sub, "prefixItems": list, "uniqueItems": func() any { return true },
 			"allOf": list, "anyOf": list, "oneOf": list, "not": sub, "if": sub, "then": sub, "else": sub,
 			"dependentSchemas": func() any { return map[string]any{"a": sub()} }, "dependentRequired": func() any { return map[string]any{"a": []any{"b"}} },

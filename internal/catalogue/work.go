@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -142,8 +143,9 @@ func (a *assertion) listInWords() string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		text, _ := json.Marshal(v)
-		b.Write(text)
+		if text, err := json.Marshal(v); err == nil { // it was decoded from JSON
+			b.Write(text)
+		}
 		if b.Len() > maxShownMessage {
 			break
 		}
@@ -190,12 +192,7 @@ func isAny(v any, types []string) bool {
 			}
 		}
 	}
-	for _, t := range types {
-		if t == own {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(types, own)
 }
 
 func isInteger(n json.Number) bool {
@@ -250,15 +247,19 @@ func equal(a, b any) bool {
 		return true
 	case json.Number:
 		b, ok := b.(json.Number)
-		if !ok || a == b {
-			return ok
-		}
-		if a != "-0" && b != "-0" && !strings.ContainsAny(string(a), ".eE") && !strings.ContainsAny(string(b), ".eE") {
-			return false // whole numbers have one notation
-		}
-		x, okX := new(big.Rat).SetString(string(a))
-		y, okY := new(big.Rat).SetString(string(b))
-		return okX && okY && x.Cmp(y) == 0
+		return ok && sameNumber(a, b)
 	}
 	return a == b
+}
+
+func sameNumber(a, b json.Number) bool {
+	if a == b {
+		return true
+	}
+	if a != "-0" && b != "-0" && !strings.ContainsAny(string(a), ".eE") && !strings.ContainsAny(string(b), ".eE") {
+		return false // whole numbers have one notation
+	}
+	x, okX := new(big.Rat).SetString(string(a))
+	y, okY := new(big.Rat).SetString(string(b))
+	return okX && okY && x.Cmp(y) == 0
 }

@@ -19,7 +19,7 @@ const paid = `{"type":"object",  "properties":{"order":{"type":"integer"}},"requ
 func setup(t *testing.T) (*eventtypes.EventTypes, *storetest.Stores, string) {
 	t.Helper()
 	s, address := storetest.SetupStore(t)
-	return s.DB.EventTypes, s, address
+	return s.EventTypes, s, address
 }
 
 func orderPaid() webhook.EventType {
@@ -240,12 +240,12 @@ func TestKnownTypesOnly(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(known.Close)
-	put(t, known.DB.EventTypes, webhook.EventType{Name: "order.paid"})
+	put(t, known.EventTypes, webhook.EventType{Name: "order.paid"})
 	_, err = post(t, known, "order.paid", `1`)
 	require.NoError(t, err)
 	_, err = post(t, known, "order.sent", `1`)
 	require.Equal(t, []string{"type : is not in the catalogue of event types"}, fieldsOf(t, webhook.CodeInvalid, err))
-	put(t, known.DB.EventTypes, webhook.EventType{Name: "order.paid", State: webhook.EventTypeArchived})
+	put(t, known.EventTypes, webhook.EventType{Name: "order.paid", State: webhook.EventTypeArchived})
 	_, err = post(t, known, "order.paid", `1`)
 	require.Equal(t, []string{"type : is archived in the catalogue of event types"}, fieldsOf(t, webhook.CodeInvalid, err))
 	_, err = post(t, s, "order.sent", `1`)
@@ -271,7 +271,7 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 	other := storetest.OpenStore(t, address)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	other.DB.Listen(ctx)
+	other.Listen(ctx)
 	require.Eventually(t, other.Listening, storetest.Eventually, storetest.Poll)
 	_, err := post(t, other, "order.paid", `1`)
 	require.NoError(t, err, "the catalogue is in memory now")
