@@ -21,7 +21,7 @@ func TestAnEventTypeIsPutAndShown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	body := `{"description":"Paid.\nIn full.","group":"Orders","validation":"enforce","ordering_key":"/order","replaced_by":"order.settled",
-		"state":"deprecated",		"versions":[{"version":2,"schema":` + paidSchema + `,"examples":[{"order":17,"n":1.0}]},{"version":1}]}`
+		"state":"deprecated","versions":[{"version":2,"schema":` + paidSchema + `,"examples":[{"order":17,"n":1.0}]},{"version":1}]}`
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", typePath, body)
 	var made client.ChangedEventType
 	require.NoError(t, json.Unmarshal([]byte(a.text), &made))
