@@ -43,3 +43,11 @@ func (a *Attempts) Attempt(ctx context.Context, in AttemptInput) (AttemptResult,
 func (s *Steps) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	return s.recordStep(ctx, step, s.fastWait)
 }
+
+// PostWithHeaders makes the request of an event with headers, as an attempt does.
+func PostWithHeaders(ctx context.Context, sender Sender, target *webhook.Target, headers map[string]string) (webhook.Attempt, error) {
+	event, now := webhook.NewEventID(), time.Now()
+	m := message{event, webhook.DeliveryIDOf(event, target.ID), "order.paid", now, 1, headers}
+	made, _, err := post(ctx, sender, now, target, m, []byte(`{"order":17}`))
+	return made, err
+}

@@ -49,7 +49,7 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	return webhook.Attempt{
 		Number: m.number, StartedAt: now, Latency: response.Latency, Times: response.Times, Outcome: outcome,
 		Error:          cmp.Or(response.Err, unasked(&response), redirect(target.URL, outcome.Status, response.Header)),
-		RequestHeaders: recordedHeader(header, ownCount, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
+		RequestHeaders: recordedHeader(header, ownCount, m.headers, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
 		Truncated: response.Truncated,
 	}, response.ReusedEnded, nil
 }

@@ -20,7 +20,7 @@ func (att *attempt) takeRight(ctx context.Context) outcome {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
 		if f.content = att.takeFresh(ctx, in); f.content != nil {
 			in.known = true
-			att.payload.fit(len(f.content.Payload))
+			att.payload.fit(f.content.Size())
 			return att.decide(att.now())
 		}
 	}
@@ -44,7 +44,7 @@ func (att *attempt) takeRight(ctx context.Context) outcome {
 	failpoint.Hit("claim-after")
 	att.outage.end()
 	att.executions.markClaimed(att.exec)
-	att.payload.fit(len(claimed.Payload))
+	att.payload.fit(len(claimed.Payload) + webhook.HeaderSize(claimed.Headers))
 	f.claim, f.content = &claimed, att.claimedContent(ctx, &claimed)
 	out := att.decide(att.now())
 	if out.goesOn() {
@@ -62,7 +62,7 @@ func (att *attempt) claimedContent(ctx context.Context, claimed *webhook.ClaimRe
 		att.log.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", att.in.DeliveryID, "event", att.in.EventID)
 		return nil
 	}
-	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt}
+	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt, Headers: claimed.Headers}
 }
 
 // takeFresh takes the delivery's fresh token; nil if there is none.

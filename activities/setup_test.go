@@ -268,6 +268,7 @@ func (p *process) environment() *testsuite.TestActivityEnvironment {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
+	env.SetTestTimeout(time.Minute) // of an activity; 3 s are too short on a busy machine
 	env.RegisterActivity(p.Attempts.Attempt)
 	return env
 }

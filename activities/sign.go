@@ -17,12 +17,14 @@ type message struct {
 	event     webhook.EventID
 	delivery  webhook.DeliveryID
 	eventType string
-	created   time.Time // of the event
-	number    int       // of the attempt; 0 for a test request
+	created   time.Time         // of the event
+	number    int               // of the attempt; 0 for a test request
+	headers   map[string]string // the event's own; nil for none
 }
 
 // signed returns the header of one request: first the ownCount fields of the endpoint's own, then
-// those of Everpost. trace is that of the request's span.
+// those of the event, then those of Everpost. Of a name that several have, the endpoint's, which may be a credential,
+// is before the event's, and those that Everpost signs are before both. trace is that of the request's span.
 func signed(m message, target *webhook.Target, body []byte, now time.Time, trace webhook.Trace) (header [][2]string, ownCount int, err error) {
 	secrets := make([]signature.Secret, 0, len(target.Secrets))
 	for _, text := range target.Secrets {
@@ -39,15 +41,16 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time, trace
 	if target.TraceContext && trace != "" {
 		fields = append(fields, [2]string{"traceparent", string(trace)})
 	}
-	header = make([][2]string, 0, len(target.Headers)+8)
+	header = make([][2]string, 0, len(target.Headers)+len(m.headers)+8)
 	for _, name := range slices.Sorted(maps.Keys(target.Headers)) {
 		if !has(fields, name) {
 			header = append(header, [2]string{name, target.Headers[name]})
 		}
 	}
 	ownCount = len(header)
+	header = appendEvent(header, m.headers, target, fields)
 	for _, field := range [][2]string{{"Accept", "*/*"}, {"Content-Type", "application/json"}} {
-		if !has(header[:ownCount], field[0]) {
+		if !has(header, field[0]) {
 			header = append(header, field)
 		}
 	}
@@ -57,6 +60,21 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time, trace
 		[2]string{"everpost-event-type", m.eventType},
 		[2]string{"everpost-delivery-id", m.delivery.String()},
 	), ownCount, nil
+}
+
+// appendEvent appends the event's own fields to those of the endpoint, without those that the endpoint, its auth or Everpost sets.
+func appendEvent(header [][2]string, own map[string]string, target *webhook.Target, fields [][2]string) [][2]string {
+	if len(own) == 0 {
+		return header
+	}
+	set := len(header)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		credential := target.Auth.Kind != webhook.AuthNone && strings.EqualFold(name, "Authorization")
+		if !credential && !has(header[:set], name) && !has(fields, name) {
+			header = append(header, [2]string{name, own[name]})
+		}
+	}
+	return header
 }
 
 // signatureFields returns the fields by which a receiver verifies a request and recognises a
@@ -91,17 +109,24 @@ func has(fields [][2]string, name string) bool {
 	return false
 }
 
+// maxRecordedValue bounds a header's value in the record of an attempt, in bytes: an event's may be long, and each attempt would store it again.
+const maxRecordedValue = 256
+
 // recordedHeader is the header as it is recorded. The values of the endpoint's own fields, and of
-// the field made of its auth, may be credentials: only their names are recorded.
-func recordedHeader(header [][2]string, ownCount int, auth webhook.Auth) map[string]string {
+// the field made of its auth, may be credentials: only their names are recorded. Of a long value, which only an event
+// has, the beginning is recorded.
+func recordedHeader(header [][2]string, ownCount int, ofEvent map[string]string, auth webhook.Auth) map[string]string {
 	kept := make(map[string]string, len(header)+1)
 	if auth.Kind != webhook.AuthNone {
 		kept["Authorization"] = webhook.Redacted
 	}
 	for i, field := range header {
-		if i < ownCount {
+		switch {
+		case i < ownCount:
 			kept[field[0]] = webhook.Redacted
-		} else {
+		case len(field[1]) > maxRecordedValue && ofEvent[field[0]] == field[1]:
+			kept[field[0]] = field[1][:maxRecordedValue] + "…"
+		default:
 			kept[field[0]] = field[1]
 		}
 	}

@@ -13,11 +13,14 @@
 //	decode, field                          values of JSON, and fields that several resources have
 //	cursor                                 positions in lists
 //	key, source_address                    the text of an API key, where a request came from
+//	sessionlookup                          how sessions are found by their tokens
 //	route, caller                          what is known of an operation, and who may use it
 //	problem, metrics                       errors as answers, counts and spans of requests
 //	bodybudget, body, answer               the memory and the pace of bodies and answers
-//	auth, ratelimit, requestkey            API keys, the rates of tenants, requests with an Idempotency-Key
+//	auth, portaltoken                      API keys and portal tokens
+//	ratelimit, requestkey                  the rates of tenants, requests with an Idempotency-Key
 //	call, query, list                      a request as its handler gets it, its query, pages
+//	ownchats                               what lists leave out
 //	workflowurl, explain                   what answers say besides the resource
 //	retrypolicy                            retry policies
 //	erasure, event, batch                  events and their payloads
@@ -35,7 +38,7 @@
 //	openapi                                the OpenAPI document, and the pages that package reference makes from it
 //	config                                 what a Server is made of
 //	handlers, routes                       all handlers, and the table of operations
-//	once, serve, middleware, api           the Server, and how it answers a request
+//	once, serve, middleware, cors, api     the Server, and how it answers a request
 package api
 
 import (
@@ -71,7 +74,7 @@ type Server struct {
 // New returns a Server with all routes. The caller closes it.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	all, auth := routes(), newAuthenticator(c.Keys, c.OperatorKey, c.Metrics)
+	all, auth := routes(), newAuthenticator(&c)
 	s := &Server{
 		authenticator: auth, observer: newObserver(c.Metrics, c.Tracer, all), trustedProxies: c.TrustedProxies,
 		log: c.Logger, echo: echo.New(), problems: problems{c.Logger}, limiter: newLimiter(c.Limits, c.Now),
@@ -81,6 +84,9 @@ func New(c Config) *Server {
 	s.echo.HideBanner, s.echo.HidePort = true, true
 	s.echo.HTTPErrorHandler = s.problems.writeOfRouter
 	s.echo.Use(s.middleware)
+	if shared := newCrossOrigin(c.PortalOrigins, all); shared != nil {
+		s.echo.Use(shared.middleware)
+	}
 	for _, r := range s.handlers.table() {
 		s.echo.Add(r.method, r.echoPath(), s.serve(r))
 	}

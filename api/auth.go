@@ -8,8 +8,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
-
-	"github.com/labstack/echo/v4"
+	"time"
 
 	"github.com/everpost/everpost/internal/credential"
 	"github.com/everpost/everpost/internal/webhook"
@@ -21,33 +20,51 @@ type authenticator struct {
 	operatorKey     string // configured; "" for none
 	operatorKeyHash func() [sha256.Size]byte
 	metrics         Metrics
+
+	sessions SessionReader // of portal tokens; nil while the console is switched off
+	lookUps  *SessionLookUps
 }
 
-func newAuthenticator(keys KeyChecks, operatorKey string, metrics Metrics) *authenticator {
-	return &authenticator{keys: keys, operatorKey: operatorKey, operatorKeyHash: presetHash(operatorKey), metrics: metrics}
+func newAuthenticator(c *Config) *authenticator {
+	a := &authenticator{
+		keys: c.Keys, operatorKey: c.OperatorKey, operatorKeyHash: presetHash(c.OperatorKey), metrics: c.Metrics,
+		lookUps: NewSessionLookUps(&webhook.Error{
+			Code: webhook.CodeUnavailable, Message: "too many portal tokens are being looked up", RetryAfter: time.Second,
+		}),
+	}
+	if c.ConsoleLinks != nil {
+		a.sessions = c.ConsoleLinks
+	}
+	return a
 }
 
-// authenticate returns the valid key of the request (RFC 6750 §2.1). Text that cannot be a key
-// is refused before any lookup.
-func (a *authenticator) authenticate(c echo.Context) (webhook.Key, error) {
+// authenticate returns the caller with the valid key or portal token of the request (RFC 6750 §2.1). Text that cannot be one
+// is refused before any lookup. Nothing else of a request is a credential, cookies neither.
+func (a *authenticator) authenticate(c *call) (Caller, error) {
 	given := c.Request().Header["Authorization"]
 	if len(given) == 0 {
 		a.metrics.AuthFailed(AuthMissing)
-		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
+		return Caller{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
 	}
 	scheme, text, _ := strings.Cut(given[0], " ")
 	if len(given) != 1 || !strings.EqualFold(scheme, "Bearer") || credential.Trim(text) == "" {
 		a.metrics.AuthFailed(AuthMalformed)
 		c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
-		return webhook.Key{}, &webhook.Error{
+		return Caller{}, &webhook.Error{
 			Code: webhook.CodeUnauthenticated, Message: `the header Authorization has no API key: send it once, as "Authorization: Bearer evk_…"`,
 		}
 	}
-	key, err := a.Authenticate(c.Request().Context(), text)
+	var from Caller
+	var err error
+	if text = credential.Trim(text); a.isPortalToken(text) {
+		from, err = a.authenticateToken(c.Request().Context(), c.proxies.SourceAddress(c.Request()), text)
+	} else {
+		from.Key, err = a.Authenticate(c.Request().Context(), text)
+	}
 	if err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated {
 		c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	}
-	return key, err
+	return from, err
 }
 
 // Authenticate returns the valid key with this text, as for a request with it: a refusal is counted. What is invisible around the text does

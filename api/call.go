@@ -24,7 +24,7 @@ type call struct {
 
 	route  route
 	key    webhook.Key
-	from   Caller // of a request inside the process; else only with the key
+	from   Caller // who sends it; from outside with a key, only that
 	tenant string // from the path; "" for routes without one
 
 	proxies     trustedProxies

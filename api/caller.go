@@ -6,8 +6,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Caller makes requests inside the process, as the console does for its sessions. It was authenticated
-// before: see Authenticate and Confirm.
+// Caller makes a request: from outside with a key or a portal token, or inside the process, as the console does for its
+// sessions. It was authenticated before: see Authenticate and Confirm.
 type Caller struct {
 	Key webhook.Key
 
@@ -18,6 +18,15 @@ type Caller struct {
 	ReadOnly bool
 	// Portal has the capabilities of the link.
 	Portal webhook.PortalOptions
+}
+
+// PortalCaller is the caller of a portal's session or token. It acts as its link, with the rights of the tenant's
+// admin within what a portal may do.
+func PortalCaller(s webhook.ConsoleSession) Caller {
+	return Caller{
+		Key:  webhook.Key{TenantID: s.TenantID, Scope: webhook.ScopeAdmin, Name: "console link"},
+		Link: s.LinkID, ReadOnly: s.Access != webhook.AccessManage, Portal: s.Portal,
+	}
 }
 
 // callerKey is the context key of a Caller. It is unexported, and no part of a request from outside

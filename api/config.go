@@ -60,7 +60,10 @@ type Config struct {
 	// DeadLettersKept is how long dead letters are kept; 0 if that is not known.
 	DeadLettersKept time.Duration
 
-	// ConsoleLinks stores links to the console; nil while the console is switched off. ConsoleURL is the
+	// PortalOrigins are the origins whose pages may call the operations of portals. Defaults to none.
+	PortalOrigins []string
+
+	// ConsoleLinks stores links to the console and portal tokens; nil while the console is switched off. ConsoleURL is the
 	// console's address for browsers, without a path. Defaults to the address that a request came to.
 	ConsoleLinks ConsoleLinks
 	ConsoleURL   string

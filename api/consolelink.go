@@ -12,10 +12,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// ConsoleLinks stores one-time links to the console.
+// ConsoleLinks stores one-time links to the console, and portal tokens.
 type ConsoleLinks interface {
+	SessionReader
+
 	// CreateLink stores a link. CodeNotFound: no such tenant.
 	CreateLink(ctx context.Context, by webhook.Actor, l webhook.ConsoleLink) error
+	// CreateToken stores a link as the session that it would open: its token is a portal token. CodeNotFound: no such tenant.
+	CreateToken(ctx context.Context, by webhook.Actor, l webhook.ConsoleLink) error
 }
 
 // The pages that use up a link: of the console for one that logs in with a key, else of the portal.
@@ -62,10 +66,10 @@ func lookOf(o webhook.PortalOptions) string {
 	return "?" + query.Encode()
 }
 
-// create makes a link with which a product shows the portal of a tenant to its own customer.
+// create makes a link with which a product shows the portal of a tenant to its own customer, or a token for a page of its own.
 func (h *linkHandler) create(c call) error {
 	l := webhook.ConsoleLink{TenantID: c.tenant, Access: webhook.AccessView}
-	given := portalFields{life: webhook.DefaultLinkLife}
+	given := portalFields{kind: kindLink}
 	err := c.object(func(d *jsonDecoder, name string) {
 		if !given.field(d, &l, name) {
 			d.unknown()
@@ -74,17 +78,36 @@ func (h *linkHandler) create(c call) error {
 	if err != nil {
 		return err
 	}
+	if err := given.problem(l); err != nil {
+		return err
+	}
 	if !given.chosen && l.Access == webhook.AccessManage { // all, unless the link says which
 		l.Portal.Secrets, l.Portal.Replay = true, true
 	}
 	if h.links == nil {
 		return errConsoleOff()
 	}
-	token := h.newLink(&l, c.key, given.life)
+	if given.kind == kindToken {
+		return h.createToken(c, l, given.lifeOf())
+	}
+	token := h.newLink(&l, c.key, given.lifeOf())
 	if err := h.links.CreateLink(c.Request().Context(), c.actor(), l); err != nil {
 		return err
 	}
 	return c.json(http.StatusCreated, h.show(c, l, token))
+}
+
+// createToken makes a portal token, with which a page of the product calls the API from the browser of its customer.
+func (h *linkHandler) createToken(c call, l webhook.ConsoleLink, life time.Duration) error {
+	h.completeLink(&l, c.key, life)
+	var token string
+	token, l.SHA256 = newPortalToken(l.ID)
+	if err := h.links.CreateToken(c.Request().Context(), c.actor(), l); err != nil {
+		return err
+	}
+	return c.json(http.StatusCreated, client.ConsoleLink{
+		ID: l.ID.String(), Token: token, Scope: l.Access.String(), Capabilities: l.Portal.Capabilities(), ExpiresAt: timestamp(l.ExpiresAt),
+	})
 }
 
 // createLogIn makes a link that logs the caller in to the console.
@@ -123,10 +146,19 @@ func (h *linkHandler) logInLink(ctx context.Context, by webhook.Actor, keyText s
 
 // newLink completes a link of a key and returns its token, of which only the hash is stored.
 func (h *linkHandler) newLink(l *webhook.ConsoleLink, key webhook.Key, life time.Duration) (token string) {
+	h.completeLink(l, key, life)
 	token = rand.Text()
-	l.ID, l.SHA256, l.KeyID, l.KeySHA256 = webhook.NewLinkID(), sha256.Sum256([]byte(token)), key.ID, h.auth.KeyHash(key)
-	l.ExpiresAt = h.now().UTC().Truncate(time.Microsecond).Add(life)
+	l.SHA256 = sha256.Sum256([]byte(token))
 	return token
+}
+
+// completeLink completes a link of a key, but for its token. It ends with the key.
+func (h *linkHandler) completeLink(l *webhook.ConsoleLink, key webhook.Key, life time.Duration) {
+	l.ID, l.KeyID, l.KeySHA256 = webhook.NewLinkID(), key.ID, h.auth.KeyHash(key)
+	l.ExpiresAt = h.now().UTC().Truncate(time.Microsecond).Add(life)
+	if end := key.ExpiresAt; !end.IsZero() && end.Before(l.ExpiresAt) {
+		l.ExpiresAt = end
+	}
 }
 
 // consoleURL is the address of this installation for a browser: the configured one, or the one that

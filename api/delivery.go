@@ -158,12 +158,15 @@ func (h *deliveryHandler) listByFilter(c call, q *query, f webhook.DeliveryFilte
 	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
+	chats, position := chatsIn(f.EventType), func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }
+	chats.shown = chats.shown || !f.EventID.IsZero()
 	fetch := func(limit int, after string) ([]webhook.Delivery, string, error) {
 		found, searched, err := h.deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
-		return found, searchedPosition(searched), err
+		found, next := without(chats, found, limit, searchedPosition(searched), func(d webhook.Delivery) string { return d.EventType }, position)
+		return found, next, err
 	}
 	show := func(page []webhook.Delivery) func(webhook.Delivery) client.Delivery { return h.views.page(c, page) }
-	return listAll(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, show)
+	return listAll(c, q, fetch, position, show)
 }
 
 // attemptsOf lists the attempts that a filter selects, with their deliveries. known finds out whether the resource in the path exists.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -9,14 +10,15 @@ import (
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/explain"
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 func showEndpoint(e webhook.Endpoint) client.Endpoint {
 	policy, source := e.PolicyInForce()
 	return client.Endpoint{
-		ID: e.ID.String(), TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: stateOf(e.State), StateReason: nullable(e.StateReason),
-		StateSince: timestamp(e.StateSince), StateBy: nullable(e.StateBy),
+		ID: e.ID.String(), TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, Filter: showFilter(e.Filter),
+		State: stateOf(e.State), StateReason: nullable(e.StateReason), StateSince: timestamp(e.StateSince), StateBy: nullable(e.StateBy),
 		Signature: e.Signature, PublicKey: nullable(e.PublicKey), PayloadFormat: e.PayloadFormat.String(),
 		TraceContext: e.TraceContext, Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
 		RetryPolicy: showPolicy(policy), PolicySource: source.String(),
@@ -29,6 +31,14 @@ func showEndpoint(e webhook.Endpoint) client.Endpoint {
 		Auth: showAuth(e.Auth), Certificate: showCertificate(e.Certificate), Description: e.Description,
 		Metadata: orEmpty(e.Metadata), CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamp(e.UpdatedAt),
 	}
+}
+
+// showFilter returns a filter as JSON; nil, null, for none.
+func showFilter(f *filter.Filter) json.RawMessage {
+	if text := f.Text(); text != "" {
+		return json.RawMessage(text)
+	}
+	return nil
 }
 
 func stateOf(s webhook.EndpointState) client.EndpointState { return client.EndpointState(s.String()) }

@@ -19,7 +19,7 @@ func TestEndpointShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook?a=1&b=2","event_types":["order.*"]}`)
 	id, secret := a.json["id"].(string), a.json["secret"].(string)
-	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"state":"active",` +
+	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"filter":null,"state":"active",` +
 		`"state_reason":null,"state_since":null,"state_by":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw","trace_context":false,` +
 		`"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
 		`"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
@@ -45,7 +45,7 @@ func TestEndpointShape(t *testing.T) {
 }
 
 // full sets every field to a value other than its default.
-const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"description":"two\nlines",` +
+const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"filter":{"payload": {"a<b":{"$gte":1.0}}},"description":"two\nlines",` +
 	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
 	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,` +
@@ -74,6 +74,8 @@ func TestEndpointWithEveryField(t *testing.T) {
 	require.Equal(t, []int{302, 303}, e.SuccessStatuses)
 	require.Equal(t, webhook.PayloadEnvelope, e.PayloadFormat)
 	require.True(t, e.TraceContext)
+	require.Equal(t, `{"payload":{"a<b":{"$gte":1.0}}}`, e.Filter.Text())
+	require.Equal(t, map[string]any{"payload": map[string]any{"a<b": map[string]any{"$gte": 1.0}}}, a.json["filter"])
 }
 
 func TestPatchLeavesReplacesAndResets(t *testing.T) {
@@ -109,7 +111,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"retry_policy":`+policy+`}`)
 	require.Equal(t, want, b.endpoints[0])
 
-	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,`+
+	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"filter":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,`+
 		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,`+
 		`"success_statuses":null,"auto_replay":null,"signature":null,`+
 		`"payload_format":null,"trace_context":null,"metadata":null}`)
@@ -164,23 +166,30 @@ func TestEndpointRefusals(t *testing.T) {
 		`U,"event_types":["*.paid","a*"]`: {
 			"event_types[0]", notAFilter, "event_types[1]", notAFilter,
 		},
-		`U,"event_types":[MANY]`:                 {"event_types", "has more than 100 entries"},
-		`U,"timeout":"0s"`:                       {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
-		`U,"timeout":"31s"`:                      {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
-		`U,"timeout":"soon"`:                     {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
-		`U,"timeout":15`:                         {"timeout", `must be "auto", or a duration in quotes, such as "15s"`},
-		`U,"timeout":true`:                       {"timeout", `must be "auto", or a duration in quotes, such as "15s"`},
-		`U,"timeout":"Auto"`:                     {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
-		`U,"timeout":"automatic"`:                {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
-		`U,"max_in_flight":0`:                    {"max_in_flight", "must be a whole number from 1 to 1000"},
-		`U,"max_in_flight":1.0`:                  {"max_in_flight", "must be a whole number from 1 to 1000"},
-		`U,"max_in_flight":99999999999999999999`: {"max_in_flight", "must be a whole number from 1 to 1000"},
-		`U,"max_in_flight":"1"`:                  {"max_in_flight", "must be a whole number"},
-		`U,"rate_limit_per_second":0`:            {"rate_limit_per_second", "must be a number from 0.01 to 10000"},
-		`U,"rate_limit_per_second":1e999`:        {"rate_limit_per_second", "must be a number from 0.01 to 10000"},
-		`U,"rate_limit_per_second":"1"`:          {"rate_limit_per_second", "must be a number"},
-		`U,"auto_replay":1`:                      {"auto_replay", "must be true or false"},
-		`U,"success_statuses":302`:               {"success_statuses", "must be an array"},
+		`U,"filter":[]`: {"filter", "must be an object"},
+		`U,"filter":{"data":1}`: {
+			"filter", "/data: is no field of an event; the fields are type, external_id, ordering_key, tags, payload",
+		},
+		`U,"filter":{"payload":{"a/b":{"$gt":true}}}`:       {"filter", "/payload/a~1b/$gt: takes a number or a string"},
+		`U,"filter":{"type":"a","type":"b"}`:                {"filter.type", "is given more than once"},
+		`U,"filter":{"payload":"LONG_LONG_LONG_LONG_LONG"}`: {"filter", "is larger than 8192 bytes"},
+		`U,"event_types":[MANY]`:                            {"event_types", "has more than 100 entries"},
+		`U,"timeout":"0s"`:                                  {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":"31s"`:                                 {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":"soon"`:                                {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":15`:                                    {"timeout", `must be "auto", or a duration in quotes, such as "15s"`},
+		`U,"timeout":true`:                                  {"timeout", `must be "auto", or a duration in quotes, such as "15s"`},
+		`U,"timeout":"Auto"`:                                {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":"automatic"`:                           {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"max_in_flight":0`:                               {"max_in_flight", "must be a whole number from 1 to 1000"},
+		`U,"max_in_flight":1.0`:                             {"max_in_flight", "must be a whole number from 1 to 1000"},
+		`U,"max_in_flight":99999999999999999999`:            {"max_in_flight", "must be a whole number from 1 to 1000"},
+		`U,"max_in_flight":"1"`:                             {"max_in_flight", "must be a whole number"},
+		`U,"rate_limit_per_second":0`:                       {"rate_limit_per_second", "must be a number from 0.01 to 10000"},
+		`U,"rate_limit_per_second":1e999`:                   {"rate_limit_per_second", "must be a number from 0.01 to 10000"},
+		`U,"rate_limit_per_second":"1"`:                     {"rate_limit_per_second", "must be a number"},
+		`U,"auto_replay":1`:                                 {"auto_replay", "must be true or false"},
+		`U,"success_statuses":302`:                          {"success_statuses", "must be an array"},
 		`U,"success_statuses":[302,304,302,200,"x"]`: {
 			"success_statuses[1]", "must be 301, 302, 303, 307 or 308", "success_statuses[2]", "is listed more than once",
 			"success_statuses[3]", "must be a whole number from 301 to 308", "success_statuses[4]", "must be a whole number",

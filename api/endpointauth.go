@@ -21,16 +21,8 @@ type endpointFields struct {
 
 // checkURL notes everything that is wrong with a URL, so that all of it can be fixed at once.
 func (f *endpointFields) checkURL(d *jsonDecoder, raw string) {
-	err := f.urls.CheckURL(raw)
-	if joined, ok := errors.AsType[interface {
-		error
-		Unwrap() []error
-	}](err); ok {
-		for _, wrong := range joined.Unwrap() {
-			d.note(wrong.Error())
-		}
-	} else if err != nil {
-		d.note(err.Error())
+	for _, wrong := range f.urls.CheckURL(raw) {
+		d.note(wrong)
 	}
 }
 

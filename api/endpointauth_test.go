@@ -249,7 +249,7 @@ func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 // anyURL accepts all URLs.
 type anyURL struct{}
 
-func (anyURL) CheckURL(string) error { return nil }
+func (anyURL) CheckURL(string) []string { return nil }
 
 // max_tls alone changes nothing else, and does not let the certificate follow the URL.
 func TestMaxTLS(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -42,6 +43,8 @@ func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) 
 		f.readURL(d, e)
 	case "event_types":
 		set(d, &e.EventTypes, initial.EventTypes, readEventTypes)
+	case "filter":
+		set(d, &e.Filter, nil, readFilter)
 	case "description":
 		set(d, &e.Description, "", readDescription)
 	case "headers":
@@ -51,16 +54,6 @@ func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) 
 	case "client_certificate":
 		set(d, &e.Certificate, webhook.ClientCertificate{}, func(d *jsonDecoder) webhook.ClientCertificate {
 			return f.readCertificate(d, e.Certificate, e.Headers == nil)
-		})
-	case "timeout":
-		readTimeout(d, e)
-	case "max_in_flight":
-		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *jsonDecoder) int {
-			return d.integer(1, webhook.MaxMaxInFlight)
-		})
-	case "rate_limit_per_second":
-		set(d, &e.RateLimit, initial.RateLimit, func(d *jsonDecoder) float64 {
-			return d.float(minRateLimit, webhook.MaxRateLimit)
 		})
 	case "retry_policy":
 		set(d, &e.RetryPolicy, retry.Policy{}, readRetryPolicy)
@@ -80,6 +73,25 @@ func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) 
 		set(d, &e.TraceContext, false, readBoolean)
 	case "metadata":
 		set(d, &e.Metadata, initial.Metadata, readMetadata)
+	default:
+		readRequestLimits(d, e, name)
+	}
+}
+
+// readRequestLimits reads the named field if it is a limit of requests.
+func readRequestLimits(d *jsonDecoder, e *webhook.Endpoint, name string) {
+	initial := defaultEndpoint()
+	switch name {
+	case "timeout":
+		readTimeout(d, e)
+	case "max_in_flight":
+		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *jsonDecoder) int {
+			return d.integer(1, webhook.MaxMaxInFlight)
+		})
+	case "rate_limit_per_second":
+		set(d, &e.RateLimit, initial.RateLimit, func(d *jsonDecoder) float64 {
+			return d.float(minRateLimit, webhook.MaxRateLimit)
+		})
 	default:
 		d.unknown()
 	}
@@ -153,6 +165,24 @@ func readEventTypes(d *jsonDecoder) []string {
 		d.note("must name at least one event type; omit it for all types")
 	}
 	return types
+}
+
+// readFilter reads a filter of events; nil for one without conditions.
+func readFilter(d *jsonDecoder) *filter.Filter {
+	known := len(d.errs)
+	text := d.raw()
+	if d.broken || len(d.errs) > known {
+		return nil
+	}
+	f, err := filter.Parse(text)
+	if err != nil {
+		d.note(err.Error())
+		return nil
+	}
+	if f.Text() == "" {
+		return nil
+	}
+	return f
 }
 
 // readDescription accepts line breaks.

@@ -23,7 +23,7 @@ func showEvent(e webhook.Event) client.Event {
 	view := client.Event{
 		ID: e.ID.String(), ExternalID: nullable(e.ExternalID), Type: e.Type, CreatedAt: timestamp(e.CreatedAt),
 		DeliverAt: timestamp(e.DeliverAt), PayloadSize: e.PayloadSize, Removed: showRemoval(e.Removed),
-		Reason: nullable(e.Reason), EndpointIDs: make([]string, 0, len(e.EndpointIDs)),
+		Reason: nullable(e.Reason), EndpointIDs: make([]string, 0, len(e.EndpointIDs)), Tags: e.Tags, Headers: e.Headers,
 	}
 	if e.Version != 0 {
 		view.Version = &e.Version
@@ -156,6 +156,14 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 			if !d.null() {
 				e.Version = d.integer(1, webhook.MaxEventTypeVersion)
 			}
+		case "headers":
+			if !d.null() {
+				e.Headers = readEventHeaders(d)
+			}
+		case "tags":
+			if !d.null() {
+				e.Tags = readTags(d)
+			}
 		default:
 			d.unknown()
 		}
@@ -270,11 +278,12 @@ func (h *eventHandler) payload(c call) error {
 }
 
 func (h *eventHandler) list(c call) error {
-	q := c.query("events", "type", "external_id", "since", "until")
+	q := c.query("events", "type", "external_id", "tag", "since", "until")
 	q.batch = 100 // of up to some thousand endpoint_ids
 	f := webhook.EventFilter{
 		Type:       q.text("type", webhook.ValidFilter, notAFilter),
 		ExternalID: q.externalID(),
+		Tag:        q.text("tag", webhook.ValidTag, notATag),
 		Since:      q.instant("since"),
 		Until:      q.instant("until"),
 	}
@@ -284,18 +293,20 @@ func (h *eventHandler) list(c call) error {
 	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
+	chats, position := chatsIn(f.Type), func(e webhook.Event) string { return idPosition(e.ID) }
 	var outcomes map[webhook.EventID]webhook.EventOutcomes // of those that were fetched last
 	fetch := func(limit int, after string) ([]webhook.Event, string, error) {
 		found, searched, err := h.events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 		if err != nil {
 			return nil, "", err
 		}
+		found, next := without(chats, found, limit, searchedPosition(searched), func(e webhook.Event) string { return e.Type }, position)
 		ids := make([]webhook.EventID, len(found))
 		for i := range found {
 			ids[i] = found[i].ID
 		}
 		outcomes, err = h.events.Outcomes(c.Request().Context(), c.tenant, ids)
-		return found, searchedPosition(searched), err
+		return found, next, err
 	}
 	show := func([]webhook.Event) func(webhook.Event) client.ListedEvent {
 		x := h.explanations.explainer(c)
@@ -307,5 +318,5 @@ func (h *eventHandler) list(c call) error {
 			return view
 		}
 	}
-	return listAll(c, q, fetch, func(e webhook.Event) string { return idPosition(e.ID) }, show)
+	return listAll(c, q, fetch, position, show)
 }

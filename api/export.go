@@ -22,7 +22,7 @@ const (
 	maxExports     = 4        // at a time in a process, and one of a tenant; one of them only for an operator
 	exportPage     = 100      // rows of one read
 	exportLarge    = 25       // rows of one read of endpoints and of attempts, which may have 40 KiB and more
-	exportPayloads = 1 << 20  // bytes of the payloads of one read, unless a single one is larger
+	exportPayloads = 1 << 20  // bytes of the payloads and headers of one read, unless a single event has more
 	exportBuffer   = 64 << 10 // bytes that are sent together
 
 	exportRetryAfter = 30 * time.Second
@@ -36,8 +36,8 @@ const (
 type Exports interface {
 	// BeginExport writes the export to the audit log and returns the tenant. CodeNotFound: no such tenant.
 	BeginExport(ctx context.Context, by webhook.Actor, tenantID string) (webhook.Tenant, error)
-	// Payloads returns the payloads of those of a tenant's events that still have one, in one read.
-	Payloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID][]byte, error)
+	// Contents returns the payloads and headers of those of a tenant's events that still have them, in one read.
+	Contents(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.Content, error)
 	// AttemptsOf returns attempts of several deliveries: those after a position, or the first ones if that is
 	// zero. They are in the order of their deliveries' ids, runs and numbers.
 	AttemptsOf(ctx context.Context, tenantID string, ids []webhook.DeliveryID, limit int, after webhook.DeliveryAttempt) ([]webhook.DeliveryAttempt, error)
@@ -170,18 +170,23 @@ func (x *export) events() error {
 	return pages(x, exportPage, func(p webhook.Page) ([]webhook.Event, error) {
 		found, _, err := x.of.events.ListEvents(x.ctx, x.tenant, webhook.EventFilter{Until: x.until}, p)
 		return found, err
-	}, func(e webhook.Event) [16]byte { return e.ID }, x.withPayloads)
+	}, func(e webhook.Event) [16]byte { return e.ID }, x.withContents)
 }
 
-// withPayloads writes a page of events. It reads as many payloads at a time as fit into exportPayloads.
-func (x *export) withPayloads(page []webhook.Event) error {
+// withContents writes a page of events. It reads as many payloads at a time, with the headers, as fit into exportPayloads.
+func (x *export) withContents(page []webhook.Event) error {
 	for len(page) > 0 {
 		n, size := 0, 0
 		var ids []webhook.EventID
-		for ; n < len(page) && (n == 0 || size+page[n].PayloadSize <= exportPayloads); n++ {
-			if page[n].Removed.IsZero() {
-				ids, size = append(ids, page[n].ID), size+page[n].PayloadSize
+		for ; n < len(page); n++ {
+			if !page[n].Removed.IsZero() {
+				continue
 			}
+			of := page[n].PayloadSize + page[n].HeaderSize
+			if n > 0 && size+of > exportPayloads {
+				break
+			}
+			ids, size = append(ids, page[n].ID), size+of
 		}
 		if err := x.eventLines(page[:n], ids); err != nil {
 			return err
@@ -192,16 +197,16 @@ func (x *export) withPayloads(page []webhook.Event) error {
 }
 
 func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error {
-	var payloads map[webhook.EventID][]byte
+	var contents map[webhook.EventID]webhook.Content
 	err := x.retried(func() (err error) {
-		payloads, err = x.of.exports.Payloads(x.ctx, x.tenant, ids)
+		contents, err = x.of.exports.Contents(x.ctx, x.tenant, ids)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	for _, e := range events {
-		payload, found := payloads[e.ID]
+		content, found := contents[e.ID]
 		if !found && e.Removed.IsZero() { // removed since the page was read
 			e, _, err = x.of.events.Event(x.ctx, x.tenant, e.ID)
 			if webhook.CodeOf(err) == webhook.CodeNotFound {
@@ -211,7 +216,8 @@ func (x *export) eventLines(events []webhook.Event, ids []webhook.EventID) error
 				return err
 			}
 		}
-		if err := x.line("event", client.ExportedEvent{Event: showEvent(e), Payload: payload}); err != nil {
+		e.Headers = content.Headers
+		if err := x.line("event", client.ExportedEvent{Event: showEvent(e), Payload: content.Payload}); err != nil {
 			return fmt.Errorf("event %s: %w", e.ID, err)
 		}
 	}

@@ -67,6 +67,8 @@ func TestExport(t *testing.T) {
 		})
 	}
 	b.events[0].Payload = []byte("{ \"order\":\n17.10 }")
+	b.events[0].Headers, b.accepted[0].Event.HeaderSize = map[string]string{"X-Region": "eu"}, 17
+	b.accepted[0].Event.Tags = []string{"order:17"}
 	b.accepted[1].Event.Removed = webhook.PayloadRemoval{At: testNow(), Reason: webhook.PayloadErased}
 	large := []byte(`"` + strings.Repeat("x", 200<<10) + `"`) // so that several reads are needed
 	for i := range 20 {
@@ -96,6 +98,8 @@ func TestExport(t *testing.T) {
 	}
 	require.Equal(t, map[any]bool{first.DeliveryID.String(): true}, ids(lines["attempt"], "delivery_id"))
 	require.Contains(t, a.text, `"payload":{"order":17.10}`, "without white space, and the number as it was written")
+	require.Contains(t, a.text, `"tags":["order:17"],"headers":{"X-Region":"eu"},`)
+	require.Equal(t, 1, strings.Count(a.text, `"tags"`))
 	require.Equal(t, 20, strings.Count(a.text, string(large)))
 	for _, e := range lines["event"] {
 		require.Equal(t, e["payload_removed"] != nil, e["payload"] == nil, e)

@@ -37,7 +37,7 @@ func readHeadersForNewOrigin(d *jsonDecoder) map[string]string {
 	})
 }
 
-// readHeaderMap reads a map of headers. redacted returns what is wrong with a redacted value of a
+// readHeaderMap reads the map of headers of an endpoint or an event. redacted returns what is wrong with a redacted value of a
 // header, or "".
 func readHeaderMap(d *jsonDecoder, redacted func(name string) string) map[string]string {
 	seen := make(map[string]bool)
@@ -63,6 +63,11 @@ func readHeaderMap(d *jsonDecoder, redacted func(name string) string) map[string
 	})
 }
 
+// readEventHeaders reads the headers of an event. They are not secret, so a value that looks like a redacted one is a value.
+func readEventHeaders(d *jsonDecoder) map[string]string {
+	return readHeaderMap(d, func(string) string { return "" })
+}
+
 // showHeaders returns an endpoint's headers with redacted values.
 func showHeaders(headers map[string]string) map[string]string {
 	shown := make(map[string]string, len(headers))
@@ -86,7 +91,7 @@ func nameIn(headers map[string]string, name string) string {
 // hop-by-hop headers are those of RFC 9110 §7.6.1 and its predecessors, which intermediaries may
 // drop or interpret. Expect would change the exchange from the single request of an attempt. What
 // browsers and proxies say of a request (Fetch Metadata, RFC 7239 and its predecessors) is not for
-// an endpoint to claim: servers decide by it whom they trust.
+// an endpoint or an event to claim: servers decide by it whom they trust.
 func reservedHeader(lower string) bool {
 	reserved := []string{
 		"connection", "content-length", "expect", "forwarded", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",

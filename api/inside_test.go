@@ -15,7 +15,7 @@ func TestCallersInsideHaveALimitOfTheirOwn(t *testing.T) {
 	b := setup(t)
 	const path = "/v1/tenants/acme/events"
 	b.ok(t, http.StatusOK, "operator", "PATCH", "/v1/tenants/acme", `{"limits":{"requests_per_second":0.01,"burst":2}}`)
-	for range insideBurst {
+	for range pagesBurst {
 		require.Equal(t, http.StatusOK, b.as(t, portalOf("acme", true), "GET", path, "").Code, "a page makes several requests")
 	}
 	w := b.as(t, portalOf("acme", true), "GET", path, "")

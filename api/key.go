@@ -31,11 +31,25 @@ func keyEncoding() *base32.Encoding {
 
 // NewKey returns the text of a new key with the id, and the hash to store.
 func NewKey(id webhook.KeyID) (text string, sum [sha256.Size]byte) {
+	return newCredential(keyPrefix, strings.TrimPrefix(id.String(), keyIDPrefix))
+}
+
+// newCredential returns a new text with a prefix of four characters and the 26 characters of an id, and its hash.
+func newCredential(prefix, id string) (text string, sum [sha256.Size]byte) {
 	var secret [keySecret]byte
 	_, _ = rand.Read(secret[:]) // crypto/rand never returns an error
-	body := keyPrefix + strings.TrimPrefix(id.String(), keyIDPrefix) + keyEncoding().EncodeToString(secret[:])
+	body := prefix + id + keyEncoding().EncodeToString(secret[:])
 	text = body + checksum(body)
 	return text, sha256.Sum256([]byte(text))
+}
+
+// parseCredential returns the characters of the id in a text of newCredential, and whether the text is whole. The id is not checked.
+func parseCredential(prefix, text string) (id string, whole bool) {
+	if len(text) != keyLength || !strings.HasPrefix(text, prefix) {
+		return "", false
+	}
+	body, sum := text[:keyLength-keyChecksum], text[keyLength-keyChecksum:]
+	return body[len(prefix) : len(prefix)+keyIDLength], sum == checksum(body)
 }
 
 // ParseKey parses a key and returns its id and hash. It refuses text that NewKey cannot have made.
@@ -45,9 +59,9 @@ func ParseKey(text string) (webhook.KeyID, [sha256.Size]byte, error) {
 	if len(text) != keyLength || !strings.HasPrefix(text, keyPrefix) {
 		return webhook.KeyID{}, none, errors.New(`is not an API key: one is evk_ and 85 characters, as "everpost keys create" prints it`)
 	}
-	body, sum := text[:keyLength-keyChecksum], text[keyLength-keyChecksum:]
-	id, err := webhook.ParseKeyID(keyIDPrefix + body[len(keyPrefix):len(keyPrefix)+keyIDLength])
-	if err != nil || sum != checksum(body) {
+	idText, whole := parseCredential(keyPrefix, text)
+	id, err := webhook.ParseKeyID(keyIDPrefix + idText)
+	if err != nil || !whole {
 		return webhook.KeyID{}, none, errors.New(`is not an API key: its checksum is wrong; it is truncated, mistyped or not from "everpost keys create"`)
 	}
 	return id, sha256.Sum256([]byte(text)), nil

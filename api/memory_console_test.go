@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -14,4 +15,21 @@ func (m *memory) CreateLink(_ context.Context, by webhook.Actor, l webhook.Conso
 	}
 	m.actors, m.links = append(m.actors, by), append(m.links, l)
 	return m.broken
+}
+
+// CreateToken implements ConsoleLinks.
+func (m *memory) CreateToken(ctx context.Context, by webhook.Actor, l webhook.ConsoleLink) error {
+	return m.CreateLink(ctx, by, l)
+}
+
+// Session implements ConsoleLinks. Each link is the session of its token.
+func (m *memory) Session(_ context.Context, sum [sha256.Size]byte, _ bool) (webhook.ConsoleSession, error) {
+	defer m.lock()()
+	m.tokenReads++
+	for _, l := range m.links {
+		if _, there := m.tenants[l.TenantID]; l.SHA256 == sum && there && m.now().Before(l.ExpiresAt) {
+			return l.Session(), nil
+		}
+	}
+	return webhook.ConsoleSession{}, webhook.NotFound("session")
 }

@@ -48,7 +48,7 @@ func (m *memory) ErasePayloads(_ context.Context, by webhook.Actor, tenant strin
 			cancelled = append(cancelled, webhook.CommandedDelivery{Delivery: d, Command: webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1}})
 		}
 		of.Removed = webhook.PayloadRemoval{At: m.now(), Reason: webhook.PayloadErased}
-		m.accepted[at].Event.Removed = of.Removed
+		m.accepted[at].Event.Removed, m.accepted[at].Event.Tags, m.events[at].Headers = of.Removed, nil, nil
 	}
 	return erased, cancelled, m.broken
 }

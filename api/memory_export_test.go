@@ -17,21 +17,21 @@ func (m *memory) BeginExport(ctx context.Context, by webhook.Actor, id string) (
 	return t, err
 }
 
-// Payloads implements Exports.
-func (m *memory) Payloads(_ context.Context, tenant string, ids []webhook.EventID) (map[webhook.EventID][]byte, error) {
+// Contents implements Exports.
+func (m *memory) Contents(_ context.Context, tenant string, ids []webhook.EventID) (map[webhook.EventID]webhook.Content, error) {
 	defer m.lock()()
 	if m.exportRead != nil {
 		if err := m.exportRead(); err != nil {
 			return nil, err
 		}
 	}
-	payloads := map[webhook.EventID][]byte{}
+	contents := map[webhook.EventID]webhook.Content{}
 	for i, a := range m.accepted {
 		if a.Event.TenantID == tenant && slices.Contains(ids, a.Event.ID) && a.Event.Removed.IsZero() {
-			payloads[a.Event.ID] = m.events[i].Payload
+			contents[a.Event.ID] = webhook.Content{Payload: m.events[i].Payload, Headers: m.events[i].Headers}
 		}
 	}
-	return payloads, m.broken
+	return contents, m.broken
 }
 
 // AttemptsOf implements Exports.

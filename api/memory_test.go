@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -61,6 +60,7 @@ type memory struct {
 	signals    []webhook.PendingCommand
 	woken      []webhook.Replay
 	lookups    int // of keys
+	tokenReads int // look-ups of portal tokens
 	searches   int // how many deliveries a page of the list looks at; 0: all
 	deletions  map[string]webhook.TenantDeletion
 	broken     error        // returned by every call, if set
@@ -436,7 +436,7 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 	now := m.now()
 	a := webhook.Accepted{Event: webhook.Event{
 		ID: webhook.NewEventID(), TenantID: e.TenantID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: now,
-		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), Version: e.Version,
+		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), Version: e.Version, Tags: e.Tags, HeaderSize: webhook.HeaderSize(e.Headers),
 	}}
 	for _, endpoint := range m.endpoints {
 		chosen := slices.Contains(e.EndpointIDs, endpoint.ID) || e.EndpointIDs == nil && endpoint.Wants(e.Type)
@@ -462,8 +462,9 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 
 func (m *memory) Event(_ context.Context, tenant string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
 	defer m.lock()()
-	for _, a := range m.accepted {
+	for i, a := range m.accepted {
 		if a.Event.ID == id && a.Event.TenantID == tenant {
+			a.Event.Headers = m.events[i].Headers
 			return a.Event, slices.DeleteFunc(slices.Clone(m.deliveries), func(d webhook.Delivery) bool { return d.EventID != id }), m.broken
 		}
 	}
@@ -490,7 +491,8 @@ func (m *memory) ListEvents(_ context.Context, tenant string, f webhook.EventFil
 		all = append(all, a.Event)
 	}
 	return pageIn(all, p, func(e webhook.Event) ([16]byte, bool) {
-		return e.ID, e.TenantID == tenant && (f.Type == "" || webhook.FilterMatches(f.Type, e.Type)) && (f.ExternalID == "" || f.ExternalID == e.ExternalID)
+		return e.ID, e.TenantID == tenant && (f.Type == "" || webhook.FilterMatches(f.Type, e.Type)) && (f.ExternalID == "" || f.ExternalID == e.ExternalID) &&
+			(f.Tag == "" || slices.Contains(e.Tags, f.Tag))
 	}), [16]byte{}, m.broken
 }
 
@@ -640,12 +642,12 @@ func (m *memory) Commanded(_ context.Context, _ webhook.Delivery, c webhook.Pend
 	m.signals = append(m.signals, c)
 }
 
-func (m *memory) CheckURL(raw string) error {
+func (m *memory) CheckURL(raw string) []string {
 	if !strings.HasPrefix(raw, "https://") {
-		return errors.New("only https is allowed")
+		return []string{"only https is allowed"}
 	}
 	if strings.HasPrefix(raw, "https://10.") {
-		return errors.Join(errors.New("the address is not public"), errors.New("port 22 is not allowed"))
+		return []string{"the address is not public", "port 22 is not allowed"}
 	}
 	return nil
 }

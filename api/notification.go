@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/webhook"
@@ -25,7 +28,7 @@ func showNotifications(s webhook.NotificationSettings) client.Notifications {
 		shown := client.NotificationChannel{
 			EndpointIDs: []string{}, On: []string{},
 			ID: c.ID.String(), Kind: c.Kind.String(), Target: webhook.Redacted, State: c.State.String(), LastError: nullable(c.LastError),
-			LastErrorAt: timestamp(c.LastErrorAt),
+			LastErrorAt: timestamp(c.LastErrorAt), LastToldAt: timestamp(c.LastToldAt),
 		}
 		if c.Kind == webhook.ChannelEmail {
 			shown.Target = c.Address
@@ -71,11 +74,41 @@ func (h *notificationHandler) put(c call) error {
 	if err != nil {
 		return err
 	}
+	if err := h.refuseNewMail(c, in); err != nil {
+		return err
+	}
 	s, err := h.notifications.Put(c.Request().Context(), c.actor(), c.tenant, in)
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, showNotifications(s))
+}
+
+// refuseNewMail refuses mail channels that are not stored, while no mail is sent. Those that are may stay.
+func (h *notificationHandler) refuseNewMail(c call, in webhook.NotificationInput) error {
+	asked := func(one webhook.ChannelInput) bool { return one.Kind == webhook.ChannelEmail && one.Target != "" }
+	if h.mail || !slices.ContainsFunc(in.Channels, asked) {
+		return nil
+	}
+	before, err := h.notifications.Settings(c.Request().Context(), c.tenant)
+	if err != nil {
+		return err
+	}
+	refused := &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid"}
+	for i, one := range in.Channels {
+		stored := func(known webhook.Channel) bool {
+			return known.Kind == webhook.ChannelEmail && (one.ID.IsZero() || one.ID == known.ID) && strings.EqualFold(known.Address, one.Target)
+		}
+		if asked(one) && !slices.ContainsFunc(before.Channels, stored) {
+			refused.Fields = append(refused.Fields, webhook.FieldError{
+				Field: fmt.Sprintf("channels[%d].kind", i), Message: "this installation sends no mail: EVERPOST_SMTP_URL is not set",
+			})
+		}
+	}
+	if len(refused.Fields) == 0 {
+		return nil
+	}
+	return refused
 }
 
 func (h *notificationHandler) readChannels(d *jsonDecoder) []webhook.ChannelInput {
@@ -107,7 +140,7 @@ func (h *notificationHandler) readChannel(d *jsonDecoder) (c webhook.ChannelInpu
 			c.Notices = readNotices(d)
 		case "endpoint_ids":
 			set(d, &c.EndpointIDs, nil, func(d *jsonDecoder) []webhook.EndpointID { return readEndpointIDs(d, webhook.MaxChannelEndpoints, "") })
-		case "state", "last_error", "last_error_at": // as GET shows them
+		case "state", "last_error", "last_error_at", "last_told_at": // as GET shows them
 			d.skip()
 		default:
 			d.unknown()
@@ -126,8 +159,6 @@ func (h *notificationHandler) checkTarget(d *jsonDecoder, c *webhook.ChannelInpu
 		d.noteIn("target", "is redacted, which keeps the stored target of the channel with the id; there is no id")
 	case c.Target == webhook.Redacted:
 		c.Target = ""
-	case c.Kind == webhook.ChannelEmail && !h.mail:
-		d.noteIn("kind", "this installation sends no mail: EVERPOST_SMTP_URL is not set")
 	case c.Kind == webhook.ChannelEmail:
 		if !webhook.ValidAddress(c.Target) {
 			d.noteIn("target", "must be a mail address such as ops@example.com")
@@ -135,8 +166,8 @@ func (h *notificationHandler) checkTarget(d *jsonDecoder, c *webhook.ChannelInpu
 	case len(c.Target) > webhook.MaxURLBytes:
 		d.noteIn("target", "must not be longer than "+strconv.Itoa(webhook.MaxURLBytes)+" bytes")
 	default:
-		if err := h.urls.CheckURL(c.Target); err != nil {
-			d.noteIn("target", err.Error())
+		for _, wrong := range h.urls.CheckURL(c.Target) {
+			d.noteIn("target", wrong)
 		}
 	}
 }

@@ -70,6 +70,22 @@ func TestNotifications(t *testing.T) {
 	require.Len(t, b.notifications[""].Channels, 1)
 }
 
+// Without a mail server, mail channels that are stored may stay as they are, and no other address is taken.
+func TestStoredMailChannelsStayWithoutMail(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.notifications = map[string]webhook.NotificationSettings{"acme": {Channels: []webhook.Channel{
+		{ID: webhook.NewChannelID(), Kind: webhook.ChannelEmail, Address: "ops@example.com", Notices: webhook.Notices(0).With(webhook.NoticeFailing)},
+		{ID: webhook.NewChannelID(), Kind: webhook.ChannelEmail, Address: "dev@example.com", Notices: webhook.Notices(0).With(webhook.NoticeFailing)},
+	}}}
+	shown := b.ok(t, http.StatusOK, "admin", http.MethodGet, channelPath, "").text
+	b.ok(t, http.StatusOK, "admin", http.MethodPut, channelPath, strings.Replace(shown, `"on":["failing"]`, `"on":["recovered"]`, 1))
+	const none = "this installation sends no mail: EVERPOST_SMTP_URL is not set"
+	b.refused(t, "admin", http.MethodPut, channelPath, strings.Replace(shown, "ops@example.com", "new@example.com", 1), "channels[0].kind", none)
+	b.refused(t, "admin", http.MethodPut, channelPath, strings.Replace(shown, "ops@example.com", "dev@example.com", 1), "channels[0].kind", none)
+	b.ok(t, http.StatusOK, "admin", http.MethodPut, channelPath, `{"channels":[{"kind":"email","target":"Ops@example.com","on":["failing"]}]}`)
+}
+
 // Each mistake is named with its place.
 func TestNotificationMistakes(t *testing.T) {
 	t.Parallel()
@@ -98,6 +114,9 @@ func TestNotificationMistakes(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.StatusCode, body)
 		require.Contains(t, r.text, `"field":"`+field+`"`, body)
 	}
+	two := b.do(t, "admin", http.MethodPut, channelPath, channel(`{"kind":"slack","target":"https://10.0.0.1:22/","on":["failing"]}`))
+	require.Contains(t, two.text, `{"field":"channels[0].target","message":"the address is not public"},`+
+		`{"field":"channels[0].target","message":"port 22 is not allowed"}`, "each of its own")
 	mails := setup(t, func(c *Config) { c.SendsMail = true })
 	for _, address := range []string{
 		"", "x", "Ops <ops@example.com>", "ops@example.com\\r\\nBcc: x@example.com", `\"a b\"@example.com`, "ö@example.com",

@@ -9,19 +9,65 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// The kinds of what opens a portal.
+const (
+	kindLink  = "link"  // to Everpost's pages
+	kindToken = "token" // for a page of the product
+)
+
 // portalFields are the fields of a portal link that are not stored as they are.
 type portalFields struct {
-	life   time.Duration
-	chosen bool // capabilities are given
+	kind   string
+	life   time.Duration // 0: the default of the kind
+	chosen bool          // capabilities are given
+}
+
+// lifeOf is how long a link can be used, or a token is valid.
+func (f *portalFields) lifeOf() time.Duration {
+	switch {
+	case f.life != 0:
+		return f.life
+	case f.kind == kindToken:
+		return webhook.MaxLinkLife
+	}
+	return webhook.DefaultLinkLife
+}
+
+// problem refuses fields of Everpost's pages for a token, which opens none.
+func (f *portalFields) problem(l webhook.ConsoleLink) error {
+	if f.kind != kindToken {
+		return nil
+	}
+	refused := &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid"}
+	for _, field := range []struct {
+		name  string
+		given bool
+	}{
+		{"return_url", l.ReturnURL != ""},
+		{"refresh_url", l.Portal.RefreshURL != ""},
+		{"lang", l.Portal.Lang != ""},
+		{"theme", l.Portal.Theme != ""},
+		{"embed", l.Portal.Embed},
+	} {
+		if field.given {
+			refused.Fields = append(refused.Fields, webhook.FieldError{Field: field.name, Message: "is for links: a token opens no page of Everpost"})
+		}
+	}
+	if len(refused.Fields) == 0 {
+		return nil
+	}
+	return refused
 }
 
 // field reads a field of a new link. It returns false for one that is not known.
 func (f *portalFields) field(d *jsonDecoder, l *webhook.ConsoleLink, name string) bool {
 	switch name {
+	case "kind":
+		set(d, &f.kind, kindLink, readLinkKind)
 	case "scope":
 		l.Access = readLinkScope(d)
 	case "expires_in":
-		set(d, &f.life, webhook.DefaultLinkLife, func(d *jsonDecoder) time.Duration {
+		set(d, &f.life, 0, func(d *jsonDecoder) time.Duration {
 			return d.duration(webhook.MinLinkLife, webhook.MaxLinkLife)
 		})
 	case "return_url":
@@ -43,6 +89,14 @@ func (f *portalFields) field(d *jsonDecoder, l *webhook.ConsoleLink, name string
 		return false
 	}
 	return true
+}
+
+func readLinkKind(d *jsonDecoder) string {
+	text, ok := d.str()
+	if ok && text != kindLink && text != kindToken {
+		d.note(`must be "link" or "token"`)
+	}
+	return text
 }
 
 // readCapabilities reads what a link permits beside its scope.

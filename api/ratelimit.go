@@ -38,17 +38,17 @@ func newLimiter(limits Limits, now func() time.Time) *limiter {
 	return &limiter{limits: limits, now: now, buckets: buckets{of: map[string]*rate.Limiter{}}}
 }
 
-// The least that callers inside the process may do for a tenant with a limit: a page makes several requests.
+// The least that pages may do for a tenant with a limit: each makes several requests.
 const (
-	insideRate  = 20
-	insideBurst = 100
+	pagesRate  = 20
+	pagesBurst = 100
 )
 
 // admit takes a token for a request with a tenant's key, or returns an error with RetryAfter. Requests that do not
 // post events take one of another bucket, too.
-// Operators are not limited, so that they can always intervene. Callers inside the process have a bucket of their
-// own, so that the pages of the console do not count against the limit of the tenant's own requests.
-func (l *limiter) admit(ctx context.Context, r route, key webhook.Key, inside bool) error {
+// Operators are not limited, so that they can always intervene. Pages have a bucket of their own, so that those of the console, and those
+// that a product makes with portal tokens, do not count against the limit of the tenant's own requests.
+func (l *limiter) admit(ctx context.Context, r route, key webhook.Key, pages bool) error {
 	if key.TenantID == "" {
 		return nil
 	}
@@ -58,22 +58,22 @@ func (l *limiter) admit(ctx context.Context, r route, key webhook.Key, inside bo
 	}
 	if !r.postsEvents() {
 		others := webhook.Limits{RequestsPerSecond: limits.OtherRequestsPerSecond, Burst: limits.OtherBurst}
-		if err := l.takeToken("other\x00"+key.TenantID, " other than posting events", others, inside); err != nil {
+		if err := l.takeToken("other\x00"+key.TenantID, " other than posting events", others, pages); err != nil {
 			return err
 		}
 	}
-	return l.takeToken(key.TenantID, "", limits, inside)
+	return l.takeToken(key.TenantID, "", limits, pages)
 }
 
 // takeToken takes a token of a bucket for certain requests, or returns an error with RetryAfter.
-func (l *limiter) takeToken(bucket, of string, limits webhook.Limits, inside bool) error {
+func (l *limiter) takeToken(bucket, of string, limits webhook.Limits, pages bool) error {
 	if limits.RequestsPerSecond == 0 {
 		return nil
 	}
 	caller := "the tenant"
-	if inside {
-		bucket, caller = "inside\x00"+bucket, "the tenant's pages"
-		limits.RequestsPerSecond, limits.Burst = max(limits.RequestsPerSecond, insideRate), max(limits.Burst, insideBurst)
+	if pages {
+		bucket, caller = "pages\x00"+bucket, "the tenant's pages"
+		limits.RequestsPerSecond, limits.Burst = max(limits.RequestsPerSecond, pagesRate), max(limits.Burst, pagesBurst)
 	}
 	wait := l.buckets.take(bucket, limits, l.now())
 	if wait == 0 {

@@ -50,16 +50,15 @@ func (s *Server) admit(in *call) error {
 	in.Response().Header().Set("Cache-Control", "no-store")
 	from, inside := in.Request().Context().Value(callerKey{}).(Caller)
 	if !inside {
-		key, err := s.authenticate(in)
-		if err != nil {
+		var err error
+		if from, err = s.authenticate(in); err != nil {
 			return err
 		}
-		from.Key = key
 	}
 	in.from, in.key = from, from.Key
 	in.reservation.tenant, in.answer.tenant = from.Key.TenantID, from.Key.TenantID
 	traceAuthenticated(in)
-	if err := s.limiter.admit(in.Request().Context(), in.route, in.key, inside); err != nil {
+	if err := s.limiter.admit(in.Request().Context(), in.route, in.key, inside || !from.Link.IsZero()); err != nil {
 		return err
 	}
 	return from.authorise(in.route, in.tenant)

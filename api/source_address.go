@@ -68,3 +68,14 @@ func (p trustedProxies) Secure(r *http.Request) bool {
 	peer, known := peerAddress(r)
 	return known && p.contains(peer) && r.Header.Get("X-Forwarded-Proto") == "https"
 }
+
+// NetworkOf is what counts as one source: an address of IPv4, a network of IPv6. Addresses that are not known
+// count as one.
+func NetworkOf(source netip.Addr) netip.Prefix {
+	bits := 32
+	if source.Is6() {
+		bits = 64
+	}
+	network, _ := source.Prefix(bits)
+	return network
+}

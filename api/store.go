@@ -161,8 +161,8 @@ type Starter interface {
 	WakeReplay(ctx context.Context, r webhook.Replay)
 }
 
-// URLs checks the URL of an endpoint. The error is a phrase that follows the field's name, or
-// several joined errors if more than one thing is wrong.
+// URLs checks the URL of an endpoint.
 type URLs interface {
-	CheckURL(raw string) error
+	// CheckURL returns all that is wrong with it, each a phrase that follows the field's name; none: requests may be sent to it.
+	CheckURL(raw string) []string
 }

@@ -108,14 +108,16 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 	acme, at := c.Tenant("acme"), time.Date(2026, 1, 31, 9, 30, 0, 5e8, time.UTC)
 	event := client.EventInput{Type: "order.paid", Payload: map[string]any{"order": 17}, ExternalID: "order-17", DeliverAt: at, EndpointIDs: []string{
 		"ep_06f4q2m0hhf5dd6cs7m9k2q8xw",
-	}, Version: 1}
+	}, Version: 1, Headers: map[string]string{"X-Region": "eu-west"}, Tags: []string{"order:17"}}
 	replay := client.ReplayInput{
 		Source: client.ReplayEvents, EndpointID: event.EndpointIDs[0], EventType: "order.*", Since: at, Until: at, Unmatched: true, RatePerMinute: 60,
 		Ramp: new(false),
 	}
 	fields := client.EndpointFields{
-		URL: "https://example.com", EventTypes: []string{"order.*"}, Description: new(""), Headers: map[string]string{}, Timeout: "auto", MaxInFlight: 1,
-		RateLimit: 0.5, RetryPolicy: &client.RetryPolicy{Preset: "fast", AmbiguousDelays: []string{}}, AutoDisable: &client.AutoDisable{},
+		URL: "https://example.com", EventTypes: []string{"order.*"}, Filter: json.RawMessage(`{"type":"order.paid"}`),
+		Description: new(""), Headers: map[string]string{},
+		Timeout: "auto", MaxInFlight: 1, RateLimit: 0.5, RetryPolicy: &client.RetryPolicy{Preset: "fast", AmbiguousDelays: []string{}},
+		AutoDisable:    &client.AutoDisable{},
 		CircuitBreaker: &client.CircuitBreakerInput{Enabled: new(false)}, SuccessStatuses: []int{302}, AutoReplay: new(true), Signature: "v1",
 		Auth: &client.AuthInput{Type: "bearer", Token: "x"}, Certificate: &client.CertificateInput{MaxTLS: "1.2"}, PayloadFormat: "raw",
 		TraceContext: new(false), Metadata: map[string]string{"a": "b"},
@@ -205,7 +207,7 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 			return some(acme.Events.PostBatch(ctx, []client.EventInput{event, {Type: "a", Payload: 1}}, key))
 		},
 		"listEvents": func() (any, error) {
-			return page(ctx, acme.Events.List(client.EventFilter{Type: "order.*", Until: at}))
+			return page(ctx, acme.Events.List(client.EventFilter{Type: "order.*", Tag: "order:17", Until: at}))
 		},
 		"getEvent": func() (any, error) { return some(acme.Events.Get(ctx, "evt_1")) },
 		"getEventPayload": func() (any, error) {

@@ -1,6 +1,9 @@
 package client
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // EndpointState is whether an endpoint gets requests.
 type EndpointState string
@@ -18,6 +21,7 @@ type Endpoint struct {
 	TenantID        string            `json:"tenant_id"`
 	URL             string            `json:"url"`
 	EventTypes      []string          `json:"event_types"`
+	Filter          json.RawMessage   `json:"filter"` // null for none
 	State           EndpointState     `json:"state"`
 	StateReason     *string           `json:"state_reason"`
 	StateSince      Time              `json:"state_since"`              // when the state was changed last; null if it never was

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 )
 
@@ -9,6 +10,7 @@ import (
 type EndpointFields struct {
 	URL             string               `json:"url,omitzero"`         // required for a new endpoint
 	EventTypes      []string             `json:"event_types,omitzero"` // types and patterns; default ["*"]
+	Filter          json.RawMessage      `json:"filter,omitzero"`      // an object; null for none, the default
 	Description     *string              `json:"description,omitzero"`
 	Headers         map[string]string    `json:"headers,omitzero"`
 	Auth            *AuthInput           `json:"auth,omitzero"`

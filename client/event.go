@@ -23,7 +23,13 @@ type Event struct {
 	Version     *int            `json:"version,omitempty"`      // of its type in the catalogue, which the sender named
 	SchemaValid *bool           `json:"schema_valid,omitempty"` // false: the payload does not match the schema of its type; nil otherwise
 	SchemaError string          `json:"schema_error,omitempty"` // the first mismatch, without anything of the payload
-	Summary     string          `json:"summary,omitempty"`      // for people, of an event that matched nothing; absent in the answer to a post
+	Tags        []string        `json:"tags,omitempty"`         // gone after an erasure of the payload
+
+	// Headers are those that each request of the event has after the endpoint's own. Only a single event and an export have them, and
+	// while the payload is kept.
+	Headers map[string]string `json:"headers,omitempty"`
+
+	Summary string `json:"summary,omitempty"` // for people, of an event that matched nothing; absent in the answer to a post
 }
 
 // AcceptedEvent is an event with its deliveries: the answer to a post, and to reading one event.
@@ -85,12 +91,20 @@ type EventInput struct {
 
 	// Version is that of the type in the catalogue whose schema the payload is checked with; the newest if it is 0.
 	Version int `json:"version,omitzero"`
+
+	// Headers are sent with each request of the event, after the endpoint's own, of which one of the same name is sent instead. At most 20, of
+	// 4 KiB each with their name. They are not secret: whoever reads the event sees them.
+	Headers map[string]string `json:"headers,omitzero"`
+
+	// Tags are what events can be found by: at most 10, different ones, of 1 to 64 letters, digits and . : / - _
+	Tags []string `json:"tags,omitzero"`
 }
 
 // EventFilter selects events. What is zero is not compared.
 type EventFilter struct {
 	Type         string // a type, or a pattern such as "order.*"
 	ExternalID   string
+	Tag          string
 	Since, Until time.Time
 }
 
@@ -138,7 +152,8 @@ func (e Events) PostBatch(ctx context.Context, events []EventInput, o ...Option)
 
 // List lists events.
 func (e Events) List(f EventFilter) List[ListedEvent] {
-	return List[ListedEvent]{e.scope, parameters("type", f.Type, "external_id", f.ExternalID, "since", instant(f.Since), "until", instant(f.Until))}
+	return List[ListedEvent]{e.scope, parameters("type", f.Type, "external_id", f.ExternalID, "tag", f.Tag,
+		"since", instant(f.Since), "until", instant(f.Until))}
 }
 
 // Get reads an event with its deliveries.

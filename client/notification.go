@@ -21,6 +21,7 @@ type NotificationChannel struct {
 	State       string   `json:"state"`        // "unconfirmed", "active", "bouncing" or "unsubscribed"
 	LastError   *string  `json:"last_error"`   // nil if the last message was sent
 	LastErrorAt Time     `json:"last_error_at"`
+	LastToldAt  Time     `json:"last_told_at"` // zero if nothing was sent yet, or of a chat lately
 }
 
 // NotificationsInput are the channels as they are to be.

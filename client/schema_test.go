@@ -45,6 +45,7 @@ func others() map[string]string {
 		"Attempt": "AttemptShape of a delivery", "TestAttempt": "AttemptShape of none", "RetryPolicyFields": "a request, too",
 		"RetryPolicy": "a request, too", "ExportLine": "a generic type", "StatsAttempts": "a map: there may be more",
 		"StatsEnded": "a map", "Metadata": "a map", "Headers": "a map",
+		"Filter": "a request, too, of any JSON",
 	}
 }
 

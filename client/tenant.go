@@ -68,11 +68,12 @@ type Key struct {
 	LastUsedAt Time   `json:"last_used_at"`
 }
 
-// ConsoleLink is a one-time link to the console or a portal. Who has it may do what Scope says.
+// ConsoleLink is a one-time link to the console or a portal, or a portal token. Who has it may do what Scope says.
 type ConsoleLink struct {
-	ID        string `json:"id"` // names it in the audit log
-	URL       string `json:"url"`
-	Scope     string `json:"scope"` // "view", "manage", or "key": everything that the key may do that made it
+	ID        string `json:"id"`              // names it in the audit log
+	URL       string `json:"url,omitempty"`   // of a link
+	Token     string `json:"token,omitempty"` // of the kind "token", to be sent as an API key
+	Scope     string `json:"scope"`           // "view", "manage", or "key": everything that the key may do that made it
 	ExpiresAt Time   `json:"expires_at"`
 
 	Capabilities []string `json:"capabilities,omitempty"` // of a portal link: "secrets", "replay"
@@ -114,10 +115,17 @@ type KeyInput struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // never if it is zero
 }
 
-// ConsoleLinkInput is a new link to a portal.
+// The kinds of ConsoleLinkInput.
+const (
+	LinkKind  = "link"  // a link to the portal's pages
+	TokenKind = "token" // a portal token, with which a page of yours calls the API; the fields about pages are refused
+)
+
+// ConsoleLinkInput is a new link to a portal, or a new portal token.
 type ConsoleLinkInput struct {
+	Kind      string `json:"kind,omitzero"`       // LinkKind or TokenKind; "" is LinkKind
 	Scope     string `json:"scope"`               // "view" or "manage"
-	ExpiresIn string `json:"expires_in,omitzero"` // "1m" to "1h"; "" is 15 minutes
+	ExpiresIn string `json:"expires_in,omitzero"` // "1m" to "1h"; "" is 15 minutes for a link, and an hour for a token
 	ReturnURL string `json:"return_url,omitzero"` // where the portal leads back to
 
 	// Capabilities are what the link permits beside its scope: "secrets" and "replay". Nil: all with "manage", none with "view".
@@ -154,7 +162,7 @@ func (t TenantCalls) DeleteEverything(ctx context.Context) (Tenant, error) {
 	return decoded[Tenant](t.c.Do(ctx, Request{Method: http.MethodDelete, Path: t.path, Query: parameters("everything", "true")}))
 }
 
-// ConsoleLink makes a one-time link to the tenant's portal, for the customer that the tenant stands for.
+// ConsoleLink makes a one-time link to the tenant's portal, for the customer that the tenant stands for, or a portal token.
 func (t TenantCalls) ConsoleLink(ctx context.Context, in ConsoleLinkInput, o ...Option) (ConsoleLink, error) {
 	return send[ConsoleLink](ctx, t.at("console-links"), http.MethodPost, in, o...)
 }

@@ -25,7 +25,7 @@
 // # The portal
 //
 // Its pages are for the customers of the product that runs Everpost: handlers in portal_*.go, templates in templates/portal, a layout
-// and a script of its own. A handler ends with p.showPortal(portalView{…}), and a template's dot is a portalInfo. Every text is in
+// and a script of its own. A handler takes a *portalPage and ends with p.show(portalView{…}); a template's dot is a portalInfo. Every text is in
 // texts/en.json and texts/de.json: {{.Say "key" "name" .Value}}, p.say("key", "name", value). What the API writes for people is never shown.
 //
 // # The files
@@ -49,6 +49,7 @@
 //	portal_text, portal_look, portal             the portal's languages, files and pages: see below
 //	portal_page, portal_link, portal_words       one page of it, how its sessions begin and end, and what it calls things
 //	portal_endpoints, portal_form, portal_command, portal_verify, portal_try, portal_messages
+//	notifications, channel_form                  whom a tenant or the installation tells
 //	keys, tenants, audit, doctor                 keys, and what operators see
 //	login, link                                  how a session begins and ends
 //	serve                                        how a page is made, once or again and again
@@ -65,7 +66,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/api"
-	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/look"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -73,12 +73,10 @@ import (
 // Sessions stores the console's sessions and redeems its links.
 type Sessions interface {
 	Links
+	api.SessionReader
 
 	// CreateSession stores the session of a log-in.
 	CreateSession(ctx context.Context, by webhook.Actor, made webhook.ConsoleSession) error
-	// Session reads a session that has not ended; else CodeNotFound. Unless used is set, it does not count as a use,
-	// which keeps a session.
-	Session(ctx context.Context, sum [sha256.Size]byte, used bool) (webhook.ConsoleSession, error)
 	EndSession(ctx context.Context, sum [sha256.Size]byte) error
 }
 
@@ -157,8 +155,7 @@ type Console struct {
 	guesses   *logInLimiter[netip.Prefix]
 	logIns    *logInLimiter[webhook.KeyID]
 	streams   *streams
-	lookUps   *fair.Semaphore // by source: sessions that are being looked up
-	unknown   *unknownTokens
+	lookUps   *api.SessionLookUps
 	pages     places // that are being made
 	looks     places // live pages that are being made again
 	slow      places // pages that wait for others, and big forms

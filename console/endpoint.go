@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -164,6 +165,7 @@ func settingsOf(e client.Endpoint) []setting {
 	initial := webhook.DefaultAutoDisable()
 	return []setting{
 		text("Event types", strings.Join(e.EventTypes, ", "), "*"),
+		text("Filter", filterText(e.Filter), "none"),
 		text("Timeout", e.Timeout, webhook.DefaultTimeout.String()),
 		text("Requests at a time", strconv.Itoa(e.MaxInFlight), strconv.Itoa(webhook.DefaultMaxInFlight)),
 		text("Requests per second", strconv.FormatFloat(e.RateLimit, 'f', -1, 64), strconv.Itoa(webhook.DefaultRateLimit)),
@@ -178,6 +180,14 @@ func settingsOf(e client.Endpoint) []setting {
 		text("Authentication", auth, "none"),
 		text("Client certificate", certificateWords(e.Certificate), "no"),
 	}
+}
+
+// filterText is an endpoint's filter as it is shown.
+func filterText(filter json.RawMessage) string {
+	if text := string(filter); text != "" && text != "null" {
+		return text
+	}
+	return "none"
 }
 
 // certificateWords says what is configured: "yes, with TLS 1.2 at most".

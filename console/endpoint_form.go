@@ -31,14 +31,10 @@ func certificateFields() []string {
 
 // endpointValues are an endpoint's fields as the form shows them.
 func endpointValues(e client.Endpoint) map[string]string {
-	headers := make([]string, 0, len(e.Headers))
-	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
-		headers = append(headers, name+": "+e.Headers[name])
-	}
 	values := map[string]string{
 		"url": e.URL, "description": e.Description, "event_types": strings.Join(e.EventTypes, "\n"), "timeout": e.Timeout,
 		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64),
-		"headers": strings.Join(headers, "\n"), "signature": e.Signature, "payload_format": e.PayloadFormat, "auto_replay": yesNo(e.AutoReplay),
+		"headers": headerLines(e.Headers), "signature": e.Signature, "payload_format": e.PayloadFormat, "auto_replay": yesNo(e.AutoReplay),
 		"success_statuses": statusList(e.SuccessStatuses),
 	}
 	var own *client.RetryPolicy
@@ -134,6 +130,15 @@ func endpointValue(name, text string) any {
 		return headersOf(text)
 	}
 	return text
+}
+
+// headerLines are headers as a form shows them.
+func headerLines(headers map[string]string) string {
+	lines := make([]string, 0, len(headers))
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		lines = append(lines, name+": "+headers[name])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // headersOf reads lines of the form "Name: value".

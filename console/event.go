@@ -19,7 +19,7 @@ type eventsView struct {
 
 func listEvents(p *page) error {
 	typed := p.r.URL.Query()
-	v := eventsView{Filter: p.readFilter(typed, "type", "external_id", "since", "until")}
+	v := eventsView{Filter: p.readFilter(typed, "type", "external_id", "tag", "since", "until")}
 	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "events"); err != nil {
 		if v.Filter, err = v.Filter.refused(err); err != nil {
 			return err
@@ -157,7 +157,7 @@ type newEventView struct {
 }
 
 func eventForm() form {
-	return newForm("type", "order.paid", "payload", "{\n  \"order\": 17\n}", "external_id", "", "endpoint_ids", "", "deliver_at", "")
+	return newForm("type", "order.paid", "payload", "{\n  \"order\": 17\n}", "external_id", "", "endpoint_ids", "", "deliver_at", "", "headers", "", "tags", "")
 }
 
 func showEventForm(p *page, f form, from string) error {
@@ -166,7 +166,7 @@ func showEventForm(p *page, f form, from string) error {
 	})
 }
 
-// newEvent shows the form of an event, filled in with an earlier one's type and payload if it is to be
+// newEvent shows the form of an event, filled in with an earlier one's type, payload, headers and tags if it is to be
 // sent again.
 func newEvent(p *page) error {
 	f, from := eventForm(), p.r.URL.Query().Get("from")
@@ -183,6 +183,8 @@ func newEvent(p *page) error {
 		return err
 	}
 	f.Values.Set("type", e.Type)
+	f.Values.Set("headers", headerLines(e.Headers))
+	f.Values.Set("tags", strings.Join(e.Tags, " "))
 	if len(payload) > webhook.DefaultMaxPayload {
 		f.Values.Set("payload", "")
 		f, _ = f.refused(f.Values, wrong("payload", "of the event is too large for this form; download it, and send it with the command line or the API"))
@@ -204,6 +206,12 @@ func sendEvent(p *page) error {
 	}
 	if ids := strings.Fields(strings.ReplaceAll(typed.Get("endpoint_ids"), ",", " ")); len(ids) > 0 {
 		fields["endpoint_ids"] = ids
+	}
+	if lines := strings.TrimSpace(strings.ReplaceAll(typed.Get("headers"), "\r\n", "\n")); lines != "" {
+		fields["headers"] = endpointValue("headers", lines)
+	}
+	if tags := strings.Fields(strings.ReplaceAll(typed.Get("tags"), ",", " ")); len(tags) > 0 {
+		fields["tags"] = tags
 	}
 	if !json.Valid([]byte(payload)) {
 		f, _ := eventForm().refused(typed, wrong("payload", notJSON))

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/everpost/everpost/internal/fair"
+	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -15,8 +15,8 @@ func New(c Config) (*Console, error) {
 	s := &Console{
 		config: c.withDefaults(), mux: http.NewServeMux(), forms: http.NewCrossOriginProtection(),
 		guesses: newLogInLimiter[netip.Prefix](guessBurst), logIns: newLogInLimiter[webhook.KeyID](logInBurst), streams: newStreams(),
-		lookUps: fair.NewDynamic(maxLookUps, 1), unknown: newUnknownTokens(),
-		pages: newPlaces(maxPages), looks: newPlaces(maxLooks), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
+		lookUps: api.NewSessionLookUps(refusal(http.StatusServiceUnavailable, "too many sessions are being looked up; try again in a moment")),
+		pages:   newPlaces(maxPages), looks: newPlaces(maxLooks), slow: newPlaces(maxSlow), transfers: newPlaces(maxTransfers),
 	}
 	if c.URL != "" { // behind a proxy, requests may have another host
 		if err := s.forms.AddTrustedOrigin(c.URL); err != nil {

@@ -101,6 +101,7 @@ func functions(now func() time.Time) template.FuncMap {
 			return newInput(f, name, label, hint, options...)
 		},
 		"words":  func(name any) string { return words(textOf(name)) },
+		"text":   textOf,
 		"number": func(n *int) int { return *cmp.Or(n, new(int)) },
 		"join":   strings.Join,
 		"input":  newInput,

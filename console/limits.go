@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ const (
 	maxLooks     = 1                // live pages at a time that are made again: together they would delay deliveries
 	maxSlow      = 8                // pages at a time that wait for others, or whose form is big
 	maxTransfers = 64               // forms at a time that are being read, and large answers that are being sent
-	maxLookUps   = 4                // sessions that are looked up at a time: invented tokens must not take the API's connections
 	busyWait     = 3 * time.Second  // for one of these places
 	pageTime     = 15 * time.Second // to make a page
 	testTime     = 50 * time.Second // of a page that waits for a receiver's answer
@@ -90,17 +88,6 @@ func (a *logInLimiter[K]) sweep(now time.Time) {
 			delete(a.of, source)
 		}
 	}
-}
-
-// networkOf is what counts as one source: an address of IPv4, a network of IPv6. Addresses that are not known
-// count as one.
-func networkOf(source netip.Addr) netip.Prefix {
-	bits := 32
-	if source.Is6() {
-		bits = 64
-	}
-	network, _ := source.Prefix(bits)
-	return network
 }
 
 // places bounds work for readers, and shares it: a tenant gets as much as is free, so that another tenant always

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -64,7 +65,7 @@ func TestStreamsAreShared(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	t.Parallel()
 	a, now := newLogInLimiter[netip.Prefix](guessBurst), time.Now()
-	bad := networkOf(netip.MustParseAddr("192.0.2.1"))
+	bad := api.NetworkOf(netip.MustParseAddr("192.0.2.1"))
 	for range guessBurst {
 		require.True(t, a.allow(bad, now))
 		require.True(t, a.allow(bad, now), "it has not failed")
@@ -75,13 +76,13 @@ func TestAttempts(t *testing.T) {
 	for i := range 3 * maxSources {
 		network[4], network[5] = byte(i>>8), byte(i)
 		network[6] = byte(i >> 16)
-		a.count(networkOf(netip.AddrFrom16(network)), now.Add(time.Duration(i)*time.Microsecond))
+		a.count(api.NetworkOf(netip.AddrFrom16(network)), now.Add(time.Duration(i)*time.Microsecond))
 	}
 	require.LessOrEqual(t, len(a.of), maxSources+1)
 	require.False(t, a.allow(bad, now))
-	require.False(t, a.allow(networkOf(netip.MustParseAddr("192.0.2.2")), now), "those for which there was no room count as one")
+	require.False(t, a.allow(api.NetworkOf(netip.MustParseAddr("192.0.2.2")), now), "those for which there was no room count as one")
 	later := now.Add(guessBurst * logInEvery)
-	a.count(networkOf(netip.MustParseAddr("192.0.2.3")), later)
+	a.count(api.NetworkOf(netip.MustParseAddr("192.0.2.3")), later)
 	require.Less(t, len(a.of), 3)
 	require.True(t, a.allow(bad, later))
 }

@@ -34,8 +34,8 @@ func useLink(p *page) error {
 	}
 	made.ConsoleSession = stored
 	s.keep(p.w, p.r, made)
-	if stored.Access.Portal() {
-		p.rememberLook(stored.Portal)
+	if p.portal != nil {
+		p.portal.rememberLook(stored.Portal)
 	}
 	p.redirect(p.root() + "/")
 	return nil
@@ -43,8 +43,8 @@ func useLink(p *page) error {
 
 // refuseLink shows the page of a link that was not used. The portal has words of its own.
 func (p *page) refuseLink(status int, why string) error {
-	if p.portal {
-		return p.showPortalLink(status)
+	if p.portal != nil {
+		return p.portal.showLink(status)
 	}
 	return p.show(view{Template: "link", Title: "Open", Status: status, Data: linkView{p.console.formToken(p.w, p.r), why}})
 }
@@ -57,7 +57,7 @@ func openLink(p *page, token string) (webhook.ConsoleSession, error) {
 	if !validToken(text) {
 		return none, webhook.NotFound("link")
 	}
-	done, err := s.startLookUp(p.r)
+	done, err := s.lookUps.Start(ctx, s.config.API.SourceAddress(p.r))
 	if err != nil {
 		return none, err
 	}
@@ -67,7 +67,7 @@ func openLink(p *page, token string) (webhook.ConsoleSession, error) {
 	if err != nil {
 		return none, err
 	}
-	if known.Access.Portal() != p.portal {
+	if known.Access.Portal() != (p.portal != nil) {
 		return none, webhook.NotFound("link")
 	}
 	if _, err := s.config.API.Confirm(ctx, known.KeyID, known.KeySHA256, false); err != nil {

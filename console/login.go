@@ -33,8 +33,8 @@ func showLogIn(p *page) error {
 // site does not send the cookie (SameSite=Strict): it gets a page that loads the log-in page once more, now
 // from this site, with the cookie.
 func (p *page) askToLogIn() error {
-	if p.portal { // it has no log-in page
-		return p.showEnded()
+	if p.portal != nil { // it has no log-in page
+		return p.portal.showEnded()
 	}
 	if p.live != nil {
 		return refusal(http.StatusUnauthorized, "the session has ended")
@@ -81,7 +81,7 @@ func logIn(p *page) error {
 	text, source := strings.TrimSpace(p.typed.Get("key")), s.config.API.SourceAddress(p.r)
 	_, _, malformed := api.ParseKey(text)
 	guess := malformed != nil // Only a preset key can be guessed: keys that Everpost made have 256 random bits.
-	if guess && !s.guesses.allow(networkOf(source), s.config.Now()) {
+	if guess && !s.guesses.allow(api.NetworkOf(source), s.config.Now()) {
 		p.w.Header().Set("Retry-After", "60")
 		return refuse(http.StatusTooManyRequests, "There were too many attempts from your address. Please wait a minute.")
 	}
@@ -89,7 +89,7 @@ func logIn(p *page) error {
 	switch {
 	case err != nil && webhook.CodeOf(err) == webhook.CodeUnauthenticated:
 		if guess {
-			s.guesses.count(networkOf(source), s.config.Now())
+			s.guesses.count(api.NetworkOf(source), s.config.Now())
 		}
 		why := "This key is not valid, has expired or was revoked."
 		if known, ok := errors.AsType[*webhook.Error](err); ok && guess {

@@ -40,28 +40,7 @@ func (s *Console) confirm(r *http.Request, token string, used bool) (session, er
 
 // lookUp reads a session.
 func (s *Console) lookUp(r *http.Request, sum [sha256.Size]byte, used bool) (webhook.ConsoleSession, error) {
-	if s.unknown.has(sum) {
-		return webhook.ConsoleSession{}, webhook.NotFound("session")
-	}
-	done, err := s.startLookUp(r)
-	if err != nil {
-		return webhook.ConsoleSession{}, err
-	}
-	defer done()
-	found, err := s.config.Sessions.Session(r.Context(), sum, used)
-	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		s.unknown.add(sum)
-	}
-	return found, err
-}
-
-// startLookUp waits until a token may be looked up. A source of invented tokens gets at most half of the look-ups.
-func (s *Console) startLookUp(r *http.Request) (done func(), err error) {
-	source := networkOf(s.config.API.SourceAddress(r)).String()
-	if !s.lookUps.Acquire(r.Context(), source, 1, busyWait) {
-		return nil, refusal(http.StatusServiceUnavailable, "too many sessions are being looked up; try again in a moment")
-	}
-	return func() { s.lookUps.Release(source, 1) }, nil
+	return s.lookUps.Session(r.Context(), s.config.Sessions, s.config.API.SourceAddress(r), sum, used)
 }
 
 // IsOperator reports whether a request to Temporal's Web UI has the session of an operator.

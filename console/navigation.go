@@ -23,9 +23,11 @@ func navigation() []entry {
 		{deadLettersTitle, "/t/{tenant}/dead-letters", signedIn},
 		{"Replays", "/t/{tenant}/replays", signedIn},
 		{"Retry policies", "/t/{tenant}/retry-policies", signedIn},
+		{notificationsTitle, "/t/{tenant}/notifications", signedIn},
 		{"Keys", "/t/{tenant}/keys", signedIn},
 		{homeTitle, "/{$}", operators},
 		{tenantsTitle, "/tenants", operators},
+		{operatorsNotifiedTitle, "/notifications", operators},
 		{"Audit log", "/audit", operators},
 		{"Doctor", "/doctor", operators},
 	}

@@ -17,15 +17,16 @@ type page struct {
 	typed   url.Values // the form that was sent
 	ages    url.Values // the times that ages in the filter stand for: a cursor is good for these only
 	live    *stream
-	portal  bool   // it is a page of the portal
-	words   *texts // the portal's, in the reader's language
-	leave   func() // gives back the place in which the page is made
+	portal  *portalPage // if it is one
+	leave   func()      // gives back the place in which the page is made
 }
 
 func (s *Console) newPage(w http.ResponseWriter, r *http.Request) *page {
-	return &page{
-		console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}, leave: func() {}, portal: isBelow(r.URL.Path, PortalRoot),
+	p := &page{console: s, w: w, r: r, tenant: r.PathValue("tenant"), ages: url.Values{}, leave: func() {}}
+	if isBelow(r.URL.Path, PortalRoot) {
+		p.portal = &portalPage{page: p}
 	}
+	return p
 }
 
 // enter waits for one of the places, in the share of the session.
@@ -58,7 +59,7 @@ func (p *page) signIn() error {
 		return err
 	}
 	if p.session = found; found.signedIn() {
-		if p.portal {
+		if p.portal != nil {
 			p.tenant = found.TenantID
 		}
 		p.api = localAPI{handler: p.console.config.API.As(found.caller()), from: p.r}
@@ -85,7 +86,7 @@ func (p *page) canChange() bool { return !p.session.caller().ReadOnly }
 
 // root is the path of the console, or of the portal.
 func (p *page) root() string {
-	if p.portal {
+	if p.portal != nil {
 		return PortalRoot
 	}
 	return Root

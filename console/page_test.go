@@ -19,11 +19,16 @@ const maxPageBytes = 100 << 10
 // Every page, with things to show: its headers, its size and its structure.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setup(t, withMail)
 	endpoint := b.endpoint(t, "acme", `,"description":"Orders","event_types":["order.*"],"max_in_flight":3`)
 	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":17},"external_id":"order-17"}`)
 	b.event(t, "acme", `{"type":"user.created","payload":{}}`) // matches nothing
 	replay := b.api(t, http.StatusAccepted, "POST", "/v1/tenants/acme/replays", `{"source":"dead_letters"}`)["id"].(string)
+	channel := func(path string) string {
+		fields := `{"channels":[{"kind":"email","target":"ops@example.com","on":["failing"]}]}`
+		return b.api(t, http.StatusOK, "PUT", path, fields)["channels"].([]any)[0].(map[string]any)["id"].(string)
+	}
+	channels, installations := channel("/v1/tenants/acme/notifications"), channel("/v1/notifications")
 	u := b.loggedIn(t, "operator")
 	ids := map[string]string{
 		"endpoints": endpoint, "events": event, "deliveries": delivery, "dead-letters": delivery, "replays": replay,
@@ -31,7 +36,8 @@ func TestPages(t *testing.T) {
 	}
 	seen := 0
 	for _, pattern := range console.Pages() {
-		path := strings.NewReplacer("{$}", "", "{tenant}", "acme", "{token}", "abc").Replace(pattern)
+		path := strings.NewReplacer("{$}", "", "/{tenant}/notifications/{id}", "/acme/notifications/"+channels,
+			"/notifications/{id}", "/notifications/"+installations, "{tenant}", "acme", "{token}", "abc").Replace(pattern)
 		for resource, id := range ids {
 			path = strings.Replace(path, resource+"/{id}", resource+"/"+id, 1)
 		}

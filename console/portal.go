@@ -56,42 +56,42 @@ func portalRoutes() []route {
 		delivery  = "/deliveries/{id}"
 	)
 	return []route{
-		{pattern: get + "/links/{token}", access: public, handle: openPortalLink},
+		{pattern: get + "/links/{token}", access: public, handle: ofPortal(openPortalLink)},
 		{pattern: post + "/links/{token}", access: public, handle: useLink},
-		{pattern: post + "/close", access: portalLooks, handle: closePortal},
-		{pattern: get + "/{$}", access: portalLooks, handle: portalHome},
+		{pattern: post + "/close", access: portalLooks, handle: ofPortal(closePortal)},
+		{pattern: get + "/{$}", access: portalLooks, handle: ofPortal(portalHome)},
 
-		{pattern: get + endpoints, access: portalLooks, handle: portalEndpoints},
-		{pattern: get + endpoints + "/new", access: portalManages, handle: newPortalEndpoint},
-		{pattern: post + endpoints + "/new", access: portalManages, handle: createPortalEndpoint},
-		{pattern: get + endpoint, access: portalLooks, handle: portalEndpoint},
-		{pattern: get + endpoint + "/edit", access: portalManages, handle: editPortalEndpoint},
-		{pattern: post + endpoint + "/edit", access: portalManages, handle: updatePortalEndpoint},
-		{pattern: get + endpoint + "/pause", access: portalManages, handle: askPortal(askToPause)},
-		{pattern: post + endpoint + "/pause", access: portalManages, handle: pausePortalEndpoint},
-		{pattern: post + endpoint + "/resume", access: portalManages, handle: resumePortalEndpoint},
-		{pattern: get + endpoint + "/delete", access: portalManages, handle: askPortal(askToDelete)},
-		{pattern: post + endpoint + "/delete", access: portalManages, handle: deletePortalEndpoint},
-		{pattern: get + endpoint + "/test", access: portalManages, handle: askPortalTest},
-		{pattern: post + endpoint + "/test", access: portalManages, handle: sendPortalTest, slow: true, big: true},
-		{pattern: post + endpoint + "/secret", access: portalReveals, handle: revealSecret},
-		{pattern: get + endpoint + "/rotate-secret", access: portalRotates, handle: askPortal(askToRotate)},
-		{pattern: post + endpoint + "/rotate-secret", access: portalRotates, handle: rotatePortalSecret},
-		{pattern: get + endpoint + "/verify", access: portalLooks, handle: showVerify},
+		{pattern: get + endpoints, access: portalLooks, handle: ofPortal(portalEndpoints)},
+		{pattern: get + endpoints + "/new", access: portalManages, handle: ofPortal(newPortalEndpoint)},
+		{pattern: post + endpoints + "/new", access: portalManages, handle: ofPortal(createPortalEndpoint)},
+		{pattern: get + endpoint, access: portalLooks, handle: ofPortal(portalEndpoint)},
+		{pattern: get + endpoint + "/edit", access: portalManages, handle: ofPortal(editPortalEndpoint)},
+		{pattern: post + endpoint + "/edit", access: portalManages, handle: ofPortal(updatePortalEndpoint)},
+		{pattern: get + endpoint + "/pause", access: portalManages, handle: ofPortal(askPortal(askToPause))},
+		{pattern: post + endpoint + "/pause", access: portalManages, handle: ofPortal(pausePortalEndpoint)},
+		{pattern: post + endpoint + "/resume", access: portalManages, handle: ofPortal(resumePortalEndpoint)},
+		{pattern: get + endpoint + "/delete", access: portalManages, handle: ofPortal(askPortal(askToDelete))},
+		{pattern: post + endpoint + "/delete", access: portalManages, handle: ofPortal(deletePortalEndpoint)},
+		{pattern: get + endpoint + "/test", access: portalManages, handle: ofPortal(askPortalTest)},
+		{pattern: post + endpoint + "/test", access: portalManages, handle: ofPortal(sendPortalTest), slow: true, big: true},
+		{pattern: post + endpoint + "/secret", access: portalReveals, handle: ofPortal(revealSecret)},
+		{pattern: get + endpoint + "/rotate-secret", access: portalRotates, handle: ofPortal(askPortal(askToRotate))},
+		{pattern: post + endpoint + "/rotate-secret", access: portalRotates, handle: ofPortal(rotatePortalSecret)},
+		{pattern: get + endpoint + "/verify", access: portalLooks, handle: ofPortal(showVerify)},
 
-		{pattern: get + messages, access: portalLooks, handle: portalMessages},
-		{pattern: get + message, access: portalLooks, handle: portalMessage},
+		{pattern: get + messages, access: portalLooks, handle: ofPortal(portalMessages)},
+		{pattern: get + message, access: portalLooks, handle: ofPortal(portalMessage)},
 		{pattern: get + message + "/payload", access: portalLooks, handle: showPayload},
-		{pattern: post + delivery + "/replay", access: portalReplays, handle: sendPortalDelivery(commandReplay)},
-		{pattern: post + delivery + "/retry", access: portalReplays, handle: sendPortalDelivery(commandRetry)},
+		{pattern: post + delivery + "/replay", access: portalReplays, handle: ofPortal(sendPortalDelivery(commandReplay))},
+		{pattern: post + delivery + "/retry", access: portalReplays, handle: ofPortal(sendPortalDelivery(commandRetry))},
 
-		{pattern: get + "/failed", access: portalLooks, handle: portalFailed},
-		{pattern: get + "/failed/send-again", access: portalReplays, handle: askSendAllAgain},
-		{pattern: post + "/failed/send-again", access: portalReplays, handle: sendAllAgain},
+		{pattern: get + "/failed", access: portalLooks, handle: ofPortal(portalFailed)},
+		{pattern: get + "/failed/send-again", access: portalReplays, handle: ofPortal(askSendAllAgain)},
+		{pattern: post + "/failed/send-again", access: portalReplays, handle: ofPortal(sendAllAgain)},
 	}
 }
 
-func portalHome(p *page) error {
+func portalHome(p *portalPage) error {
 	p.redirect(PortalRoot + "/endpoints")
 	return nil
 }

@@ -20,31 +20,31 @@ const (
 )
 
 // askPortal returns the page that asks before a change of an endpoint.
-func askPortal(what string) func(*page) error {
-	return func(p *page) error {
-		e, health, err := readEndpoint(p)
+func askPortal(what string) func(*portalPage) error {
+	return func(p *portalPage) error {
+		e, health, err := readEndpoint(p.page)
 		if err != nil {
 			return err
 		}
 		name := shortName(e.Description, e.URL)
 		waiting := health.Waiting + health.Scheduled + health.Held
-		return p.showPortal(portalView{Template: "question", Title: p.say("endpoint." + what), Entry: "endpoints", Data: portalQuestion{
+		return p.show(portalView{Template: "question", Title: p.say("endpoint." + what), Entry: "endpoints", Data: portalQuestion{
 			Question: p.say("endpoint."+what+".question", "name", name), Detail: p.say("endpoint."+what+".detail", "count", waiting),
 			Button: p.say("endpoint." + what), Back: portalPath("endpoints", e.ID), Danger: what != askToPause,
 		}})
 	}
 }
 
-func pausePortalEndpoint(p *page) error {
+func pausePortalEndpoint(p *portalPage) error {
 	return commandPortalEndpoint(p, "pause", p.say("endpoint.paused"))
 }
 
-func resumePortalEndpoint(p *page) error {
+func resumePortalEndpoint(p *portalPage) error {
 	return commandPortalEndpoint(p, "resume", p.say("endpoint.resumed"))
 }
 
 // commandPortalEndpoint sends a command to the endpoint of the path and goes back to it.
-func commandPortalEndpoint(p *page, command, done string) error {
+func commandPortalEndpoint(p *portalPage, command, done string) error {
 	id := p.r.PathValue("id")
 	err := p.send(nil, http.MethodPost, nil, "endpoints", id, command)
 	if isStatus(err, http.StatusConflict) {
@@ -56,7 +56,7 @@ func commandPortalEndpoint(p *page, command, done string) error {
 	return p.done(portalPath("endpoints", id), done)
 }
 
-func deletePortalEndpoint(p *page) error {
+func deletePortalEndpoint(p *portalPage) error {
 	if err := p.send(nil, http.MethodDelete, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ type portalSecret struct {
 }
 
 // revealSecret shows the signing secret of an endpoint. The audit log names the link.
-func revealSecret(p *page) error {
+func revealSecret(p *portalPage) error {
 	id := p.r.PathValue("id")
 	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", id); err != nil {
@@ -84,11 +84,11 @@ func revealSecret(p *page) error {
 	if err := p.get(&found, nil, "endpoints", id, "secret"); err != nil {
 		return err
 	}
-	return p.showPortal(portalView{Template: "secret", Title: p.say("secret.title"), Entry: "endpoints", Data: portalSecret{ID: id, Secret: found.Secret}})
+	return p.show(portalView{Template: "secret", Title: p.say("secret.title"), Entry: "endpoints", Data: portalSecret{ID: id, Secret: found.Secret}})
 }
 
 // rotatePortalSecret makes a new secret. The old one goes on signing for the default time.
-func rotatePortalSecret(p *page) error {
+func rotatePortalSecret(p *portalPage) error {
 	id := p.r.PathValue("id")
 	var made client.Rotated
 	if err := p.create(&made, map[string]any{}, "endpoints", id, "rotate-secret"); err != nil {
@@ -101,5 +101,5 @@ func rotatePortalSecret(p *page) error {
 	if made.PublicKey != nil {
 		v.Secret, v.Public = *made.PublicKey, true
 	}
-	return p.showPortal(portalView{Template: "secret", Title: p.say("secret.new"), Entry: "endpoints", Data: v})
+	return p.show(portalView{Template: "secret", Title: p.say("secret.new"), Entry: "endpoints", Data: v})
 }

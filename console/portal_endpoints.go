@@ -27,7 +27,7 @@ type portalEndpointsView struct {
 	Next string
 }
 
-func portalEndpoints(p *page) error {
+func portalEndpoints(p *portalPage) error {
 	var found client.Page[client.EndpointCondition]
 	if err := p.get(&found, url.Values{"limit": {pageLimit}, "cursor": {p.r.URL.Query().Get("cursor")}}, "endpoint-conditions"); err != nil {
 		return err
@@ -43,7 +43,7 @@ func portalEndpoints(p *page) error {
 		}
 		v.Rows = append(v.Rows, row)
 	}
-	return p.showPortal(portalView{Template: "endpoints", Title: p.say("nav.endpoints"), Entry: "endpoints", Live: true, Data: v})
+	return p.show(portalView{Template: "endpoints", Title: p.say("nav.endpoints"), Entry: "endpoints", Live: true, Data: v})
 }
 
 // shortName is what people call an endpoint: its description's first line, or its URL without the scheme.
@@ -86,7 +86,7 @@ type portalDelivery struct {
 // shownRecent is how many of an endpoint's newest deliveries its page shows.
 const shownRecent = "8"
 
-func portalEndpoint(p *page) error {
+func portalEndpoint(p *portalPage) error {
 	id := p.r.PathValue("id")
 	v, t := portalEndpointView{}, p.texts()
 	if err := p.get(&v.Endpoint, nil, "endpoints", id); err != nil {
@@ -122,7 +122,7 @@ func portalEndpoint(p *page) error {
 			v.Failure, v.FailedAt = t.Why(o.Reason, o.Status), o.At
 		}
 	}
-	return p.showPortal(portalView{Template: "endpoint", Title: clip(visible(v.Name), 60), Entry: "endpoints", Live: true, Data: v})
+	return p.show(portalView{Template: "endpoint", Title: clip(visible(v.Name), 60), Entry: "endpoints", Live: true, Data: v})
 }
 
 // portalBar is the bar of an hour in the chart of an endpoint, in units of its view box.
@@ -139,7 +139,7 @@ const (
 )
 
 // readStatistics reads the figures of the last 24 hours. Without statistics there are none.
-func (v *portalEndpointView) readStatistics(p *page, id string) error {
+func (v *portalEndpointView) readStatistics(p *portalPage, id string) error {
 	since := p.console.config.Now().UTC().Truncate(time.Hour).Add(time.Hour - barHours*time.Hour)
 	var s client.Stats
 	err := p.get(&s, url.Values{"endpoint_id": {id}, "since": {since.Format(time.RFC3339)}, "step": {"1h"}}, "stats")

@@ -15,9 +15,9 @@ func newPortalField(f form, name, label, hint string) fieldView {
 	return newInput(f, name, label, hint)
 }
 
-// portalRefused is the form again with what was typed, and why it was refused, in the portal's words: those of the API are for
+// refused is the form again with what was typed, and why it was refused, in the portal's words: those of the API are for
 // operators. It returns the error itself if that is not about what was typed.
-func (p *page) portalRefused(f form, err error) (form, error) {
+func (p *portalPage) refused(f form, err error) (form, error) {
 	status := 0
 	if known := problemOf(err); known != nil {
 		status = known.Status
@@ -65,7 +65,7 @@ type typeChoice struct {
 const maxTypeChoices = 40
 
 // seenTypes are the event types of the newest messages, sorted.
-func seenTypes(p *page) ([]string, error) {
+func seenTypes(p *portalPage) ([]string, error) {
 	var found client.Page[client.ListedEvent]
 	if err := p.get(&found, url.Values{"limit": {"100"}}, "events"); err != nil {
 		return nil, unlessBusy(err)
@@ -126,7 +126,7 @@ func typedTypes(typed url.Values) []string {
 	return types
 }
 
-func showPortalForm(p *page, f form, e client.Endpoint) error {
+func showPortalForm(p *portalPage, f form, e client.Endpoint) error {
 	seen, err := seenTypes(p)
 	if err != nil {
 		return err
@@ -144,20 +144,20 @@ func showPortalForm(p *page, f form, e client.Endpoint) error {
 	if v.Types, typed = typeChoices(seen, chosen); !f.Failed() {
 		v.Form.Values.Set("event_types", strings.Join(typed, "\n"))
 	}
-	return p.showPortal(portalView{Template: "endpoint-form", Title: title, Entry: "endpoints", Status: f.status(), Data: v})
+	return p.show(portalView{Template: "endpoint-form", Title: title, Entry: "endpoints", Status: f.status(), Data: v})
 }
 
-func newPortalEndpoint(p *page) error {
+func newPortalEndpoint(p *portalPage) error {
 	return showPortalForm(p, portalFormOf(client.Endpoint{}), client.Endpoint{})
 }
 
-func createPortalEndpoint(p *page) error {
+func createPortalEndpoint(p *portalPage) error {
 	body := map[string]any{
 		"url": strings.TrimSpace(p.typed.Get("url")), "description": strings.TrimSpace(p.typed.Get("description")), "event_types": typedTypes(p.typed),
 	}
 	var made client.Endpoint
 	if err := p.create(&made, body, "endpoints"); err != nil {
-		f, err := p.portalRefused(portalFormOf(client.Endpoint{}), err)
+		f, err := p.refused(portalFormOf(client.Endpoint{}), err)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func createPortalEndpoint(p *page) error {
 	return p.done(portalPath("endpoints", made.ID), p.say("endpoint.added"))
 }
 
-func editPortalEndpoint(p *page) error {
+func editPortalEndpoint(p *portalPage) error {
 	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
@@ -175,7 +175,7 @@ func editPortalEndpoint(p *page) error {
 }
 
 // updatePortalEndpoint sends what differs from the endpoint as it is now, unless that is not what the form showed.
-func updatePortalEndpoint(p *page) error {
+func updatePortalEndpoint(p *portalPage) error {
 	id := p.r.PathValue("id")
 	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", id); err != nil {
@@ -199,7 +199,7 @@ func updatePortalEndpoint(p *page) error {
 		err = p.send(nil, http.MethodPatch, body, "endpoints", id)
 	}
 	if err != nil {
-		f, err := p.portalRefused(portalFormOf(e), err)
+		f, err := p.refused(portalFormOf(e), err)
 		if err != nil {
 			return err
 		}

@@ -14,9 +14,9 @@ type portalLinkView struct {
 }
 
 // openPortalLink shows the page with the button that uses the link up. It does not look the link up: see linkView.
-func openPortalLink(p *page) error { return p.showPortalLink(http.StatusOK) }
+func openPortalLink(p *portalPage) error { return p.showLink(http.StatusOK) }
 
-func (p *page) showPortalLink(status int) error {
+func (p *portalPage) showLink(status int) error {
 	v := portalLinkView{CSRF: p.console.formToken(p.w, p.r), Title: p.console.config.Portal.Name}
 	if v.Title == "" {
 		v.Title = p.say("portal.title")
@@ -27,11 +27,11 @@ func (p *page) showPortalLink(status int) error {
 	case http.StatusForbidden:
 		v.Problem = p.say("link.too_old")
 	}
-	return p.showPortal(portalView{Template: "link", Title: v.Title, Status: status, Data: v})
+	return p.show(portalView{Template: "link", Title: v.Title, Status: status, Data: v})
 }
 
 // closePortal ends the session.
-func closePortal(p *page) error {
+func closePortal(p *portalPage) error {
 	s, back := p.console, p.session.ReturnURL
 	if err := s.config.Sessions.EndSession(context.WithoutCancel(p.r.Context()), sha256.Sum256([]byte(p.session.token))); err != nil {
 		return err
@@ -39,5 +39,5 @@ func closePortal(p *page) error {
 	s.setCookie(p.w, p.r, portalCookie, "", 0)
 	_ = p.texts() // in the session's language
 	p.session = session{}
-	return p.showPortal(portalView{Template: "closed", Title: p.say("closed.title"), Data: back})
+	return p.show(portalView{Template: "closed", Title: p.say("closed.title"), Data: back})
 }

@@ -111,7 +111,7 @@ func TestTheEndedPageLeadsToNoScript(t *testing.T) {
 	for refresh, shown := range map[string]bool{"https://app.example/x": true, "javascript:alert(1)": false, "//app.example": false} {
 		w := httptest.NewRecorder()
 		p := s.newPage(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/portal/", http.NoBody))
-		p.rememberLook(lookWith(refresh))
+		p.portal.rememberLook(lookWith(refresh))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/portal/endpoints", http.NoBody)
 		for _, c := range w.Result().Cookies() {
 			require.Equal(t, "/portal", c.Path)

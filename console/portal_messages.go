@@ -31,14 +31,14 @@ const (
 	shownEndpoints = 3 // of a message in the list, by name
 )
 
-func portalMessages(p *page) error {
+func portalMessages(p *portalPage) error {
 	typed := p.r.URL.Query()
 	v := portalMessagesView{Filter: p.readFilter(typed, "type")}
 	var found client.Page[client.ListedEvent]
 	err := p.get(&found, v.Filter.page(strconv.Itoa(shownMessages), typed.Get("cursor")), "events")
 	if err != nil {
 		p.typed = typed
-		if v.Filter.Form, err = p.portalRefused(v.Filter.Form, err); err != nil {
+		if v.Filter.Form, err = p.refused(v.Filter.Form, err); err != nil {
 			return err
 		}
 	}
@@ -52,13 +52,13 @@ func portalMessages(p *page) error {
 		}
 	}
 	f := v.Filter.Form
-	return p.showPortal(portalView{
+	return p.show(portalView{
 		Template: "messages", Title: p.say("nav.messages"), Entry: "messages", Status: f.status(), Live: !f.Failed(), Data: v,
 	})
 }
 
 // messageRows adds to events what became of them at each endpoint.
-func messageRows(p *page, events []client.ListedEvent) ([]portalMessageRow, error) {
+func messageRows(p *portalPage, events []client.ListedEvent) ([]portalMessageRow, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
@@ -70,7 +70,7 @@ func messageRows(p *page, events []client.ListedEvent) ([]portalMessageRow, erro
 	}, "deliveries"); err != nil && unlessBusy(err) != nil {
 		return nil, err
 	}
-	names, err := readNamesOf(p, found.Data, func(d client.Delivery) string { return d.EndpointID })
+	names, err := readNamesOf(p.page, found.Data, func(d client.Delivery) string { return d.EndpointID })
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ const (
 	shownFateAttempts = 10 // of each delivery
 )
 
-func portalMessage(p *page) error {
+func portalMessage(p *portalPage) error {
 	v := portalMessageView{}
 	if err := p.get(&v.Event, nil, "events", p.r.PathValue("id")); err != nil {
 		return err
@@ -129,7 +129,7 @@ func portalMessage(p *page) error {
 		return err
 	}
 	v.More = max(0, v.Event.Matched-len(found.Data))
-	names, err := readNamesOf(p, found.Data, func(d client.Delivery) string { return d.EndpointID })
+	names, err := readNamesOf(p.page, found.Data, func(d client.Delivery) string { return d.EndpointID })
 	if err != nil {
 		return err
 	}
@@ -148,15 +148,15 @@ func portalMessage(p *page) error {
 		v.Deliveries = append(v.Deliveries, fate)
 	}
 	if p.live == nil {
-		if v.shownPayload, _, err = readPayload(p, v.Event.ID, nil); err != nil {
+		if v.shownPayload, _, err = readPayload(p.page, v.Event.ID, nil); err != nil {
 			return err
 		}
 	}
-	return p.showPortal(portalView{Template: "message", Title: clip(visible(v.Event.Type), 60), Entry: "messages", Live: true, Data: v})
+	return p.show(portalView{Template: "message", Title: clip(visible(v.Event.Type), 60), Entry: "messages", Live: true, Data: v})
 }
 
 // fateOf reads the attempts of a delivery.
-func fateOf(p *page, d client.Delivery, names endpointNames) (portalFate, error) {
+func fateOf(p *portalPage, d client.Delivery, names endpointNames) (portalFate, error) {
 	t := p.texts()
 	fate := portalFate{portalDelivery: portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, p.console.config.Now()), names.Short(d.EndpointID)}}
 	fate.Again, fate.Now = d.State.Ended(), d.State == "retrying"
@@ -179,8 +179,8 @@ func fateOf(p *page, d client.Delivery, names endpointNames) (portalFate, error)
 const maxShownAnswer = 200
 
 // sendPortalDelivery returns what sends a delivery again, or at once, and goes back to its message, or to where it was asked.
-func sendPortalDelivery(command string) func(*page) error {
-	return func(p *page) error {
+func sendPortalDelivery(command string) func(*portalPage) error {
+	return func(p *portalPage) error {
 		id := p.r.PathValue("id")
 		var d client.Delivery
 		if err := p.get(&d, nil, "deliveries", id); err != nil {
@@ -209,7 +209,7 @@ type portalFailedView struct {
 	Next  string
 }
 
-func portalFailed(p *page) error {
+func portalFailed(p *portalPage) error {
 	var found client.Page[client.Delivery]
 	if err := p.get(&found, url.Values{"limit": {strconv.Itoa(shownMessages)}, "cursor": {p.r.URL.Query().Get("cursor")}}, "dead-letters"); err != nil {
 		return err
@@ -218,7 +218,7 @@ func portalFailed(p *page) error {
 	if err != nil {
 		return err
 	}
-	names, err := readNamesOf(p, found.Data, func(d client.Delivery) string { return d.EndpointID })
+	names, err := readNamesOf(p.page, found.Data, func(d client.Delivery) string { return d.EndpointID })
 	if err != nil {
 		return err
 	}
@@ -230,26 +230,26 @@ func portalFailed(p *page) error {
 		}
 		v.Rows = append(v.Rows, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), names.Short(d.EndpointID)})
 	}
-	return p.showPortal(portalView{Template: "failed", Title: p.say("nav.failed"), Entry: "failed", Live: true, Data: v})
+	return p.show(portalView{Template: "failed", Title: p.say("nav.failed"), Entry: "failed", Live: true, Data: v})
 }
 
-func readLetterGroups(p *page) (groups letterGroups, err error) {
+func readLetterGroups(p *portalPage) (groups letterGroups, err error) {
 	err = unlessBusy(p.get(&groups, nil, "dead-letters", "groups"))
 	return groups, err
 }
 
-func askSendAllAgain(p *page) error {
+func askSendAllAgain(p *portalPage) error {
 	groups, err := readLetterGroups(p)
 	if err != nil {
 		return err
 	}
-	return p.showPortal(portalView{Template: "question", Title: p.say("failed.send_all"), Entry: "failed", Data: portalQuestion{
+	return p.show(portalView{Template: "question", Title: p.say("failed.send_all"), Entry: "failed", Data: portalQuestion{
 		Question: p.say("failed.send_all.question", "number", p.texts().more(groups.Counted, groups.More), "count", groups.Counted),
 		Detail:   p.say("failed.send_all.detail"), Button: p.say("failed.send_all"), Back: portalPath("failed"),
 	}})
 }
 
-func sendAllAgain(p *page) error {
+func sendAllAgain(p *portalPage) error {
 	err := p.create(nil, map[string]any{"source": "dead_letters"}, "replays")
 	if isStatus(err, http.StatusConflict) || isStatus(err, http.StatusUnprocessableEntity) || isStatus(err, http.StatusTooManyRequests) {
 		return p.done(portalPath("failed"), p.say("form.not_now"))

@@ -13,6 +13,18 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// portalPage is one request for a page of the portal: what is said there is in the reader's words.
+type portalPage struct {
+	*page
+
+	words *texts // in the reader's language; nil until something is said
+}
+
+// ofPortal is the handler of a route of the portal.
+func ofPortal(handle func(*portalPage) error) func(*page) error {
+	return func(p *page) error { return handle(p.portal) }
+}
+
 // portalView is a page of the portal to be shown. It is as view, with a title in the reader's language.
 type portalView struct {
 	Template string // of templates/portal/
@@ -28,7 +40,7 @@ type portalView struct {
 type portalInfo struct {
 	*texts
 
-	Page       portalPage
+	Page       portalLayout
 	Data       any
 	now        time.Time
 	CanChange  bool
@@ -39,8 +51,8 @@ type portalInfo struct {
 	FailedHere bool // it is the current page
 }
 
-// portalPage is what the layout shows.
-type portalPage struct {
+// portalLayout is what the layout shows.
+type portalLayout struct {
 	Name, Title, Path, CSRF, Flash   string
 	ReturnURL, RefreshURL            string
 	Theme, Entry, Ended              string
@@ -96,7 +108,7 @@ func portalPath(parts ...string) string {
 }
 
 // look is how the portal's pages look for this reader: as its session says, or its link, or the session before.
-func (p *page) look() webhook.PortalOptions {
+func (p *portalPage) look() webhook.PortalOptions {
 	if p.session.signedIn() {
 		return p.session.Portal
 	}
@@ -109,7 +121,7 @@ func (p *page) look() webhook.PortalOptions {
 }
 
 // texts are those in the reader's language.
-func (p *page) texts() *texts {
+func (p *portalPage) texts() *texts {
 	if p.words == nil {
 		p.words = p.console.portal.languages.choose(p.look().Lang, p.r)
 	}
@@ -117,11 +129,11 @@ func (p *page) texts() *texts {
 }
 
 // say is a text in the reader's language.
-func (p *page) say(key string, pairs ...any) string { return p.texts().say(key, pairs...) }
+func (p *portalPage) say(key string, pairs ...any) string { return p.texts().say(key, pairs...) }
 
-// showPortal answers with a page of the portal. For a stream it only sends the page's live part.
-func (p *page) showPortal(v portalView) error {
-	info, err := p.portalInfo(v)
+// show answers with a page of the portal. For a stream it only sends the page's live part.
+func (p *portalPage) show(v portalView) error {
+	info, err := p.info(v)
 	if err != nil {
 		return err
 	}
@@ -135,11 +147,11 @@ func (p *page) showPortal(v portalView) error {
 	})
 }
 
-func (p *page) portalInfo(v portalView) (portalInfo, error) {
+func (p *portalPage) info(v portalView) (portalInfo, error) {
 	s, c, look := p.session, p.console.config, p.look()
 	t, files := p.texts(), p.console.portal.assets
 	i := portalInfo{texts: t, Data: v.Data, now: c.Now()}
-	i.Page = portalPage{
+	i.Page = portalLayout{
 		Name: c.Portal.Name, Title: v.Title, Path: p.r.URL.RequestURI(), Flash: p.flash(), Entry: v.Entry, Live: v.Live, Bare: v.Bare || !s.signedIn(),
 		Embed: look.Embed, Theme: look.Theme, RefreshURL: look.RefreshURL, ReturnURL: s.ReturnURL, Parents: strings.Join(c.FrameAncestors, " "),
 		Style: addressOf(files, "portal.css"), Script: addressOf(files, "portal.js"), Icon: addressOf(files, faviconFile),
@@ -166,7 +178,7 @@ func (p *page) portalInfo(v portalView) (portalInfo, error) {
 
 // rememberedLook is that of the last session of the browser, for the page that says that it has ended. It comes from a cookie, so
 // that nothing of it is trusted.
-func (p *page) rememberedLook() webhook.PortalOptions {
+func (p *portalPage) rememberedLook() webhook.PortalOptions {
 	var look webhook.PortalOptions
 	c, err := p.r.Cookie(lookCookie)
 	if err != nil || len(c.Value) > maxLookCookie {
@@ -187,7 +199,7 @@ func (p *page) rememberedLook() webhook.PortalOptions {
 }
 
 // rememberLook keeps how a session's pages look, beyond its end.
-func (p *page) rememberLook(look webhook.PortalOptions) {
+func (p *portalPage) rememberLook(look webhook.PortalOptions) {
 	look.Secrets, look.Replay = false, false
 	text, err := json.Marshal(look)
 	if err != nil || base64.RawURLEncoding.EncodedLen(len(text)) > maxLookCookie {
@@ -203,7 +215,7 @@ const (
 )
 
 // showEnded says that the session has ended, and where there is another link.
-func (p *page) showEnded() error {
+func (p *portalPage) showEnded() error {
 	if p.live != nil {
 		return refusal(http.StatusUnauthorized, "the session has ended")
 	}
@@ -212,11 +224,11 @@ func (p *page) showEnded() error {
 		p.r.URL.Query().Get("again") == "" && p.r.Header.Get("Sec-Fetch-Dest") == "document" { // the cookie is not sent then: asked from here, it is
 		p.w.Header().Set("Refresh", "0; url="+pageInfo{Path: p.r.URL.RequestURI()}.With("again", "1"))
 	}
-	return p.showPortal(portalView{Template: "ended", Title: p.say("ended.title"), Status: http.StatusUnauthorized})
+	return p.show(portalView{Template: "ended", Title: p.say("ended.title"), Status: http.StatusUnauthorized})
 }
 
-// showPortalError shows an error in the portal's words: an answer of the API is for operators.
-func (p *page) showPortalError(of *problem) error {
+// showError shows an error in the portal's words: an answer of the API is for operators.
+func (p *portalPage) showError(of *problem) error {
 	key := "error.other"
 	switch of.Status {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
@@ -228,5 +240,5 @@ func (p *page) showPortalError(of *problem) error {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		key = "error.invalid"
 	}
-	return p.showPortal(portalView{Template: "error", Title: p.say(key + ".title"), Status: of.Status, Data: p.say(key)})
+	return p.show(portalView{Template: "error", Title: p.say(key + ".title"), Status: of.Status, Data: p.say(key)})
 }

@@ -34,7 +34,8 @@ func (b *bundle) somePortal(t *testing.T) map[string]string {
 	id := b.endpoint(t, "acme", `,"description":"<b>Orders</b> \u202e","event_types":["order.*","order.paid","a.b","c.d","e.f"]`)
 	b.endpoint(t, "acme", `,"signature":"v1a"`)
 	b.endpoint(t, "acme", `,"signature":"hex"`)
-	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":"<script>alert(1)</script>"},"external_id":"<i>order-17</i>"}`)
+	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":"<script>alert(1)</script>"},"external_id":"<i>order-17</i>",`+
+		`"headers":{"X-Region":"eu"},"tags":["order:17"]}`)
 	return map[string]string{"endpoints": id, "messages": event, "deliveries": delivery}
 }
 
@@ -159,7 +160,7 @@ func TestEveryVisibleTextIsOfTheCatalogue(t *testing.T) {
 }
 
 // data are texts that are no words of a language: what the test has stored, names of headers and languages of programs, numbers and signs.
-var data = regexp.MustCompile(`(https://)?receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order\.(paid|\*)|user\.created|` +
+var data = regexp.MustCompile(`(https://)?receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order:17|order\.(paid|\*)|user\.created|` +
 	`a\.b|c\.d|e\.f|everpost\.test|example\.event|(evt|ep|dlv)_[0-9a-z]+|whpk_\S+|whsec_•+|webhook-(id|timestamp|signature)|` +
 	`X-Webhook-Signature|X-Idempotency-Key|\b(Go|TypeScript|Python|PHP|Ruby)\b|nonsense|[0-9]+|[\s%–·:.,…←•]`)
 

@@ -31,7 +31,7 @@ func (t *texts) attemptOf(a client.Attempt) portalAttempt {
 
 const examplePayload = "{\n  \"example\": true\n}"
 
-func showPortalTest(p *page, f form, made *portalAttempt) error {
+func showPortalTest(p *portalPage, f form, made *portalAttempt) error {
 	var e client.Endpoint
 	if err := p.get(&e, nil, "endpoints", p.r.PathValue("id")); err != nil {
 		return err
@@ -43,7 +43,7 @@ func showPortalTest(p *page, f form, made *portalAttempt) error {
 	if f.Value("type") == "" && !f.Failed() {
 		f.Values.Set("type", exampleType(e.EventTypes, types))
 	}
-	return p.showPortal(portalView{Template: "test", Title: p.say("test.title"), Entry: "endpoints", Status: f.status(), Data: portalTest{
+	return p.show(portalView{Template: "test", Title: p.say("test.title"), Entry: "endpoints", Status: f.status(), Data: portalTest{
 		Form: f, ID: e.ID, Name: shortName(e.Description, e.URL), Types: types, Attempt: made,
 	}})
 }
@@ -60,10 +60,10 @@ func exampleType(chosen, seen []string) string {
 
 func portalTestForm() form { return newForm("type", "", "payload", examplePayload) }
 
-func askPortalTest(p *page) error { return showPortalTest(p, portalTestForm(), nil) }
+func askPortalTest(p *portalPage) error { return showPortalTest(p, portalTestForm(), nil) }
 
 // sendPortalTest sends one signed request, which is not stored, and shows its answer.
-func sendPortalTest(p *page) error {
+func sendPortalTest(p *portalPage) error {
 	f := portalTestForm()
 	payload := []byte(p.typed.Get("payload"))
 	var made client.Attempt
@@ -76,7 +76,7 @@ func sendPortalTest(p *page) error {
 		err = p.send(&made, http.MethodPost, body, "endpoints", p.r.PathValue("id"), "test")
 	}
 	if err != nil {
-		if f, err = p.portalRefused(f, err); err != nil {
+		if f, err = p.refused(f, err); err != nil {
 			return err
 		}
 		return showPortalTest(p, f, nil)

@@ -31,7 +31,7 @@ type portalVerify struct {
 	Hex       bool // the scheme for older receivers, which has other headers
 }
 
-func showVerify(p *page) error {
+func showVerify(p *portalPage) error {
 	v := portalVerify{Languages: programLanguages()}
 	v.Chosen = v.Languages[0]
 	for _, l := range v.Languages {
@@ -47,5 +47,5 @@ func showVerify(p *page) error {
 		return fmt.Errorf("read a program: %w", err)
 	}
 	v.Name, v.Program, v.Hex = shortName(v.Endpoint.Description, v.Endpoint.URL), string(program), v.Endpoint.Signature == "hex"
-	return p.showPortal(portalView{Template: "verify", Title: p.say("verify.title"), Entry: "endpoints", Data: v})
+	return p.show(portalView{Template: "verify", Title: p.say("verify.title"), Entry: "endpoints", Data: v})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/programtest"
 	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -26,15 +27,16 @@ type verification struct {
 
 // harness is how a program of the page is called: it is asked on standard input, and prints true or false for each question.
 type harness struct {
-	needs, file, after string
+	program, inPackage string // what runs it, and Debian's package of that
+	file, after        string
+	args               []string // before the file
 	edit               func(program string) string
-	command            func(file string) []string
 }
 
 func harnesses() map[string]harness {
 	return map[string]harness{
 		"go": {
-			needs: "go", file: "main.go",
+			program: "go", inPackage: "golang", file: "main.go",
 			after: `
 func main() {
 	var all []struct {
@@ -56,10 +58,10 @@ func main() {
 			edit: func(program string) string {
 				return strings.NewReplacer("package webhook", "package main", "import (", "import (\n\t\"encoding/json\"\n\t\"fmt\"\n\t\"os\"").Replace(program)
 			},
-			command: func(file string) []string { return []string{"go", "run", file} },
+			args: []string{"run"},
 		},
 		"typescript": {
-			needs: "node", file: "verify.mjs",
+			program: "node", inPackage: "nodejs", file: "verify.mjs",
 			after: `
 import { readFileSync } from "node:fs";
 for (const q of JSON.parse(readFileSync(0, "utf8"))) {
@@ -73,33 +75,29 @@ for (const q of JSON.parse(readFileSync(0, "utf8"))) {
 					": IncomingHttpHeaders", "", ": Buffer", "", ": string", "", ": boolean", "",
 				).Replace(program)
 			},
-			command: func(file string) []string { return []string{"node", file} },
 		},
 		"python": {
-			needs: "python3", file: "verify.py",
+			program: "python3", inPackage: "python3", file: "verify.py",
 			after: `
 import json, sys
 for q in json.load(sys.stdin):
     print(str(verify(q["headers"], q["body"].encode(), q["secret"])).lower())
 `,
-			command: func(file string) []string { return []string{"python3", file} },
 		},
 		"php": {
-			needs: "php", file: "verify.php",
+			program: "php", inPackage: "php-cli", file: "verify.php",
 			after: `
 foreach (json_decode(stream_get_contents(STDIN), true) as $q) {
     echo verify($q['headers'], $q['body'], $q['secret']) ? "true\n" : "false\n";
 }
 `,
-			command: func(file string) []string { return []string{"php", file} },
 		},
 		"ruby": {
-			needs: "ruby", file: "verify.rb",
+			program: "ruby", inPackage: "ruby", file: "verify.rb",
 			after: `
 require "json"
 JSON.parse($stdin.read).each { |q| puts verify(q["headers"], q["body"], q["secret"]) ? "true" : "false" }
 `,
-			command: func(file string) []string { return []string{"ruby", file} },
 		},
 	}
 }
@@ -157,7 +155,7 @@ func questions(t *testing.T, scheme string) (all []verification, want []bool) {
 	return all, want
 }
 
-// The programs that the portal shows verify real signatures, and nothing else. A language that is not on this machine is left out.
+// The programs that the portal shows verify real signatures, and nothing else.
 func TestProgramsVerify(t *testing.T) {
 	t.Parallel()
 	for _, l := range programLanguages() {
@@ -165,11 +163,9 @@ func TestProgramsVerify(t *testing.T) {
 			t.Run(l.Name+" "+scheme, func(t *testing.T) {
 				t.Parallel()
 				h := harnesses()[l.Code]
-				if _, err := exec.LookPath(h.needs); err != nil {
-					t.Skipf("%s is not on this machine", h.needs)
-				}
-				if l.Code == "python" && scheme == "v1a" && exec.CommandContext(t.Context(), "python3", "-c", "import cryptography").Run() != nil {
-					t.Skip("the package cryptography is not on this machine")
+				path := programtest.Find(t, h.program, h.inPackage)
+				if l.Code == "python" && scheme == "v1a" {
+					path = programtest.FindPython(t, "cryptography", "python3-cryptography")
 				}
 				program, err := verifyFiles.ReadFile("verify/" + scheme + "." + l.file + ".txt")
 				require.NoError(t, err)
@@ -182,8 +178,7 @@ func TestProgramsVerify(t *testing.T) {
 				all, want := questions(t, scheme)
 				asked, err := json.Marshal(all)
 				require.NoError(t, err)
-				args := h.command(file)
-				command := exec.CommandContext(t.Context(), args[0], args[1:]...)
+				command := exec.CommandContext(t.Context(), path, append(h.args, file)...)
 				command.Stdin = bytes.NewReader(asked)
 				var out, problems bytes.Buffer
 				command.Stdout, command.Stderr = &out, &problems

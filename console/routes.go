@@ -17,6 +17,8 @@ func routes() []route { //nolint:funlen // a table
 		replay      = replays + "/{id}"
 		keys        = tenant + "/keys"
 		key         = keys + "/{id}"
+		channels    = "/notifications"
+		channel     = channels + "/{id}"
 	)
 	return []route{
 		{pattern: get + "/{$}", handle: home},
@@ -94,6 +96,26 @@ func routes() []route { //nolint:funlen // a table
 		{pattern: post + keys, handle: createKey},
 		{pattern: get + key + "/revoke", handle: askRevokeKey},
 		{pattern: post + key + "/revoke", handle: revokeKey},
+
+		{pattern: get + tenant + channels, handle: listChannels},
+		{pattern: post + tenant + channels, handle: changePortalURL},
+		{pattern: get + tenant + channels + "/new", handle: askChannel},
+		{pattern: post + tenant + channels + "/new", handle: addChannel},
+		{pattern: get + tenant + channel, handle: editChannel},
+		{pattern: post + tenant + channel, handle: changeChannel},
+		{pattern: post + tenant + channel + "/confirm", handle: confirmAgain},
+		{pattern: get + tenant + channel + "/remove", handle: askRemoveChannel},
+		{pattern: post + tenant + channel + "/remove", handle: removeChannel},
+
+		{pattern: get + channels, access: operators, handle: listChannels},
+		{pattern: post + channels, access: operators, handle: changePortalURL},
+		{pattern: get + channels + "/new", access: operators, handle: askChannel},
+		{pattern: post + channels + "/new", access: operators, handle: addChannel},
+		{pattern: get + channel, access: operators, handle: editChannel},
+		{pattern: post + channel, access: operators, handle: changeChannel},
+		{pattern: post + channel + "/confirm", access: operators, handle: confirmAgain},
+		{pattern: get + channel + "/remove", access: operators, handle: askRemoveChannel},
+		{pattern: post + channel + "/remove", access: operators, handle: removeChannel},
 
 		{pattern: get + "/tenants", access: operators, handle: listTenants},
 		{pattern: post + "/tenants", access: operators, handle: createTenant},

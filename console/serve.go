@@ -136,8 +136,8 @@ func (p *page) readForm(r route) error {
 func (p *page) fail(err error) {
 	shown := problemOf(err)
 	switch {
-	case shown.Status == http.StatusUnauthorized && p.live == nil && p.portal:
-		if failed := p.showEnded(); failed != nil {
+	case shown.Status == http.StatusUnauthorized && p.live == nil && p.portal != nil:
+		if failed := p.portal.showEnded(); failed != nil {
 			http.Error(p.w, "the page could not be made", http.StatusInternalServerError)
 		}
 		return
@@ -148,8 +148,8 @@ func (p *page) fail(err error) {
 		p.console.config.Logger.LogAttrs(p.r.Context(), slog.LevelWarn, "a page of the console could not be made",
 			slog.String("route", p.r.Pattern), slog.Any("error", err))
 	}
-	if p.portal {
-		if failed := p.showPortalError(shown); failed != nil {
+	if p.portal != nil {
+		if failed := p.portal.showError(shown); failed != nil {
 			http.Error(p.w, "the page could not be made", http.StatusInternalServerError)
 		}
 		return

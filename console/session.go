@@ -35,14 +35,10 @@ const (
 	ofVisitors  = "?" // without a session; no tenant has this id
 )
 
-// caller is the session as the API takes it. A portal acts as its link, with the rights of the tenant's
-// admin within what a portal may do.
+// caller is the session as the API takes it.
 func (s session) caller() api.Caller {
 	if !s.Access.Portal() {
 		return api.Caller{Key: s.key}
 	}
-	return api.Caller{
-		Key:  webhook.Key{TenantID: s.TenantID, Scope: webhook.ScopeAdmin, Name: "console link"},
-		Link: s.LinkID, ReadOnly: s.Access != webhook.AccessManage, Portal: s.Portal,
-	}
+	return api.PortalCaller(s.ConsoleSession)
 }

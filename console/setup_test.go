@@ -47,7 +47,7 @@ func settings(database string, change ...func(*config.Config)) config.Config {
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: database, OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
 		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 1, DBConnections: 37,
 		MaxPayload:     256 << 10,
-		MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50,
+		MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50, MaxHeld: 720 * time.Hour,
 	}
 	for _, f := range change {
 		f(&c)

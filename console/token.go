@@ -6,10 +6,6 @@ import (
 	"encoding/base32"
 	"encoding/base64"
 	"net/url"
-	"sync"
-	"time"
-
-	"github.com/everpost/everpost/internal/cache"
 )
 
 const (
@@ -33,30 +29,4 @@ func csrfToken(cookie string) string {
 func tokenFits(form url.Values, cookie string) bool {
 	given := form.Get(csrfField)
 	return cookie != "" && subtle.ConstantTimeCompare([]byte(given), []byte(csrfToken(cookie))) == 1
-}
-
-// unknownTokens are tokens that have no session, and will have none: a session's token is new, and one that has
-// ended does not come back.
-type unknownTokens struct {
-	mu  sync.Mutex
-	all *cache.Map[[sha256.Size]byte, struct{}]
-}
-
-const maxUnknownTokens = 10_000
-
-func newUnknownTokens() *unknownTokens {
-	return &unknownTokens{all: cache.NewMap[[sha256.Size]byte, struct{}](maxUnknownTokens)}
-}
-
-func (u *unknownTokens) has(sum [sha256.Size]byte) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	_, unknown := u.all.Peek(sum)
-	return unknown
-}
-
-func (u *unknownTokens) add(sum [sha256.Size]byte) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.all.Put(sum, struct{}{}, time.Now())
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/programtest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
@@ -109,28 +110,29 @@ func TestReceiversHeaders(t *testing.T) {
 type language struct {
 	file    string // its name on the page
 	ed25519 bool
-	needs   string
-	command func(t *testing.T, file string) []string
+	program string // what runs it
+	in      string // Debian's package of that
+	command func(t *testing.T, program, file string) []string
 }
 
 func languages() []language {
 	return []language{
-		{"receiver.go", true, "go", func(t *testing.T, file string) []string {
+		{"receiver.go", true, "go", "golang", func(t *testing.T, program, file string) []string {
 			t.Helper()
 			binary := filepath.Join(t.TempDir(), "receiver")
-			build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, file)
+			build := exec.CommandContext(t.Context(), program, "build", "-o", binary, file)
 			build.Dir = filepath.Dir(file)
 			out, err := build.CombinedOutput()
 			require.NoError(t, err, string(out))
 			return []string{binary}
 		}},
-		{"receiver.mts", true, "node", func(t *testing.T, file string) []string {
+		{"receiver.mts", true, "node", "nodejs", func(t *testing.T, program, file string) []string {
 			t.Helper()
 			plain := strings.TrimSuffix(file, ".mts") + ".mjs" // as the page says, for every version of Node.js
 			require.NoError(t, os.Rename(file, plain))
-			return []string{"node", plain}
+			return []string{program, plain}
 		}},
-		{"receiver.py", false, "python3", func(_ *testing.T, file string) []string { return []string{"python3", file} }},
+		{"receiver.py", false, "python3", "python3", func(_ *testing.T, program, file string) []string { return []string{program, file} }},
 	}
 }
 
@@ -140,16 +142,14 @@ type receiver struct {
 	lines *bufio.Scanner // what it prints
 }
 
-// run starts a program with some secrets. It is skipped where its language is not on the machine.
+// run starts a program with some secrets.
 func (l language) run(t *testing.T, secrets ...string) *receiver {
 	t.Helper()
-	if _, err := exec.LookPath(l.needs); err != nil {
-		t.Skipf("%s is not on this machine, so docs/receivers.md's %s is not run", l.needs, l.file)
-	}
+	runner := programtest.Find(t, l.program, l.in)
 	_, program, _ := strings.Cut(between(t, page(t), "<!-- program: "+l.file+" -->\n```", "\n```\n"), "\n") // the first line names the language
 	file := filepath.Join(t.TempDir(), l.file)
 	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
-	command := l.command(t, file)
+	command := l.command(t, runner, file)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "PORT=0", "WEBHOOK_SECRETS="+strings.Join(secrets, " "))

@@ -23,7 +23,6 @@ create table notification_channels (
     place         smallint    not null, -- in the list
     kind          smallint    not null, -- webhook.ChannelKind
     address       text        not null default '', -- of a mail channel
-    token         bytea       check (octet_length(token) = 32), -- in the links of its mails; null: a chat
     endpoint_id   uuid        references endpoints (id) on delete cascade, -- of a chat; null: mail
     target_sha256 bytea       check (octet_length(target_sha256) = 32), -- of a chat's URL, to recognise it
     notices       integer     not null, -- webhook.Notices
@@ -33,11 +32,29 @@ create table notification_channels (
     last_error    text        not null default '',
     last_error_at timestamptz,
     created_at    timestamptz not null default now(),
-    constraint notification_channels_target check ((token is null) = (endpoint_id is not null) and (endpoint_id is null) = (target_sha256 is null))
+    constraint notification_channels_target check ((address = '') = (endpoint_id is not null) and (endpoint_id is null) = (target_sha256 is null))
 );
 create index notification_channels_owner on notification_channels (owner, place);
-create unique index notification_channels_token on notification_channels (token) where token is not null;
 create index notification_channels_endpoint on notification_channels (endpoint_id) where endpoint_id is not null;
+
+-- The key from which the tokens in the links of mails are derived, encrypted: no token is stored. The first process that sends a mail makes it.
+create table notification_keys (
+    id          uuid    not null primary key,
+    single      boolean not null default true unique check (single), -- there is one row
+    kek_id      text    not null,
+    wrapped_key bytea   not null,
+    nonce       bytea   not null,
+    ciphertext  bytea   not null
+);
+create or replace view kek_uses as
+    select kek_id, 'signing secrets' as what, count(*) as used from endpoint_secrets
+    where expires_at is null or expires_at >= now() group by 1
+    union all
+    select headers_kek_id, 'headers', count(*) from endpoints where headers_kek_id is not null group by 1
+    union all
+    select auth_kek_id, 'credentials', count(*) from endpoints where auth_kek_id is not null group by 1
+    union all
+    select kek_id, 'links in mails', count(*) from notification_keys group by 1;
 
 -- Changes of endpoints that people may have to be told of, written in the transaction of the change. A worker takes them within seconds.
 create table notification_changes (
@@ -89,6 +106,8 @@ grant insert on notification_changes to everpost_api;
 grant select, insert, update, delete on notification_changes, notification_told, notification_mails, notification_confirmations to everpost_worker;
 grant select, insert on notification_mails to everpost_api, everpost_operator;
 grant select on notification_confirmations to everpost_api, everpost_operator;
+grant select on notification_keys to everpost_operator;
+grant select, insert, update (kek_id, wrapped_key) on notification_keys to everpost_worker;
 
 alter table notification_settings enable row level security;
 alter table notification_channels enable row level security;
@@ -96,6 +115,8 @@ alter table notification_changes enable row level security;
 alter table notification_told enable row level security;
 alter table notification_mails enable row level security;
 alter table notification_confirmations enable row level security;
+alter table notification_keys enable row level security;
+create policy every_owner on notification_keys to everpost_operator, everpost_worker using (true) with check (true);
 create policy every_owner on notification_settings to everpost_operator, everpost_worker using (true) with check (true);
 create policy every_owner on notification_channels to everpost_operator, everpost_worker using (true) with check (true);
 create policy every_tenant on notification_changes to everpost_worker using (true) with check (true);

@@ -37,4 +37,4 @@ alter table events
     add column schema_error text;
 create or replace view event_heads as
     select id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)) as payload_size,
-        endpoint_ids, reason, created_at, deliver_at, type_version, schema_error from events;
+        endpoint_ids, reason, created_at, deliver_at, tags, type_version, schema_error from events;

@@ -78,7 +78,7 @@ func TestSupersededIndexes(t *testing.T) {
 	require.ErrorContains(t, migrations.Up(t.Context(), impatient, discard()), "build the index deliveries_new")
 	require.Equal(t, 1, count("deliveries_old_superseded"), "the new one is not built")
 	exec(other, `rollback`)
-	require.NoError(t, migrations.Up(t.Context(), impatient, discard()))
+	require.NoError(t, migrations.Up(t.Context(), db, discard()))
 	require.Zero(t, count("deliveries_old_superseded"))
 	require.Equal(t, 1, count("deliveries_new"))
 }

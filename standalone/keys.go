@@ -17,10 +17,12 @@ import (
 // keyFile is the path of the file with the operator's key.
 func (i *instance) keyFile() string { return filepath.Join(i.command.DataDir, "operator.key") }
 
-// writeAddresses writes the addresses of the API and of Temporal into the data directory, and removes them at the stop. Commands with this
-// data directory find the installation by them, and send its operator's key nowhere else.
+// writeAddresses writes the addresses of the API, of the admin listener and of Temporal into the data directory, and removes them at the
+// stop. Commands with this data directory find the installation by them, and send its operator's key nowhere else.
 func (i *instance) writeAddresses() error {
-	for name, address := range map[string]string{"api.address": i.app.APIAddr(), "temporal.address": i.temporal.Address()} {
+	for name, address := range map[string]string{
+		"api.address": i.app.APIAddr(), "admin.address": i.app.AdminAddr(), "temporal.address": i.temporal.Address(),
+	} {
 		file := filepath.Join(i.command.DataDir, name)
 		if err := localpg.ReplaceFile(file, address+"\n", 0o600); err != nil {
 			return fmt.Errorf("write an address: %w", err)

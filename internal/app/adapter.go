@@ -34,17 +34,16 @@ func newSender(o *Options, guard *egress.Guard, roots *x509.CertPool) *egress.Cl
 // urls lets the API check URLs with the egress guard.
 type urls struct{ guard *egress.Guard }
 
-func (u urls) CheckURL(raw string) error {
+func (u urls) CheckURL(raw string) []string {
 	_, err := u.guard.CheckURL(raw)
-	refusal, ok := errors.AsType[*egress.DeniedError](err)
-	if !ok {
-		return err
+	refusal, denied := errors.AsType[*egress.DeniedError](err)
+	switch {
+	case denied:
+		return refusal.Reasons
+	case err != nil:
+		return []string{err.Error()}
 	}
-	reasons := make([]error, len(refusal.Reasons))
-	for i, reason := range refusal.Reasons {
-		reasons[i] = errors.New(reason)
-	}
-	return errors.Join(reasons...)
+	return nil
 }
 
 // makeGuard makes the guard of requests to receivers. It needs the addresses of all listeners, so they are open by now.

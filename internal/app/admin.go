@@ -12,10 +12,10 @@ import (
 // admin is what a process answers on its admin listener, from before it has started.
 type admin struct{ *App }
 
-// handler serves health checks, metrics and profiles, without authentication. So it
-// checks the Host header, and refuses cross-site requests for profiles: a web page in an
+// handler serves health checks, metrics, profiles and settings, without authentication. So it
+// checks the Host header, and refuses cross-site requests for profiles and settings: a web page in an
 // operator's browser must not read them. Where others than this machine reach the listener, profiles
-// need an operator's key: they cost CPU and show what is in memory.
+// and settings need an operator's key: profiles cost CPU and show what is in memory.
 func (a admin) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "ok"}) })
@@ -27,6 +27,7 @@ func (a admin) handler() http.Handler {
 	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	debug.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	debug.HandleFunc("GET "+settingsPath, a.settings)
 	mux.Handle("/debug/", hosts.SameSite(a.forOperators(debug)))
 	if a.codec != nil && a.options.API {
 		mux.Handle(codecPath, a.codecHandler())
@@ -43,7 +44,7 @@ func (a admin) forOperators(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !a.options.API:
-			http.Error(w, "Profiles of a process without an API are only for its own machine: let EVERPOST_ADMIN_LISTEN be a loopback address.",
+			http.Error(w, "Profiles and settings of a process without an API are only for its own machine: let EVERPOST_ADMIN_LISTEN be a loopback address.",
 				http.StatusForbidden)
 		case a.isOperator(w, r):
 			next.ServeHTTP(w, r)

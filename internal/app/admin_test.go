@@ -32,7 +32,7 @@ func TestAdminKeepsPagesOut(t *testing.T) {
 		admin{a}.handler().ServeHTTP(w, r)
 		return w.Code
 	}
-	for _, path := range []string{"/healthz", "/metrics", "/debug/pprof/goroutine"} {
+	for _, path := range []string{"/healthz", "/metrics", "/debug/pprof/goroutine", settingsPath} {
 		for host, want := range map[string]int{
 			"127.0.0.1:8081": http.StatusOK, "10.1.2.3:8081": http.StatusOK, "localhost:8081": http.StatusOK, "api:8081": http.StatusOK, "": http.StatusOK,
 			"evil.example": http.StatusForbidden, "worker:8081": http.StatusForbidden,
@@ -41,7 +41,7 @@ func TestAdminKeepsPagesOut(t *testing.T) {
 		}
 	}
 	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "http://127.0.0.1:8080"}} {
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/trace", "/debug/pprof/symbol", "/debug/pprof/heap"} {
+		for _, path := range []string{settingsPath, "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/trace", "/debug/pprof/symbol", "/debug/pprof/heap"} {
 			require.Equal(t, http.StatusForbidden, ask("127.0.0.1:8081", path, from...), "%s %s", path, from)
 		}
 		require.Equal(t, http.StatusOK, ask("127.0.0.1:8081", "/healthz", from...), "a link leads there")
@@ -78,7 +78,7 @@ func TestProfilesBeyondLoopback(t *testing.T) {
 			"10.1.2.3:8081": map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusForbidden}[api],
 		} {
 			a.adminListen = at(address)
-			for path, status := range map[string]int{"/debug/pprof/goroutine": want, "/healthz": http.StatusOK, "/metrics": http.StatusOK} {
+			for path, status := range map[string]int{"/debug/pprof/goroutine": want, settingsPath: want, "/healthz": http.StatusOK, "/metrics": http.StatusOK} {
 				w := httptest.NewRecorder()
 				admin{a}.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, http.NoBody))
 				require.Equal(t, status, w.Code, "%s at %s", path, address)

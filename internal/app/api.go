@@ -32,7 +32,8 @@ func (a *App) startAPI() {
 		Attention:  attention{a.store},
 		Situations: situations{a.health, a.store}, Engine: underWay{a.engine.Health, a.activities},
 		Retention: a.options.Config.Retention, DeadLettersKept: a.options.Config.DeadLetterRetention,
-		ConsoleLinks: a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL, Accent: a.options.Config.ConsoleColor,
+		PortalOrigins: a.options.Config.PortalOrigins,
+		ConsoleLinks:  a.consoleLinks(), ConsoleURL: a.options.Config.ConsoleURL, Accent: a.options.Config.ConsoleColor,
 	})
 	a.server = server
 	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",

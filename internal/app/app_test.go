@@ -37,7 +37,7 @@ func options(t *testing.T, databaseURL string) Options {
 			Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: databaseURL, OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
 			Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 4, DBConnections: 37,
 			MaxPayload:     256 << 10,
-			MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50,
+			MaxPerWorkflow: 50, ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50, MaxHeld: 720 * time.Hour,
 		},
 		Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), API: true, Temporal: client.Options{HostPort: closedPort(t)},
 	}

@@ -35,6 +35,11 @@ type Installation struct {
 	// DatabaseErr is why the database of a standalone installation was not found.
 	DatabaseErr error
 
+	// Admin is the address of the admin listener of the process that runs, and OperatorKey what it may ask for; AdminErr is why that is
+	// not known. Without both, the settings are those of the process.
+	Admin, OperatorKey string
+	AdminErr           error
+
 	Temporal    client.Options
 	TemporalErr error // why Temporal's settings cannot be used
 
@@ -60,7 +65,7 @@ func Diagnose(ctx context.Context, i Installation) []Finding {
 		run           func(context.Context) Finding
 		needsDatabase bool
 	}{
-		{"settings", c.settings, false}, {"database", c.database, false}, {"schema", c.schema, true}, {"roles", c.roles, true},
+		{"settings", c.settings, false}, {"process", c.process, false}, {"database", c.database, false}, {"schema", c.schema, true}, {"roles", c.roles, true},
 		{"capacity", c.capacity, true},
 		{"clock", c.clock, true}, {"keys", c.keys, false}, {"temporal", c.temporal, false}, {"workers", c.workers, false}, {"lanes", c.lanes, true},
 		{"backlog", c.backlog, true}, {"egress", c.egress, false}, {"mail", c.mail, false}, {"disk", c.disk, false},

@@ -26,7 +26,8 @@ type DoctorCommand struct {
 // Help returns the help that the flags do not contain.
 func (*DoctorCommand) Help() string {
 	return "Run it with the same settings as the process to check: 'everpost serve', 'api', 'worker' or 'standalone'. " +
-		"It changes nothing. The exit code is 1 if it finds a problem.\n\n" + temporalSettings
+		"It asks that process for its settings, and names those that differ. It changes nothing. " +
+		"The exit code is 1 if it finds a problem.\n\n" + temporalSettings
 }
 
 // errProblems is the error when a check finds a problem.
@@ -40,6 +41,7 @@ func (c *DoctorCommand) Run(ctx context.Context, p Process) error {
 		c.findStandalone(p, &installation)
 	} else {
 		installation.Temporal, installation.TemporalErr = temporalOptions(logger)
+		installation.Admin, installation.AdminErr = c.adminAddress()
 	}
 	installation.Config = c.Config
 	findings := app.Diagnose(ctx, installation)
@@ -69,10 +71,22 @@ func (c *DoctorCommand) findStandalone(p Process, i *app.Installation) {
 	}
 	c.DatabaseURL, i.DatabaseErr = p.FindDatabase(i.DataDir)
 	c.AddOwn(config.OwnKEKFile(i.DataDir))
+	if i.Admin, i.AdminErr = runningAt(i.DataDir, adminAddressFile, ""); i.Admin == "" && i.AdminErr == nil {
+		i.AdminErr = errors.New("no process runs in the data directory")
+	}
+	i.OperatorKey, _ = readLine(filepath.Join(i.DataDir, operatorKeyFile)) // without one, a listener beyond loopback says nothing
 	i.Temporal.HostPort = c.TemporalListen
 	if c.TemporalListen == "" || strings.HasSuffix(c.TemporalListen, ":0") { // a free port
 		i.Temporal.HostPort, i.TemporalErr = runningAt(i.DataDir, temporalAddressFile, defaultTemporal)
 	}
+}
+
+// adminAddress is where a process with the same settings answers.
+func (c *DoctorCommand) adminAddress() (string, error) {
+	if strings.HasSuffix(c.AdminListen, ":0") {
+		return "", errors.New("EVERPOST_ADMIN_LISTEN is a free port: its number is not known here")
+	}
+	return dialable(c.AdminListen)
 }
 
 func (c *DoctorCommand) print(p Process, findings []app.Finding, healthy bool) error {

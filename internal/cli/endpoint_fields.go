@@ -13,6 +13,7 @@ type endpointFields struct {
 	endpointAuth `embed:""`
 
 	EventTypes  []string          `help:"Event types: exact types, prefixes as order.* or invoice/*, or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"` //nolint:lll // a struct tag cannot be wrapped
+	Filter      source            `help:"Which of the events of these types: a JSON object, @file, - for standard input, or null for all." name:"filter" placeholder:"JSON"`       //nolint:lll // a struct tag cannot be wrapped
 	Description *string           `help:"A note for people." placeholder:"TEXT"`
 	Header      []string          `help:"A request header, as 'Name: value'; may be repeated. Replaces all headers." placeholder:"HEADER" sep:"none"`
 	Timeout     *string           `help:"Timeout of a whole request: 1s to 30s, or auto, which adapts to the receiver's latency." placeholder:"DURATION"`
@@ -51,6 +52,13 @@ func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 	}
 	if f.EventTypes != nil {
 		fields["event_types"] = marshal(f.EventTypes)
+	}
+	if f.Filter != "" {
+		text, err := f.Filter.read(p, "--filter")
+		if err != nil {
+			return nil, err
+		}
+		fields["filter"] = text
 	}
 	if f.Metadata != nil {
 		fields["metadata"] = marshal(f.Metadata)

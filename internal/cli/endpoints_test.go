@@ -43,7 +43,8 @@ func TestEndpointSettings(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	flags := []string{
-		"--event-type=a,b.*", "--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
+		"--event-type=a,b.*", `--filter={"payload":{"total":{"$gte":100}}}`,
+		"--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
 		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--trace-context", "--auto-replay",
 		"--success-status=302", "--success-status=307",
 		"--metadata=team=a;b,c", "--metadata=x=y",
@@ -51,6 +52,7 @@ func TestEndpointSettings(t *testing.T) {
 	}
 	want := map[string]any{
 		"event_types": []any{"a", "b.*"}, "description": "ours", "timeout": "7s",
+		"filter":        map[string]any{"payload": map[string]any{"total": map[string]any{"$gte": 100.0}}},
 		"headers":       map[string]any{"X-Token": "[redacted]", "X-Empty": "[redacted]"},
 		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "payload_format": "envelope", "trace_context": true, "auto_replay": true,
 		"success_statuses": []any{302.0, 307.0},

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/client"
@@ -33,6 +34,7 @@ type EventsListCommand struct {
 
 	Type       string  `help:"Only events of this type, or of types that match a pattern such as order.*." placeholder:"TYPE"`
 	ExternalID string  `help:"Only the event with this external id." placeholder:"ID"`
+	Tag        string  `help:"Only events with this tag." placeholder:"TAG"`
 	Since      instant `help:"Only events created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
 	Until      instant `help:"Only events created before." placeholder:"WHEN"`
 }
@@ -40,7 +42,7 @@ type EventsListCommand struct {
 // Run lists them.
 func (c *EventsListCommand) Run(ctx context.Context, p Process) error {
 	now := time.Now()
-	filters := queryOf(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
+	filters := queryOf(map[string]string{"type": c.Type, "external_id": c.ExternalID, "tag": c.Tag, "since": c.Since.ago(now), "until": c.Until.ago(now)})
 	return listOf(ctx, p, c, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[client.Event]{
 		{"ID", func(e client.Event) string { return e.ID }},
 		{"TYPE", func(e client.Event) string { return e.Type }},
@@ -48,6 +50,7 @@ func (c *EventsListCommand) Run(ctx context.Context, p Process) error {
 		{"CREATED", func(e client.Event) string { return optionalTime(e.CreatedAt) }},
 		{"ENDPOINTS", func(e client.Event) string { return strconv.Itoa(len(e.EndpointIDs)) }},
 		{"BYTES", func(e client.Event) string { return strconv.Itoa(e.PayloadSize) }},
+		{"TAGS", func(e client.Event) string { return printable.OrDash(strings.Join(e.Tags, " ")) }},
 	})
 }
 

@@ -93,13 +93,13 @@ func TestEvents(t *testing.T) {
 	other, _ := b.send("user.created", `{"n":22}`)
 
 	table := rows(t, b.ok("events", "list"))
-	require.Equal(t, []string{"ID", "TYPE", "EXTERNAL ID", "CREATED", "ENDPOINTS", "BYTES"}, table[0])
+	require.Equal(t, []string{"ID", "TYPE", "EXTERNAL ID", "CREATED", "ENDPOINTS", "BYTES", "TAGS"}, table[0])
 	require.Len(t, table, 3)
 	created := table[1][3]
 	_, err := time.Parse(time.DateTime, created)
 	require.NoError(t, err)
-	require.Equal(t, []string{other, "user.created", "-", created, "0", "8"}, table[1])
-	require.Equal(t, []string{event, "order.paid", "one", table[2][3], "1", "7"}, table[2])
+	require.Equal(t, []string{other, "user.created", "-", created, "0", "8", "-"}, table[1])
+	require.Equal(t, []string{event, "order.paid", "one", table[2][3], "1", "7", "-"}, table[2])
 	for filter, want := range map[string]int{
 		"--type=order.paid": 1, "--external-id=one": 1, "--external-id=two": 0, "--since=1h": 2, "--until=1h": 0,
 		"--since=2100-01-01T00:00:00Z": 0, "--until=2100-01-01T00:00:00+02:00": 2, "--since=0001-01-01T00:00:00Z": 2,

@@ -49,7 +49,7 @@ func (c *channelOwner) print(ctx context.Context, s *session, r request) error {
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"ID", "KIND", "TARGET", "ON", "ENDPOINTS", "STATE", "LAST ERROR"}}
+	rows := [][]string{{"ID", "KIND", "TARGET", "ON", "ENDPOINTS", "STATE", "LAST TOLD", "LAST ERROR"}}
 	for i := range shown.Channels {
 		one := &shown.Channels[i]
 		endpoints := "all"
@@ -57,7 +57,7 @@ func (c *channelOwner) print(ctx context.Context, s *session, r request) error {
 			endpoints = strings.Join(one.EndpointIDs, ",")
 		}
 		rows = append(rows, []string{
-			one.ID, one.Kind, printable.Text(one.Target), strings.Join(one.On, ","), endpoints, one.State, text(one.LastError),
+			one.ID, one.Kind, printable.Text(one.Target), strings.Join(one.On, ","), endpoints, one.State, optionalTime(one.LastToldAt), text(one.LastError),
 		})
 	}
 	if err := printable.Table(s.Stdout, rows); err != nil || shown.PortalURL == nil {

@@ -20,6 +20,7 @@ const (
 
 	// These exist while standalone runs.
 	addressFile         = "api.address"
+	adminAddressFile    = "admin.address"
 	temporalAddressFile = "temporal.address"
 
 	maxKeyFile = 4 << 10
@@ -64,16 +65,28 @@ func runningAt(dataDir, file, none string) (string, error) {
 	if err != nil || address == "" {
 		return none, err
 	}
-	at, err := netip.ParseAddrPort(address)
-	switch {
-	case err != nil:
-		return none, fmt.Errorf("%s: %w", filepath.Join(dataDir, file), err)
-	case at.Addr() == netip.IPv6Unspecified():
-		at = netip.AddrPortFrom(netip.IPv6Loopback(), at.Port())
-	case at.Addr().IsUnspecified():
-		at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port())
+	if _, err = netip.ParseAddrPort(address); err == nil {
+		address, err = dialable(address)
 	}
-	return at.String(), nil
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", filepath.Join(dataDir, file), err)
+	}
+	return address, nil
+}
+
+// dialable is the address of a listener of this machine in a form that can be dialled.
+func dialable(listener string) (string, error) {
+	host, port, err := net.SplitHostPort(listener)
+	if err != nil {
+		return "", fmt.Errorf("read the address of a listener: %w", err)
+	}
+	switch at, _ := netip.ParseAddr(host); { // a name is no address
+	case at == netip.IPv6Unspecified():
+		host = netip.IPv6Loopback().String()
+	case host == "" || at.IsValid() && at.IsUnspecified():
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 // reaches reports whether a URL of this machine leads to a listener's address.

@@ -23,6 +23,8 @@ type SendCommand struct {
 	IdempotencyKey string               `help:"Like --external-id, but not part of the event, and only kept for a day." placeholder:"KEY"`
 	DeliverAt      instant              `help:"When to deliver: a time, or a duration from now such as 10m." placeholder:"WHEN"`
 	Endpoint       []webhook.EndpointID `help:"Send to this endpoint only, whatever types it subscribes to; may be repeated." placeholder:"ID"`
+	Header         []string             `help:"A header of its requests, as 'Name: value'; may be repeated. An endpoint's own of that name wins." placeholder:"HEADER" sep:"none"` //nolint:lll // a struct tag cannot be wrapped
+	Tag            []string             `help:"A tag to find the event by: letters, digits and . : / - _; may be repeated." placeholder:"TAG" sep:"none"`
 	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one is not delivered."`
 	Timeout        time.Duration        `default:"2m" help:"How long to wait." placeholder:"DURATION"`
 }
@@ -36,12 +38,16 @@ func (c *SendCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
+	body, err := c.body(payload)
+	if err != nil {
+		return err
+	}
 	s, err := c.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	r := request{method: http.MethodPost, path: []string{"events"}, body: c.body(payload)}
+	r := request{method: http.MethodPost, path: []string{"events"}, body: body}
 	if c.IdempotencyKey != "" {
 		r.header = map[string]string{"Idempotency-Key": c.IdempotencyKey}
 	}
@@ -63,12 +69,22 @@ func (c *SendCommand) Run(ctx context.Context, p Process) error {
 }
 
 // body returns the request's body.
-func (c *SendCommand) body(payload []byte) []byte {
+func (c *SendCommand) body(payload []byte) ([]byte, error) {
 	fields := map[string]any{"type": c.Type, "external_id": c.ExternalID, "deliver_at": c.DeliverAt.fromNow(time.Now())}
 	if len(c.Endpoint) > 0 {
 		fields["endpoint_ids"] = c.Endpoint
 	}
-	return withPayload(object(fields), payload)
+	if len(c.Header) > 0 {
+		headers, err := headersOf(c.Header)
+		if err != nil {
+			return nil, err
+		}
+		fields["headers"] = headers
+	}
+	if len(c.Tag) > 0 {
+		fields["tags"] = c.Tag
+	}
+	return withPayload(object(fields), payload), nil
 }
 
 // withConsequence adds to an error what it means for the event.

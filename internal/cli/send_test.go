@@ -95,6 +95,16 @@ func TestSendFlags(t *testing.T) {
 	posted = b.json("send", "order.paid", "--deliver-at="+due.Format(time.RFC3339Nano))
 	require.Equal(t, due.Format("2006-01-02T15:04:05.000000Z"), posted["deliver_at"])
 
+	posted = b.json("send", "order.paid", "--header=X-Region: eu:west,1", "--header=X-Other:2", "--tag=order:17", "--tag=eu-west")
+	require.Equal(t, []any{"order:17", "eu-west"}, posted["tags"])
+	shown := b.json("events", "get", posted["id"].(string))
+	require.Equal(t, map[string]any{"X-Region": "eu:west,1", "X-Other": "2"}, shown["headers"])
+	require.Len(t, b.json("events", "list", "--tag=eu-west")["data"], 1)
+	require.Equal(t, "order:17 eu-west", rows(t, b.ok("events", "list", "--tag=order:17"))[1][6])
+	require.Empty(t, b.json("events", "list", "--tag=eu")["data"])
+	require.Contains(t, b.fails("send", "order.paid", "--header=X-Region"), "--header: must be of the form 'Name: value'")
+	require.Contains(t, b.fails("send", "order.paid", "--header=Host: a"), "headers.Host: is reserved and cannot be set")
+	require.Contains(t, b.fails("send", "order.paid", "--tag=a,b"), "tags[0]: must be 1 to 64 letters, digits and . : / - _")
 	for _, flag := range []string{"--external-id=once", "--idempotency-key=once"} {
 		first := b.run("send", "order.paid", `{"n":1}`, flag)
 		again := b.run("send", "order.paid", `{"n":1}`, flag)

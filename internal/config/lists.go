@@ -31,6 +31,14 @@ func (h *Hosts) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// String is the list as UnmarshalText parses it.
+func (h Hosts) String() string {
+	if h.Any {
+		return "any"
+	}
+	return strings.Join(h.Names, ",")
+}
+
 // Ports is a list of destination ports; Any allows all.
 type Ports struct {
 	Any  bool
@@ -50,6 +58,18 @@ func (p *Ports) UnmarshalText(text []byte) error {
 		p.List = append(p.List, uint16(port))
 	}
 	return nil
+}
+
+// String is the list as UnmarshalText parses it.
+func (p Ports) String() string {
+	if p.Any {
+		return "any"
+	}
+	all := make([]string, len(p.List))
+	for i, port := range p.List {
+		all[i] = strconv.Itoa(int(port))
+	}
+	return strings.Join(all, ",")
 }
 
 // splitList returns the entries of a list separated by commas, or all for the word "any".

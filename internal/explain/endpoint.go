@@ -23,36 +23,32 @@ type health struct {
 func Endpoint(h *webhook.Health, now time.Time) Explanation {
 	s := health{h, now}
 	e, clauses := s.conditionNow()
-	e.Summary = sentence(append(clauses, s.backlog()...)...)
+	e.Summary = sentence(append(append(clauses, s.backlog()...), s.expiring()...)...)
 	e.Cause = joined(e.Cause, s.lastFailure())
 	if h.Backlog.Held > 0 && h.Endpoint.State == webhook.EndpointActive {
-		e.Cause = joined(e.Cause, s.expires())
 		e.Next = joined(e.Next, "Of the held deliveries the oldest go first.")
 	}
 	return e
 }
 
-// expires warns of held deliveries that wait for no more than their turn, and may be given up before it comes: at the pace of the last 15 minutes
+// expiring warns of held deliveries that wait for no more than their turn, and may be given up before it comes: at the pace of the last 15 minutes
 // the last of them waits for more than half of the time after which it is given up.
-func (h health) expires() string {
+func (h health) expiring() []string {
 	attempts, b := h.Observed.Attempts(), &h.Backlog
-	if attempts == 0 || h.Observed.Failing() {
-		return ""
+	if attempts == 0 || b.Held == 0 || h.Observed.Failing() || h.Endpoint.State != webhook.EndpointActive {
+		return nil
 	}
 	policy, _ := h.Endpoint.PolicyInForce()
 	wait := time.Duration(float64(b.Held+b.Waiting()) / float64(attempts) * float64(webhook.HistorySpan))
 	if wait <= policy.GiveUpAfter/2 { //nolint:mnd // half
-		return ""
+		return nil
 	}
-	return sentence("at the pace of the last 15 minutes the newest of the held deliveries waits for "+atLeastFor(wait, b.MoreHeld),
-		"each is given up after "+elapsed(policy.GiveUpAfter))
-}
-
-func atLeastFor(d time.Duration, more bool) string {
-	if more {
-		return "more than " + elapsed(d)
+	about := "about "
+	if b.MoreHeld {
+		about = "more than "
 	}
-	return "about " + elapsed(d)
+	return []string{"at the pace of the last 15 min the newest waits for " + about + elapsed(wait) + ", and each is given up after " +
+		elapsed(policy.GiveUpAfter)}
 }
 
 // Condition is Endpoint where it is not known what waits, nor the last failure.

@@ -130,6 +130,21 @@ func TestHealthSummary(t *testing.T) {
 			},
 			"active, at its rate of 5 requests per second; 4 waiting (3 for a turn, 1 to be sent again)",
 		},
+		"a backlog that is not sent in time": {
+			webhook.Health{
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Delivered, s.Failed, s.DeferReason = 45, 0, webhook.ReasonRate }),
+				Backlog: webhook.Backlog{Held: 9000, MoreHeld: true},
+			},
+			"active, at its rate of 5 requests per second; more than 9000 held, the oldest go first; " +
+				"at the pace of the last 15 min the newest waits for more than 2 days, and each is given up after 3 days",
+		},
+		"a backlog that is sent in time": {
+			webhook.Health{
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Delivered, s.Failed, s.DeferReason = 450, 0, webhook.ReasonRate }),
+				Backlog: webhook.Backlog{Held: 9000},
+			},
+			"active, at its rate of 5 requests per second; 9000 held, the oldest go first",
+		},
 		"circuit open": {
 			webhook.Health{Endpoint: active, Observed: open, Backlog: webhook.Backlog{Deferred: 212}},
 			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 212 waiting for a turn",

@@ -19,13 +19,17 @@ func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook
 	// Those that would get such an event now, or would have got this one earlier, are named first. A tenant
 	// may have thousands of endpoints, so words are only made for those that are named.
 	var near, others []func() string
-	var wanting *webhook.Endpoint // gets such an event now
+	var wanting *webhook.Endpoint // gets such an event now, unless its filter does not match
+	filtered := false
 	for _, e := range endpoints {
 		wants := e.Wants(event.Type)
 		if wants && wanting == nil {
 			wanting = e
 		}
 		switch {
+		case wants && e.Filter != nil && !e.CreatedAt.After(event.CreatedAt):
+			filtered = true
+			near = append(near, func() string { return named(e) + " subscribes to this type with a filter" })
 		case wants && e.CreatedAt.After(event.CreatedAt):
 			near = append(near, func() string { return named(e) + " was created later, at " + at(e.CreatedAt, now) })
 		case wants:
@@ -46,15 +50,7 @@ func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook
 	notes := slices.Concat(near, others)
 	notes = notes[:min(len(notes), maxNamed)]
 	rest -= len(notes)
-	clauses := []string{"no endpoint matched the type " + event.Type + ", so nothing is sent"}
-	switch len(endpoints) {
-	case 0:
-		clauses = append(clauses, "the tenant has no endpoint")
-	case 1:
-		clauses = append(clauses, "the tenant has 1 endpoint")
-	default:
-		clauses = append(clauses, fmt.Sprintf("the tenant has %d endpoints", len(endpoints)))
-	}
+	clauses := []string{unmatched(event.Type, filtered), tenantHas(len(endpoints))}
 	for _, words := range notes {
 		clauses = append(clauses, words())
 	}
@@ -62,12 +58,15 @@ func Event(event webhook.Event, endpoints []*webhook.Endpoint, deleted []webhook
 		clauses = append(clauses, fmt.Sprintf("%d more did not match", rest))
 	}
 	e := Explanation{
-		Code: NoMatch, Summary: sentence(clauses...), Cause: "An event goes to the endpoints whose event_types match its type when it is accepted.",
+		Code: NoMatch, Summary: sentence(clauses...), Cause: "An event goes to the endpoints whose event_types and filter match it when it is accepted.",
 		Next:   "The event is stored and not sent.",
 		Remedy: "Create an endpoint for it, or add " + event.Type + " to the event_types of one. Then send the past events to it.",
 	}
 	if wanting != nil {
 		e.Remedy = "Send the events since then to " + named(wanting) + "."
+		if wanting.Filter != nil {
+			e.Remedy = "Compare the event with the filter of " + named(wanting) + ". After a change of it, send the events since then again."
+		}
 		e.Actions = []Action{{Act: SendEventsAgain, TenantID: event.TenantID, Body: map[string]string{
 			"source": "events", "endpoint_id": wanting.ID.String(), "event_type": event.Type, "since": event.CreatedAt.UTC().Format(time.RFC3339Nano),
 		}}}
@@ -94,4 +93,23 @@ func filters(types []string) string {
 		shown += fmt.Sprintf(" and %d more", rest)
 	}
 	return shown
+}
+
+// unmatched says that an event matched no endpoint: its type, or only some filter.
+func unmatched(eventType string, filtered bool) string {
+	if filtered {
+		return "no endpoint matched the event of the type " + eventType + ", so nothing is sent"
+	}
+	return "no endpoint matched the type " + eventType + ", so nothing is sent"
+}
+
+func tenantHas(endpoints int) string {
+	switch endpoints {
+	case 0:
+		return "the tenant has no endpoint"
+	case 1:
+		return "the tenant has 1 endpoint"
+	default:
+		return fmt.Sprintf("the tenant has %d endpoints", endpoints)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -356,6 +357,13 @@ func deliveryCases() []deliveryCase {
 			"Waits because the endpoint is paused by hand; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
+			"paused, its time stands still", held(webhook.ReasonPaused, state(webhook.EndpointPaused, ""), func(s *Situation) {
+				s.Delivery.HeldAt, s.Delivery.HeldUntil = noon(), noon().Add(30*24*time.Hour)
+			}), HeldPaused,
+			"Waits because the endpoint is paused; sent when it is resumed, or given up at 24 Dec 12:04 UTC.",
+			"The time for its retries stands still since 12:04:08 UTC, 0 s ago.",
+		},
+		{
 			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it accepts no more events")), HeldDisabled,
 			"Waits because the endpoint is disabled (the receiver answered 410: it accepts no more events); " +
 				"sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
@@ -676,6 +684,13 @@ func TestEvent(t *testing.T) {
 		require.Equal(t, "No endpoint matched the type order.paid, so nothing is sent; "+want, got.Summary)
 		requireSentences(t, got)
 	}
+	filtering := named("f.example", -time.Hour, "order.*")
+	filtering.Filter = filter.Stored(`{"payload":{"total":1}}`)
+	got := Event(event, []*webhook.Endpoint{&filtering}, nil, noon())
+	require.Equal(t, "No endpoint matched the event of the type order.paid, so nothing is sent; the tenant has 1 endpoint; "+id+
+		" (f.example) subscribes to this type with a filter.", got.Summary)
+	require.Contains(t, got.Remedy, "Compare the event with the filter of")
+	requireSentences(t, got)
 	deleted := []webhook.DeletedEndpoint{
 		{URL: "https://old.example", EventTypes: []string{"*"}, DeletedAt: noon().Add(-time.Hour)},
 		{URL: "https://other.example", EventTypes: []string{"user.*"}, DeletedAt: noon().Add(-time.Hour)},

@@ -35,6 +35,11 @@ type waitingForward struct {
 	done  func(webhook.Start, webhook.ForwardResult)
 }
 
+// size is what its payload and its headers have, in bytes.
+func (w *waitingForward) size() int {
+	return len(w.event.Payload) + webhook.HeaderSize(w.event.Headers)
+}
+
 // Forward forwards the deliveries of an event that this process has stored to the owners of their endpoints' lanes, which start them. It
 // does not block. done is called once for each delivery. A delivery that an owner may have is not refused; if it is lost with the owner,
 // the relay starts it.
@@ -48,7 +53,9 @@ func (f *Fleet) Forward(event webhook.Accepted, done func(webhook.Start, webhook
 		}
 	}
 	for p, starts := range all {
-		p.forward(waitingForward{webhook.Accepted{Deliveries: starts, Payload: event.Payload, SHA256: event.SHA256}, done})
+		p.forward(waitingForward{webhook.Accepted{
+			Deliveries: starts, Payload: event.Payload, SHA256: event.SHA256, Headers: event.Headers,
+		}, done})
 	}
 }
 
@@ -56,7 +63,7 @@ func (f *Fleet) Forward(event webhook.Accepted, done func(webhook.Start, webhook
 // that it accepts.
 func (p *peer) forward(waiting waitingForward) {
 	p.mu.Lock()
-	room := p.answers && !p.stops && p.forwardBytes+len(waiting.event.Payload) <= maxForwardingBytes &&
+	room := p.answers && !p.stops && p.forwardBytes+waiting.size() <= maxForwardingBytes &&
 		(!p.forwarding || time.Since(p.sentAt) < forwardPatience)
 	start := room && !p.forwarding
 	if start {
@@ -64,7 +71,7 @@ func (p *peer) forward(waiting waitingForward) {
 	}
 	if room {
 		p.forwards = append(p.forwards, waiting)
-		p.forwardBytes += len(waiting.event.Payload)
+		p.forwardBytes += waiting.size()
 	}
 	p.mu.Unlock()
 	switch {
@@ -130,8 +137,8 @@ func (p *peer) nextForwards() (batch []waitingForward, client *rpc.Client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, bytes := 0, 0
-	for n < len(p.forwards) && n < maxForwardedEvents && (n == 0 || bytes+len(p.forwards[n].event.Payload) <= maxForwardedBytes) {
-		bytes += len(p.forwards[n].event.Payload)
+	for n < len(p.forwards) && n < maxForwardedEvents && (n == 0 || bytes+p.forwards[n].size() <= maxForwardedBytes) {
+		bytes += p.forwards[n].size()
 		n++
 	}
 	batch, p.forwards = p.forwards[:n:n], p.forwards[n:]

@@ -80,7 +80,9 @@ func startTo(endpoint webhook.EndpointID) webhook.Start {
 
 func eventTo(endpoints ...webhook.EndpointID) webhook.Accepted {
 	payload := []byte(`{"id":1}`)
-	event := webhook.Accepted{Event: webhook.Event{ID: webhook.NewEventID()}, Payload: payload, SHA256: sha256.Sum256(payload)}
+	event := webhook.Accepted{
+		Event: webhook.Event{ID: webhook.NewEventID()}, Payload: payload, SHA256: sha256.Sum256(payload), Headers: map[string]string{"X-Region": "eu"},
+	}
 	for _, endpoint := range endpoints {
 		event.Deliveries = append(event.Deliveries, startTo(endpoint))
 	}
@@ -138,7 +140,7 @@ func TestForward(t *testing.T) {
 		for i := range got[0].Deliveries {
 			got[0].Deliveries[i].ReceivedAt = got[0].Deliveries[i].ReceivedAt.UTC()
 		}
-		require.Equal(t, webhook.Accepted{Deliveries: deliveries, Payload: event.Payload, SHA256: event.SHA256}, got[0])
+		require.Equal(t, webhook.Accepted{Deliveries: deliveries, Payload: event.Payload, SHA256: event.SHA256, Headers: event.Headers}, got[0])
 	}
 }
 
@@ -162,7 +164,7 @@ func TestForwardsAreBounded(t *testing.T) {
 	endpoint := endpointOf(t, s, a)
 	large := func() webhook.Accepted {
 		event := eventTo(endpoint)
-		event.Payload = make([]byte, webhook.DefaultMaxPayload)
+		event.Payload, event.Headers = make([]byte, webhook.DefaultMaxPayload), nil
 		return event
 	}
 	first, out := newOutcomes(), newOutcomes()

@@ -28,7 +28,9 @@ func (l *local) accept(event *webhook.Accepted, start *webhook.Start) {
 		return
 	}
 	if l.fresh != nil && !l.starts.engine.IsScheduled(start) {
-		l.fresh.put(start.Ref, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
+		l.fresh.put(start.Ref, webhook.Content{
+			Payload: event.Payload, SHA256: event.SHA256, CreatedAt: start.CreatedAt, Headers: event.Headers,
+		}, start.ReceivedAt)
 		if l.sendEagerly(*start) {
 			return
 		}

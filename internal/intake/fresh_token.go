@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"crypto/sha256"
 	"sync"
 	"time"
 
@@ -15,7 +14,7 @@ const (
 	// tokenEnd is how long after the process began to store it a delivery may be sent without asking the store, however
 	// long the commit took: less than the relay waits, from then on, before it starts the delivery.
 	tokenEnd = 3 * time.Second
-	// maxFreshBytes bounds the payloads in memory. The first attempt of a delivery beyond that reads
+	// maxFreshBytes bounds the payloads and headers in memory. The first attempt of a delivery beyond that reads
 	// its payload from the store.
 	maxFreshBytes = 64 << 20
 )
@@ -45,9 +44,8 @@ func newFresh(now func() time.Time) *Fresh {
 	return &Fresh{byID: map[webhook.DeliveryID]token{}, now: now}
 }
 
-// put stores a payload for the delivery's first attempt, with its SHA-256 and the time of its event by
-// the database's clock. received is when this process began to store it, by its own clock.
-func (f *Fresh) put(of webhook.Ref, payload []byte, sum [sha256.Size]byte, created, received time.Time) {
+// put stores the content of its event for the delivery's first attempt. received is when this process began to store it, by its own clock.
+func (f *Fresh) put(of webhook.Ref, content webhook.Content, received time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
@@ -56,12 +54,12 @@ func (f *Fresh) put(of webhook.Ref, payload []byte, sum [sha256.Size]byte, creat
 	if end := received.Add(tokenEnd); end.Before(until) {
 		until = end
 	}
-	if _, twice := f.byID[of.DeliveryID]; twice || f.bytes+len(payload) > maxFreshBytes || !now.Before(until) {
+	if _, twice := f.byID[of.DeliveryID]; twice || f.bytes+content.Size() > maxFreshBytes || !now.Before(until) {
 		return
 	}
-	f.byID[of.DeliveryID] = token{webhook.Content{Payload: payload, SHA256: sum, CreatedAt: created}, of, until}
+	f.byID[of.DeliveryID] = token{content, of, until}
 	f.order = append(f.order, of.DeliveryID)
-	f.bytes += len(payload)
+	f.bytes += content.Size()
 }
 
 // Take returns the payload once, within its time, with the SHA-256 that it had when it arrived. The
@@ -75,7 +73,7 @@ func (f *Fresh) Take(of webhook.Ref) (content webhook.Content, ok bool) {
 		return webhook.Content{}, false
 	}
 	delete(f.byID, of.DeliveryID)
-	f.bytes -= len(t.Payload)
+	f.bytes -= t.Size()
 	if !now.Before(t.until) {
 		return webhook.Content{}, false
 	}
@@ -92,7 +90,7 @@ func (f *Fresh) expire(now time.Time) {
 		}
 		if waiting {
 			delete(f.byID, id)
-			f.bytes -= len(t.Payload)
+			f.bytes -= t.Size()
 		}
 		n++
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-var noSum [sha256.Size]byte
-
 func newRef() webhook.Ref {
 	event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
 	return webhook.Ref{
@@ -27,14 +25,16 @@ func TestFreshTokenIsTakenOnce(t *testing.T) {
 	f := newFresh(time.Now)
 	id, sum := newRef(), sha256.Sum256([]byte("{}"))
 	created := time.Now()
-	f.put(id, []byte("{}"), sum, created, created)
+	headers := map[string]string{"X-Region": "eu"}
+	f.put(id, webhook.Content{Payload: []byte("{}"), SHA256: sum, CreatedAt: created, Headers: headers}, created)
+	require.Equal(t, len("{}")+len("X-Regioneu"), f.bytes)
 	var taken atomic.Int32
 	var all sync.WaitGroup
 	for range 32 {
 		all.Go(func() {
 			if got, ok := f.Take(id); ok {
 				taken.Add(1)
-				if string(got.Payload) != "{}" || got.SHA256 != sum || got.CreatedAt != created {
+				if string(got.Payload) != "{}" || got.SHA256 != sum || got.CreatedAt != created || got.Headers["X-Region"] != "eu" {
 					t.Errorf("the content is %q of %s", got.Payload, got.CreatedAt)
 				}
 			}
@@ -49,7 +49,7 @@ func TestFreshTokenIsTakenOnce(t *testing.T) {
 func TestFreshTokenIsOfItsDelivery(t *testing.T) {
 	t.Parallel()
 	f, of, now := newFresh(time.Now), newRef(), time.Now()
-	f.put(of, []byte("{}"), noSum, now, now)
+	f.put(of, webhook.Content{Payload: []byte("{}"), CreatedAt: now}, now)
 	for _, change := range []func(*webhook.Ref){
 		func(r *webhook.Ref) { r.TenantID = "other" },
 		func(r *webhook.Ref) { r.EventType = "order.refunded" },
@@ -87,7 +87,7 @@ func TestFreshTokenExpires(t *testing.T) {
 			t.Parallel()
 			now := start.Add(c.commit)
 			f, id := newFresh(func() time.Time { return now }), newRef()
-			f.put(id, []byte("1"), noSum, start, start)
+			f.put(id, webhook.Content{Payload: []byte("1"), CreatedAt: start}, start)
 			now = start.Add(c.ask)
 			content, ok := f.Take(id)
 			require.Equal(t, c.valid, ok)
@@ -107,7 +107,7 @@ func TestFreshTokensAreBounded(t *testing.T) {
 	ids := make([]webhook.Ref, fit+1)
 	for i := range ids {
 		ids[i] = newRef()
-		f.put(ids[i], payload, noSum, now, now)
+		f.put(ids[i], webhook.Content{Payload: payload, CreatedAt: now}, now)
 	}
 	require.Equal(t, maxFreshBytes, f.bytes)
 	_, ok := f.Take(ids[fit])
@@ -115,13 +115,13 @@ func TestFreshTokensAreBounded(t *testing.T) {
 
 	_, ok = f.Take(ids[0])
 	require.True(t, ok)
-	f.put(ids[fit], payload, noSum, now, now)
+	f.put(ids[fit], webhook.Content{Payload: payload, CreatedAt: now}, now)
 	_, ok = f.Take(ids[fit])
 	require.True(t, ok, "what was taken made room")
 
 	now = now.Add(tokenLife)
 	last := newRef()
-	f.put(last, []byte("x"), noSum, now, now)
+	f.put(last, webhook.Content{Payload: []byte("x"), CreatedAt: now}, now)
 	require.Equal(t, 1, f.bytes)
 	require.Len(t, f.byID, 1)
 	require.Equal(t, []webhook.DeliveryID{last.DeliveryID}, f.order)

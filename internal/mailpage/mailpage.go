@@ -19,7 +19,7 @@ import (
 
 const (
 	prefix     = "/notifications/"
-	tokenBytes = 32
+	tokenBytes = 48 // as the store makes them
 	pageTime   = 10 * time.Second
 	maxBody    = 4 << 10
 	// All visitors together open so many pages: a token cannot be guessed, but a look-up costs a query.

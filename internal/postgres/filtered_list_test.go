@@ -57,3 +57,41 @@ func TestAFilteredListGoesOn(t *testing.T) {
 	require.Len(t, all, 11, "pending ones too, each once")
 	require.Equal(t, 3, pages, "six recorded ones, three at a time, and nothing behind them")
 }
+
+// A list by tag looks at events with tags only: those without are not among the rows that it may look at.
+func TestAListByTagGoesOn(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	b.Lists().Searched = 3
+	var wanted []webhook.EventID
+	for i := range 20 {
+		in := storetest.NewEvent("order.paid")
+		if i%2 == 0 {
+			in.Tags = []string{"even"}
+		}
+		if i == 0 || i == 18 {
+			in.Tags = append(in.Tags, "end")
+		}
+		a, err := b.Accept(t.Context(), in)
+		require.NoError(t, err)
+		if i == 0 || i == 18 {
+			wanted = append(wanted, a.Event.ID)
+		}
+	}
+	slices.Reverse(wanted)
+	var found []webhook.EventID
+	pages := 0
+	for p := (webhook.Page{Limit: 50}); ; pages++ {
+		page, searched, err := b.ListEvents(t.Context(), "acme", webhook.EventFilter{Tag: "end"}, p)
+		require.NoError(t, err)
+		for _, e := range page {
+			found = append(found, e.ID)
+		}
+		if searched == [16]byte{} {
+			break
+		}
+		p.After = searched
+	}
+	require.Equal(t, wanted, found)
+	require.Equal(t, 3, pages, "three of the ten with tags at a time")
+}

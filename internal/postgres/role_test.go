@@ -47,6 +47,7 @@ func granted() map[string]map[string]string {
 			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select", "request_keys": noDelete,
 			"notification_settings": noDelete, "notification_channels": all, "notification_mails": readAdd, "notification_confirmations": "select",
 			"event_types": all, "event_type_versions": all,
+			"notification_keys": "select",
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
@@ -62,9 +63,10 @@ func granted() map[string]map[string]string {
 			"statistics_minutes_default": "select", "statistics_hours_default": "select",
 			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select update(epoch,expires_at,owner)",
 			"request_keys":          "select update delete",
-			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,refusals,state)",
+			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,last_told_at,refusals,state)",
 			"notification_changes": all, "notification_told": all, "notification_mails": all, "notification_confirmations": all,
 			"event_types": "select", "event_type_versions": "select",
+			"notification_keys": "select insert update(kek_id,wrapped_key)",
 		},
 		"public": {},
 	}
@@ -210,7 +212,7 @@ func belongs() map[string]string {
 		"statistics_minutes": "tenant_id", "statistics_hours": "tenant_id", "statistics_writers": "null", "processes": "null", "lanes": "null",
 		"notification_settings": "tenant_id", "notification_channels": "tenant_id", "notification_changes": "tenant_id", "notification_told": ofEndpoint,
 		"notification_mails":         `(select c.tenant_id from notification_channels c where c.id = channel_id)`,
-		"notification_confirmations": "owner",
+		"notification_confirmations": "owner", "notification_keys": "null",
 	}
 }
 

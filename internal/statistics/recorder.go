@@ -75,8 +75,11 @@ func New(c Config) *Recorder {
 }
 
 // Counted counts what a write of a delivery has added: an attempt, unless a is nil, and the end of
-// the delivery in a state, if ended is set.
+// the delivery in a state, if ended is set. What goes to people's chats is not counted: it is no delivery of the tenant's.
 func (r *Recorder) Counted(ref webhook.Ref, a *webhook.Attempt, state webhook.State, ended bool) {
+	if ref.EventType == webhook.NotificationType {
+		return
+	}
 	at := r.now()
 	if a != nil {
 		at = a.StartedAt.Add(a.Latency)

@@ -88,6 +88,22 @@ func refOf(tenant string, endpoint byte) webhook.Ref {
 	return webhook.Ref{TenantID: tenant, EndpointID: webhook.EndpointID{endpoint}}
 }
 
+// Messages to people's chats are no deliveries of the tenant's, nor of the installation's.
+func TestChatsAreNotCounted(t *testing.T) {
+	t.Parallel()
+	store := newSum()
+	r := newRecorder(store, &bytes.Buffer{})
+	ref := refOf("acme", 1)
+	ref.EventType = webhook.NotificationType
+	r.Counted(ref, attemptOf(1, retry.Retry, time.Now()), webhook.StateDeadLettered, true)
+	require.True(t, r.flush(t.Context()))
+	require.Empty(t, store.added)
+	ref.EventType = "everpost.endpoint.disabled"
+	r.Counted(ref, attemptOf(1, retry.Retry, time.Now()), webhook.StateDeadLettered, true)
+	require.True(t, r.flush(t.Context()))
+	require.Len(t, store.added, 3, "operational events are the tenant's deliveries")
+}
+
 // Whatever fails, what is stored is what was counted, for each endpoint, tenant and minute.
 func TestWhatIsStoredIsWhatWasCounted(t *testing.T) {
 	t.Parallel()

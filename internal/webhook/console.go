@@ -43,7 +43,7 @@ const (
 	MaxReturnURL = 2048               // bytes
 )
 
-// ConsoleLink opens a session of the console, once. Only the hash of its token is stored.
+// ConsoleLink opens a session of the console, once, or is a portal token. Only the hash of its token is stored.
 type ConsoleLink struct {
 	ID        LinkID
 	SHA256    [32]byte // of the token
@@ -54,6 +54,14 @@ type ConsoleLink struct {
 	ReturnURL string // where a portal's visitor goes back to; "" for nowhere
 	Portal    PortalOptions
 	ExpiresAt time.Time
+}
+
+// Session is the session of a portal token: the link's, without a browser.
+func (l ConsoleLink) Session() ConsoleSession {
+	return ConsoleSession{
+		SHA256: l.SHA256, LinkID: l.ID, TenantID: l.TenantID, KeyID: l.KeyID, KeySHA256: l.KeySHA256, Access: l.Access,
+		Portal: l.Portal, ExpiresAt: l.ExpiresAt,
+	}
 }
 
 // ConsoleSession is a session of the console. Only the hash of its token is stored.

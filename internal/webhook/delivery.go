@@ -289,7 +289,8 @@ type ClaimResult struct {
 	Status  DeliveryStatus
 	Payload []byte // nil if it was removed
 	SHA256  []byte
-	EventAt time.Time // creation time of the event; zero without a payload
+	EventAt time.Time         // creation time of the event; zero without a payload
+	Headers map[string]string // of the event's requests; nil for none
 }
 
 // CommandedDelivery is a delivery with a pending command.

@@ -3,6 +3,7 @@ package webhook
 import (
 	"time"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/retry"
 )
 
@@ -78,7 +79,8 @@ type Endpoint struct {
 	ID             EndpointID
 	TenantID       string
 	URL            string
-	EventTypes     []string // filters; ["*"] matches every event type
+	EventTypes     []string       // filters; ["*"] matches every event type
+	Filter         *filter.Filter // of what its event types match; nil for none
 	Description    string
 	State          EndpointState
 	StateReason    string    // why a person or Everpost changed the state; "" if an active endpoint was resumed without a reason

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/filter"
 )
 
 // Limits of an event. api/openapi.yaml documents them.
@@ -24,14 +26,21 @@ const ReasonNoMatch = "no_matching_endpoint"
 type NewEvent struct {
 	TenantID    string
 	Type        string
-	Payload     []byte       // any JSON value, byte for byte
-	ExternalID  string       // the caller's id, unique within the tenant; "" for none
-	DeliverAt   time.Time    // zero: immediately
-	EndpointIDs []EndpointID // nil: every endpoint with a matching filter
-	Version     int          // of its type in the catalogue; 0: the newest
+	Payload     []byte            // any JSON value, byte for byte
+	ExternalID  string            // the caller's id, unique within the tenant; "" for none
+	DeliverAt   time.Time         // zero: immediately
+	EndpointIDs []EndpointID      // nil: every endpoint that subscribes to the type and whose filter matches
+	Headers     map[string]string // of each of its requests, after the endpoint's own; nil for none
+	Tags        []string          // nil for none
+	Version     int               // of its type in the catalogue; 0: the newest
 
 	IdempotencyKey string            // unique within the tenant; "" for none
 	BodySHA256     [sha256.Size]byte // of the request body; a repeated request must have the same
+}
+
+// Filtered is what the filters of endpoints see of the event.
+func (e *NewEvent) Filtered() *filter.Event {
+	return filter.NewEvent(filter.Fields{Type: e.Type, ExternalID: e.ExternalID, Tags: e.Tags, Payload: e.Payload})
 }
 
 // NewBatch is a list of events that is stored in one transaction. Their external ids differ.
@@ -57,8 +66,11 @@ type Event struct {
 	EndpointIDs []EndpointID
 	Reason      string // why there is no delivery; "" if there is one
 	Removed     PayloadRemoval
-	Version     int     // of its type, which the sender named; 0: none
-	SchemaError *string // the first mismatch with the schema of its type; nil if there was none, or it was not checked
+	Tags        []string          // nil for none, and after an erasure
+	Headers     map[string]string // only where one event is read; nil for none, and after the payload's removal
+	HeaderSize  int               // of the headers as they are stored, in bytes; 0 for none
+	Version     int               // of its type, which the sender named; 0: none
+	SchemaError *string           // the first mismatch with the schema of its type; nil if there was none, or it was not checked
 }
 
 // Accepted is a stored event with its deliveries.
@@ -67,6 +79,7 @@ type Accepted struct {
 	Deliveries []Start
 	Payload    []byte            // as stored; nil if Repeated
 	SHA256     [sha256.Size]byte // of the payload, computed on arrival
+	Headers    map[string]string // of the event's requests; nil if Repeated
 	Repeated   bool              // an earlier request stored the event; nothing new was stored
 }
 

@@ -140,6 +140,9 @@ func ParseDeliveryID(s string) (DeliveryID, error) { return parseID[deliveryKind
 // ParseKeyID reads a key's id; see parseID.
 func ParseKeyID(s string) (KeyID, error) { return parseID[keyKind](s) }
 
+// ParseLinkID parses the id of a link.
+func ParseLinkID(s string) (LinkID, error) { return parseID[linkKind](s) }
+
 // ParseReplayID reads a replay's id; see parseID.
 func ParseReplayID(s string) (ReplayID, error) { return parseID[replayKind](s) }
 

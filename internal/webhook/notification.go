@@ -154,6 +154,7 @@ type Channel struct {
 	State       ChannelState
 	LastError   string // "" for none; without secrets
 	LastErrorAt time.Time
+	LastToldAt  time.Time // zero: nothing was sent yet; of a chat, none of its last deliveries
 }
 
 // ChannelInput is a channel as it is to be.
@@ -233,7 +234,7 @@ type DueMail struct {
 	ID           [16]byte
 	Channel      ChannelID
 	Address      string
-	Token        []byte        // of the channel's links
+	Token        []byte        // of the channel's links; it is not stored
 	Notification *Notification // nil: it asks for confirmation
 	PortalURL    string        // of the channel's owner
 	Attempts     int           // so far

@@ -15,6 +15,7 @@ type Page struct {
 type EventFilter struct {
 	Type         string // a filter as in an endpoint's event_types
 	ExternalID   string
+	Tag          string    // that is one of the event's
 	Since, Until time.Time // Since <= created_at < Until
 }
 

@@ -47,6 +47,18 @@ type Content struct {
 	Payload   []byte
 	SHA256    [sha256.Size]byte // of the payload, computed on arrival
 	CreatedAt time.Time         // of the event
+	Headers   map[string]string // of the event's requests; nil for none
+}
+
+// Size is how much of memory the content takes that its sender has chosen, in bytes.
+func (c *Content) Size() int { return len(c.Payload) + HeaderSize(c.Headers) }
+
+// HeaderSize is the length of the names and values of headers, in bytes.
+func HeaderSize(headers map[string]string) (size int) {
+	for name, value := range headers {
+		size += len(name) + len(value)
+	}
+	return size
 }
 
 // Body returns the body of every request that sends an event in the format. It depends on

@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // browserVariable names a Chromium to use instead of the one that is installed.
@@ -60,12 +62,12 @@ type browsers struct {
 	ctx context.Context
 }
 
-// startBrowser starts a browser, or skips the test where there is none.
+// startBrowser starts a browser.
 func startBrowser(t *testing.T) *browsers {
 	t.Helper()
 	path, err := findBrowser()
 	if errors.Is(err, errNoBrowser) {
-		t.Skip(err)
+		programtest.Missing(t, err)
 	}
 	require.NoError(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:len(chromedp.DefaultExecAllocatorOptions):len(chromedp.DefaultExecAllocatorOptions)],
@@ -90,6 +92,7 @@ type window struct {
 	mu     sync.Mutex
 	errors []string
 	status map[int]bool // of documents that a test asks for, and that Chromium reports as errors
+	blocks bool         // a test asks for what Chromium blocks across origins
 }
 
 // open opens a window. At the end of the test, nothing may be an error in the browser's console.
@@ -129,6 +132,9 @@ func (w *window) note(m chromedp.ConsoleMessage) {
 			return
 		}
 	}
+	if w.blocks && (strings.Contains(m.Text, "blocked by CORS policy") || strings.Contains(m.Text, "net::ERR_FAILED")) {
+		return
+	}
 	w.errors = append(w.errors, m.String()+" ("+m.URL+")")
 }
 
@@ -149,6 +155,13 @@ func (w *window) expect(statuses ...int) {
 	for _, status := range statuses {
 		w.status[status] = true
 	}
+}
+
+// expectBlocked says that the test asks for what Chromium blocks across origins, and reports.
+func (w *window) expectBlocked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blocks = true
 }
 
 // show goes to a page of the console and requires its status.

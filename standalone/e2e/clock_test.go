@@ -41,7 +41,7 @@ func TestHostsWhoseClocksAreWrong(t *testing.T) {
 		KEKs: config.KEKs{KEK: "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="}, AllowHTTP: true, ExtraPorts: config.Ports{Any: true},
 		AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour,
 		AuditRetention: 17520 * time.Hour, DBConnections: 37, MaxPayload: 256 << 10,
-		StartSlots: 1, MaxPerWorkflow: 100, ReconcileEvery: time.Minute, QueueLength: 1000, RunningReplays: 50,
+		StartSlots: 1, MaxPerWorkflow: 100, ReconcileEvery: time.Minute, QueueLength: 1000, RunningReplays: 50, MaxHeld: 720 * time.Hour,
 	}
 	log := slog.New(slog.NewJSONHandler(in.log, nil))
 	require.NoError(t, app.Migrate(contextFor(t, startPatience), c, log))

@@ -24,7 +24,7 @@ const (
 var wideAndNarrow = []int64{1440, 375}
 
 // changingParts are what differs between pages of the same kind: ids, tenants, and what follows the path.
-var changingParts = regexp.MustCompile(`(evt|dlv|ep|rpl|key|lnk|aud)_[0-9a-z]{26}|^/t/[^/]+|^/tenants/[^/?]+|[?#].*`)
+var changingParts = regexp.MustCompile(`(evt|dlv|ep|rpl|key|lnk|aud|nch)_[0-9a-z]{26}|^/t/[^/]+|^/tenants/[^/?]+|[?#].*`)
 
 // lookAtEveryPage follows the links of an installation with some of everything. Each kind of page must have nothing wrong
 // for axe-core in either theme, must not scroll sideways on a phone, and must keep within its budget.
@@ -132,7 +132,7 @@ func (w *window) look(path, axe string, budget int) []string {
 	return below
 }
 
-// someOfEverything gives the tenant deliveries in every state, a dead letter, a replay and a key.
+// someOfEverything gives the tenant deliveries in every state, a dead letter, a replay, a key and a notification channel.
 func (b *bundle) someOfEverything() {
 	b.t.Helper()
 	r := newReceiver(b.t)
@@ -156,4 +156,7 @@ func (b *bundle) someOfEverything() {
 	b.refused(r, "odd")
 	b.post("nobody.wants", `{}`)
 	b.key("ingest")
+	b.ask(http.StatusOK, http.MethodPut, "/notifications", fieldsOf{"channels": []fieldsOf{{
+		"kind": "webhook", "target": r.URL() + "/told", "on": []string{"disabled", "dead_letters"}, "endpoint_ids": []string{paused.ID},
+	}}}, nil)
 }

@@ -104,7 +104,7 @@ func doctor(t *testing.T, env settings) (checks, finished) {
 			require.NotEmpty(t, c.Remedy, "%s: a remedy is named", c.Check)
 		}
 	}
-	require.Len(t, found, 14)
+	require.Len(t, found, 15)
 	return found, f
 }
 
@@ -122,10 +122,18 @@ func TestDoctorOfStandalone(t *testing.T) {
 			require.Equal(t, "skipped", c.Verdict, "it sends none")
 			continue
 		}
+		if name == "process" {
+			require.Equal(t, "warning", c.Verdict, "receivers of tests are on this machine")
+			require.NotContains(t, c.Detail, " here and ", "its settings are the same")
+			continue
+		}
 		require.Equal(t, "ok", c.Verdict, "%s: %s", name, c.Detail)
 	}
 	require.Contains(t, found["disk"].Detail, " free for ")
 	require.Contains(t, found["temporal"].Detail, "namespace default keeps a workflow for 7 days after its end")
+
+	others, _ := doctor(t, env.With(settings{"EVERPOST_RETENTION": "1000h"}))
+	require.Contains(t, others["process"].Detail, "EVERPOST_RETENTION is 1000h0m0s here and 720h0m0s in the running process")
 
 	text, err := runToEnd(contextFor(t, patience), env, "doctor")
 	require.NoError(t, err)
@@ -137,6 +145,8 @@ func TestDoctorOfStandalone(t *testing.T) {
 	require.Contains(t, f.Stderr, "everpost: there are problems: see above")
 	require.Equal(t, "problem", found["database"].Verdict)
 	require.Equal(t, "skipped", found["schema"].Verdict)
+	require.Equal(t, finding{Check: "process", Verdict: "skipped", Detail: "the running process was not asked for its settings: " +
+		"no process runs in the data directory"}, found["process"])
 }
 
 func TestDoctorOfACluster(t *testing.T) {
@@ -174,6 +184,9 @@ func TestDoctorOfACluster(t *testing.T) {
 		{"no Temporal", settings{"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "temporal", "problem", "no answer from Temporal at 127.0.0.1:1"},
 		{"no namespace", settings{"TEMPORAL_NAMESPACE": "nowhere"}, "temporal", "problem", "there is no namespace nowhere"},
 		{"no TLS", settings{"TEMPORAL_ADDRESS": "temporal.example.com:7233"}, "settings", "problem", "would not be encrypted"},
+		{"no known port", nil, "process", "skipped", "EVERPOST_ADMIN_LISTEN is a free port"},
+		{"a process with other settings", settings{"EVERPOST_ADMIN_LISTEN": strings.TrimPrefix(in.addr["admin"], "http://"), "EVERPOST_RETENTION": "1000h"},
+			"process", "warning", "EVERPOST_RETENTION is 1000h0m0s here and "},
 		{"no proxy", settings{"EVERPOST_EGRESS_PROXY": "http://someone:canary@127.0.0.1:1"}, "egress", "problem", "the proxy 127.0.0.1:1 does not answer"},
 	} {
 		found, f := doctor(t, in.env.With(test.env))

@@ -38,6 +38,7 @@ func TestCanaries(t *testing.T) {
 		"secret": random, "payload": "canarypayload7391", "url": "canaryurltoken5527", "path": "canarypathtoken6607", "header": "canaryheader8164",
 		"password": "canarypassword4410", "bearer token": "canarybearer6038", "client secret": "canaryclient2279",
 		"issued token": "canaryissued9152", "token URL": "canarytokenurl3384",
+		"event header": "canaryeventheader1406", "tag": "canarytag8835",
 	}
 	certificate, private := clientCertificate(t)
 	markers["key"] = private
@@ -85,7 +86,7 @@ func TestCanaries(t *testing.T) {
 	}
 	workflows := map[string]string{} // to the event's id
 	for kind, state := range kinds {
-		e, d := b.postOne(kind, payload)
+		e, d := b.postOne(kind, payload, "headers", `{"X-Event":"`+markers["event header"]+`"}`, "tags", `["`+markers["tag"]+`"]`)
 		d = b.waitState(d.ID, state)
 		if kind == "cperma" {
 			b.command(http.StatusAccepted, d.ID, "replay", nil)
@@ -96,6 +97,7 @@ func TestCanaries(t *testing.T) {
 		attempts := b.ask(http.StatusOK, http.MethodGet, "/deliveries/"+d.ID+"/attempts", nil, nil)
 		requireNoMarker(t, "the attempts of "+kind, string(attempts.body), credentialsAmong(markers, kind))
 	}
+	require.Equal(t, markers["event header"], r.Requests()[0].Header.Get("X-Event"))
 	// The API, too, has something to say about what is wrong with a request.
 	b.ask(http.StatusBadRequest, http.MethodPost, "/events", `{"type":"a","payload":"`+markers["payload"]+`\u00"}`, nil)
 

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,4 +53,34 @@ func TestPauseHoldsAndResumeReleases(t *testing.T) {
 	})
 	_, d := b.postOne("order.paid", `{}`)
 	b.waitState(d.ID, "delivered")
+}
+
+// While an endpoint is paused, the time for the retries of its deliveries stands still, for 30 days at most.
+func TestPausedForLong(t *testing.T) {
+	t.Parallel()
+	in, _, database, _ := serving(t, "paused")
+	b, r := newBundle(t, in, in.client(), "acme"), newReceiver(t)
+	ep := b.endpoint(r, "/hook", fieldsOf{"retry_policy": fieldsOf{"preset": "default", "give_up_after": "1h"}})
+	// hold has a delivery that was held so long ago.
+	hold := func(ago time.Duration) delivery {
+		b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+ep.ID+"/pause", nil, nil)
+		_, posted := b.postOne("order.paid", `{}`)
+		d := b.waitState(posted.ID, "held")
+		require.WithinRange(t, d.HeldAt.Time, d.CreatedAt.Time, time.Now().Add(time.Second))
+		require.Equal(t, d.HeldAt.Add(30*24*time.Hour), d.GiveUpAt.Time)
+		_, err := database.Exec(t.Context(), `
+			update deliveries set held_at = held_at - $1::interval, held_until = held_until - $1::interval, give_up_at = give_up_at - $1::interval
+			where state = 2`, ago)
+		require.NoError(t, err)
+		return d
+	}
+	sent := hold(100 * time.Hour)
+	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+ep.ID+"/resume", nil, nil)
+	d := b.waitState(sent.ID, "delivered")
+	require.Equal(t, 1, d.Attempts)
+	require.True(t, d.HeldAt.IsZero())
+
+	late := b.waitState(hold(31*24*time.Hour).ID, "dead_lettered")
+	require.Equal(t, "held_expired", text(late.Reason))
+	require.Equal(t, 1, r.Count())
 }

@@ -50,7 +50,7 @@ func TestRetryIsRescheduled(t *testing.T) {
 	_, d := b.postOne("order.paid", `{}`)
 	d = b.waitState(d.ID, "retrying")
 	got := b.command(http.StatusBadRequest, d.ID, "reschedule", fieldsOf{"at": at(d.GiveUpAt.Add(time.Second))})
-	require.Contains(t, string(got.body), "at: must not be after the delivery's give_up_at")
+	require.Contains(t, string(got.body), "at: must not be after the time at which the delivery is given up")
 
 	soon := time.Now().Add(time.Second)
 	b.command(http.StatusAccepted, d.ID, "reschedule", fieldsOf{"at": at(soon)})

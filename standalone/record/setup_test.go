@@ -79,7 +79,7 @@ func prepare(t *testing.T) *installation {
 		AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true},
 		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, DBConnections: 37, MaxPayload: 256 << 10,
 		StartSlots: 4, MaxPerWorkflow: 50,
-		ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50,
+		ReconcileEvery: time.Minute, QueueLength: 100, RunningReplays: 50, MaxHeld: 720 * time.Hour,
 	}
 	require.NoError(t, app.Migrate(t.Context(), settings, slog.New(slog.DiscardHandler)))
 	options := client.Options{HostPort: engine.Address(), Namespace: client.DefaultNamespace, Identity: identity}

@@ -7,14 +7,16 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// OpenCounts counts what waits and what was given up of a tenant, by the indexes deliveries_open_by_tenant and deliveries_dead_letters.
+// OpenCounts counts what waits and what was given up of a tenant, by the indexes deliveries_open_by_tenant and deliveries_dead_letters. What was
+// given up of the newest counts without messages to the tenant's own chats, which only the latter index tells apart.
 func (s *Deliveries) OpenCounts(ctx context.Context, tenantID string) (n webhook.OpenCounts, err error) {
 	err = s.core.OfTenant(tenantID).ByIndex().WithConn(ctx, "count what waits", func(ctx context.Context, conn postgres.Querier) error {
 		return conn.QueryRow(ctx, `
 			select (select count(*) from (
 					select from deliveries where tenant_id = $1 and state `+postgres.IsOpen+` order by id desc limit $2) d),
 				(select count(*) from (
-					select from deliveries where tenant_id = $1 and state = `+postgres.DeadLettered+` order by id desc limit $2) d)`,
+					select event_type from deliveries where tenant_id = $1 and state = `+postgres.DeadLettered+` order by id desc limit $2) d
+					where event_type <> '`+webhook.NotificationType+`')`,
 			tenantID, webhook.MaxAttention).Scan(&n.Waiting, &n.DeadLetters)
 	})
 	return n, err

@@ -3,6 +3,7 @@ package deliveries
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -27,9 +28,10 @@ func (c *claiming) repeats(other *claiming) bool {
 	return c.Claim.Ref == other.Claim.Ref && c.Claim.Claimant == other.Claim.Claimant && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
 }
 
-// storedPayload is the stored content of an event; without Bytes once they were removed.
+// storedPayload is the stored content of an event; without Bytes and headers once they were removed.
 type storedPayload struct {
 	Bytes, sum []byte
+	headers    []byte // JSON; nil for none
 	created    time.Time
 	tenant     string
 }
@@ -54,8 +56,12 @@ func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimR
 	if !item.Known {
 		return webhook.ClaimResult{}, webhook.NotFound("delivery")
 	}
+	headers, err := postgres.EventHeaders(item.Payload.headers)
+	if err != nil {
+		return webhook.ClaimResult{}, fmt.Errorf("read the headers of %s: %w", c.EventID, err)
+	}
 	return webhook.ClaimResult{
-		Granted: item.Granted, Status: item.Status, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created,
+		Granted: item.Granted, Status: item.Status, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created, Headers: headers,
 	}, nil
 }
 
@@ -120,7 +126,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	batch.Queue(selectClaimed, ids).
 		Query(func(rows pgx.Rows) error { return readClaimed(rows, claimed) })
 	payloads := map[webhook.EventID]storedPayload{}
-	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null, tenant_id from events where id = any($1)`, events).
+	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null, tenant_id, headers from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.core.StepPool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -182,12 +188,13 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 	var (
 		id           [16]byte
 		payload, sum []byte
+		headers      []byte
 		created      time.Time
 		removed      bool
 		tenant       string
 	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed, &tenant}, func() error {
-		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC(), tenant}
+	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed, &tenant, &headers}, func() error {
+		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), bytes.Clone(headers), created.UTC(), tenant}
 		if removed {
 			into[id] = storedPayload{created: created.UTC(), tenant: tenant}
 		}

@@ -269,7 +269,8 @@ func openRun(
 	d.CompletedAt, d.LastError, d.WorkflowID = time.Time{}, "", d.Ref.WorkflowID(d.Run)
 	_, err := tx.Exec(ctx, `
 		update deliveries set run = $2, seq = 0, state = $3, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
-			give_up_at = $4, held_at = null, held_for_ns = 0, held_until = null, completed_at = null, last_error = '', owner = null, owner_until = null, command = `+postgres.NoCommand+`, workflow_id = $5
+			give_up_at = $4, held_at = null, held_for_ns = null, held_until = null, completed_at = null,
+			last_error = '', owner = null, owner_until = null, command = `+postgres.NoCommand+`, workflow_id = $5
 		where id = $1`, d.DeliveryID, d.Run, int16(d.State), d.GiveUpAt, d.WorkflowID)
 	if err != nil {
 		return err

@@ -64,7 +64,8 @@ const Columns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
 
 // outboxAsDelivery has the same columns for a delivery that only has an outbox row, o: it is pending.
 const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
-	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, 0::bigint, null::timestamptz, null::timestamptz, '', '',
+	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz as held_at, null::bigint as held_for_ns, null::timestamptz as held_until,
+	null::timestamptz as completed_at, '', '',
 	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint, null::timestamptz`
 
 // Scanner reads Columns of a row.
@@ -72,7 +73,8 @@ type Scanner struct {
 	d                         webhook.Delivery
 	id, event, endpoint       [16]byte
 	state                     int16
-	delay, heldFor            int64
+	delay                     int64
+	heldFor                   *time.Duration
 	due, completed, lastAt    *time.Time
 	held, heldUntil           *time.Time
 	claimedUntil              *time.Time
@@ -85,8 +87,8 @@ type Scanner struct {
 func (s *Scanner) targets() []any {
 	return []any{
 		&s.id, &s.event, &s.endpoint, &s.d.TenantID, &s.d.EventType,
-		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt, &s.held, &s.heldFor, &s.heldUntil,
-		&s.completed, &s.d.LastError, &s.d.WorkflowID,
+		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt,
+		&s.held, &s.heldFor, &s.heldUntil, &s.completed, &s.d.LastError, &s.d.WorkflowID,
 		&s.lastDecision, &s.lastReason, &s.lastStatus, &s.lastLatency, &s.lastAt, &s.lastRetryFor, &s.claimedUntil,
 	}
 }
@@ -97,7 +99,7 @@ func (s *Scanner) delivery() webhook.Delivery {
 	d.State = webhook.State(s.state) //nolint:gosec // written by us from a State
 	d.Delay = time.Duration(s.delay)
 	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same in both tables
-	d.HeldAt, d.HeldFor, d.HeldUntil = postgres.OrZero(s.held), time.Duration(s.heldFor), postgres.OrZero(s.heldUntil)
+	d.HeldAt, d.HeldFor, d.HeldUntil = postgres.OrZero(s.held), orNone(s.heldFor), postgres.OrZero(s.heldUntil)
 	d.DueAt, d.CompletedAt, d.ClaimedUntil = postgres.OrZero(s.due), postgres.OrZero(s.completed), postgres.OrZero(s.claimedUntil)
 	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
 		d.WorkflowID = d.Ref.WorkflowID(d.Run)
@@ -110,6 +112,14 @@ func (s *Scanner) delivery() webhook.Delivery {
 		}
 	}
 	return d
+}
+
+// orNone is a stored duration, none for null.
+func orNone(d *time.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return *d
 }
 
 // Scan reads a row of Columns.

@@ -24,6 +24,9 @@ func (s *Deliveries) GroupDeadLetters(ctx context.Context, tenantID string, f we
 	looked := `select d.id, d.endpoint_id, d.event_type, d.reason, d.last_status, d.created_at, d.completed_at from deliveries d where ` + base(&q, of) +
 		window(&q, "d.id", "d", f, webhook.Page{}) + ` order by d.id desc limit ` + q.Arg(maxLooked)
 	passes := passesFilters(&q, "d", of)
+	if f.EventType == "" || !webhook.FilterMatches(f.EventType, webhook.NotificationType) { // the tenant's own chats are not shown
+		passes += " and d.event_type <> '" + webhook.NotificationType + "'"
+	}
 	if !f.EndpointID.IsZero() {
 		passes += " and d.endpoint_id = " + q.Arg(f.EndpointID)
 	}

@@ -243,3 +243,44 @@ func TestClaimedIsNotHeld(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
 }
+
+// While the clock of a held delivery stands still, it expires when it has been held for too long, whatever its give-up time. A row without an end of
+// its hold expires at the give-up time.
+func TestTheClockOfAHeldDelivery(t *testing.T) {
+	t.Parallel()
+	b := setupReleases(t)
+	start := b.AcceptOne(t)
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	step := storetest.StepOf(start, 1, webhook.StatePending)
+	step.GiveUpAt = now.Add(-time.Hour)
+	step.Progress, step.WorkflowID = step.Holding(webhook.ReasonPaused, now.Add(-2*time.Hour), 3*time.Hour), storetest.NoWorkflow
+	step.HeldFor = time.Minute
+	status, err := b.RecordStep(t.Context(), step)
+	require.NoError(t, err)
+	require.Equal(t, step.Progress, status.Progress)
+	stored, err := b.Delivery(t.Context(), start.TenantID, start.DeliveryID)
+	require.NoError(t, err)
+	require.Equal(t, step.Progress, stored.Progress)
+	none, err := b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	b.Exec(t, `update deliveries set held_until = now() - interval '1 second' where id = $1`, start.DeliveryID)
+	expired, err := b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, storetest.StartIDs(expired))
+
+	b.Exec(t, `delete from outbox`)
+	b.Exec(t, `update deliveries set held_until = null where id = $1`, start.DeliveryID)
+	expired, err = b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, storetest.StartIDs(expired))
+
+	next := storetest.StepOf(start, 2, webhook.StateRetrying)
+	next.Progress = step.WaitingUntil(now, now)
+	next.Seq = 2
+	status, err = b.RecordStep(t.Context(), next)
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Hour+time.Minute, status.HeldFor)
+	require.True(t, status.HeldAt.IsZero() && status.HeldUntil.IsZero())
+}

@@ -215,7 +215,8 @@ func readStatuses(rows pgx.Rows, into map[storedRef]webhook.DeliveryStatus) erro
 		id             [16]byte
 		ref            storedRef
 		st             webhook.DeliveryStatus
-		delay, heldFor int64
+		delay          int64
+		heldFor        *time.Duration
 		state, command int16
 		due, at        *time.Time
 		held, until    *time.Time
@@ -226,7 +227,7 @@ func readStatuses(rows pgx.Rows, into map[storedRef]webhook.DeliveryStatus) erro
 	}, func() error {
 		st.State, st.Delay = webhook.State(state), time.Duration(delay) //nolint:gosec // written by us from a State
 		st.DueAt, st.GiveUpAt = postgres.OrZero(due), st.GiveUpAt.UTC()
-		st.HeldAt, st.HeldFor, st.HeldUntil = postgres.OrZero(held), time.Duration(heldFor), postgres.OrZero(until)
+		st.HeldAt, st.HeldFor, st.HeldUntil = postgres.OrZero(held), orNone(heldFor), postgres.OrZero(until)
 		st.Command.Command, st.Command.At = webhook.Command(command), postgres.OrZero(at) //nolint:gosec // written by us from a Command
 		ref.id = id
 		into[ref] = st

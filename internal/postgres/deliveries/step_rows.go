@@ -35,7 +35,7 @@ var stepRows = postgres.RowsOf[stepRow]{
 	postgres.EachOptional("due timestamptz", func(s stepRow) *time.Time { return postgres.Optional(s.DueAt) }),
 	postgres.Each("give_up timestamptz", func(s stepRow) time.Time { return s.GiveUpAt }),
 	postgres.EachOptional("held timestamptz", whileHeld(func(p *webhook.Progress) time.Time { return p.HeldAt })),
-	postgres.Each("held_for bigint", func(s stepRow) int64 { return int64(s.HeldFor) }),
+	postgres.EachOptional("held_for bigint", func(s stepRow) *int64 { return heldFor(s.HeldFor) }),
 	postgres.EachOptional("held_until timestamptz", whileHeld(func(p *webhook.Progress) time.Time { return p.HeldUntil })),
 	postgres.EachOptional("completed timestamptz", stepRow.completedAt),
 	postgres.Each("last_error text", func(s stepRow) string { return s.LastError }),
@@ -59,6 +59,14 @@ func ofAttempt[V any](value func(*webhook.Attempt) *V) func(stepRow) *V {
 		}
 		return value(s.Attempt)
 	}
+}
+
+// heldFor is a duration as it is stored: null for none, which takes no room in a row.
+func heldFor(d time.Duration) *int64 {
+	if d == 0 {
+		return nil
+	}
+	return (*int64)(&d)
 }
 
 // whileHeld returns a time of a held delivery, null for any other.

@@ -15,6 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/postgres/notifications"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -52,7 +53,7 @@ type Rewrapper interface {
 // KEKUse is how many rows of a kind are encrypted with a key.
 type KEKUse struct {
 	KEKID string
-	What  string // "signing secrets", "headers", "credentials"
+	What  string // "signing secrets", "headers", "credentials", "links in mails"
 	Rows  int64
 }
 
@@ -138,6 +139,7 @@ func sealedPlaces() []sealedPlace {
 		{"credentials", "endpoints", "auth_", "id", "0", func(tenantID string, k sealedKey) string {
 			return endpoints.AuthPlace(&webhook.Endpoint{TenantID: tenantID, ID: webhook.EndpointID(k.id)})
 		}},
+		{"links in mails", "notification_keys", "", "id", "0", func(string, sealedKey) string { return notifications.KeyPlace }},
 	}
 }
 
@@ -243,7 +245,10 @@ func (r *rewrapping) count(ctx context.Context, p sealedPlace) (int64, error) {
 // read reads the next batch of them.
 func (r *rewrapping) read(ctx context.Context, p sealedPlace, after sealedKey) ([]sealedRow, error) {
 	tenant := `tenant_id`
-	if p.Table != "endpoints" {
+	switch p.Table {
+	case "notification_keys":
+		tenant = `''`
+	case "endpoint_secrets":
 		tenant = `(select e.tenant_id from endpoints e where e.id = ` + p.id + `)`
 	}
 	return postgres.QueryAll(ctx, r.store.core.AsWorker(), "read "+p.What, func(row pgx.CollectableRow) (sealedRow, error) {

@@ -224,6 +224,8 @@ func TestEverySealedPlaceIsKnown(t *testing.T) {
 	e.Headers, e.Auth = map[string]string{"X-Key": "1"}, webhook.Auth{Kind: webhook.AuthBearer, Token: "1"}
 	_, err := s.CreateEndpoint(t.Context(), storetest.TestActor(), e, storetest.CanarySecret)
 	require.NoError(t, err)
+	_, err = s.Notifications.TokenOf(t.Context(), webhook.NewChannelID(), "ops@example.com")
+	require.NoError(t, err)
 	all, err := s.KEKUses(t.Context())
 	require.NoError(t, err)
 	var counted []string

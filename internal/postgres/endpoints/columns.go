@@ -16,6 +16,7 @@ type endpointRow struct {
 	e       webhook.Endpoint
 	state   int16
 	since   *time.Time // of the state
+	filter  *string    // null: none
 	timeout int64
 	auto    bool
 	format  int16
@@ -43,6 +44,7 @@ var endpointColumns = []endpointColumn{
 	{"tenant_id", func(r *endpointRow) any { return &r.e.TenantID }},
 	{"url", func(r *endpointRow) any { return &r.e.URL }},
 	{"event_types", func(r *endpointRow) any { return &r.e.EventTypes }},
+	{"filter", func(r *endpointRow) any { return &r.filter }},
 	{"description", func(r *endpointRow) any { return &r.e.Description }},
 	{"state", func(r *endpointRow) any { return &r.state }},
 	{"state_reason", func(r *endpointRow) any { return &r.e.StateReason }},

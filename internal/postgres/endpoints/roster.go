@@ -92,8 +92,8 @@ func (v View) Endpoint(id webhook.EndpointID) *webhook.Endpoint {
 	return nil
 }
 
-// Match returns the endpoints that subscribe to an event type in the order of their ids, at most the given number.
-// Its time depends on what it returns, not on the number of endpoints.
+// Match returns the endpoints that subscribe to an event type in the order of their ids, at most the given number, beside those with filters,
+// which may not want the event. Its time depends on what it returns, not on the number of endpoints.
 func (v View) Match(eventType string, most int) []*webhook.Endpoint {
 	var lists [][]*webhook.Endpoint
 	longest := 0
@@ -106,7 +106,7 @@ func (v View) Match(eventType string, most int) []*webhook.Endpoint {
 		return nil
 	}
 	found := make([]*webhook.Endpoint, 0, min(longest, most))
-	for len(found) < most {
+	for sure := 0; sure < most; {
 		var next *webhook.Endpoint
 		for _, list := range lists {
 			if len(list) > 0 && (next == nil || bytes.Compare(list[0].ID[:], next.ID[:]) < 0) {
@@ -116,7 +116,9 @@ func (v View) Match(eventType string, most int) []*webhook.Endpoint {
 		if next == nil {
 			break
 		}
-		found = append(found, next)
+		if found = append(found, next); next.Filter == nil {
+			sure++
+		}
 		for i, list := range lists {
 			if len(list) > 0 && list[0].ID == next.ID { // an endpoint may have several filters that match
 				lists[i] = list[1:]
@@ -174,7 +176,8 @@ func (r *roster) unlist(e *webhook.Endpoint) {
 // weight is about the memory of an endpoint in KiB.
 func weight(e *webhook.Endpoint) int {
 	const perType = 16
-	size := len(e.URL) + len(e.Description)
+	const compiled = 20 // bytes of a filter in memory for one of its text
+	size := len(e.URL) + len(e.Description) + compiled*len(e.Filter.Text())
 	for _, filter := range e.EventTypes {
 		size += len(filter) + perType
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/retry"
@@ -72,6 +73,9 @@ func (s Reader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 		e.SuccessStatuses = nil
 	}
 	e.StateSince = postgres.OrZero(r.since)
+	if r.filter != nil {
+		e.Filter = filter.Stored(*r.filter)
+	}
 	e.CreatedAt, e.UpdatedAt = e.CreatedAt.UTC(), e.UpdatedAt.UTC()
 	return e
 }
@@ -85,6 +89,9 @@ func rowOf(e *webhook.Endpoint, headers, auth sealedColumns) *endpointRow {
 	}
 	if r.auto {
 		r.timeout = autoTimeoutNS
+	}
+	if text := e.Filter.Text(); text != "" {
+		r.filter = &text
 	}
 	if e.Internal { // the rest is among the credentials
 		r.e.URL = webhook.Origin(e.URL)

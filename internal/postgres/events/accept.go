@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/groupcommit"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
@@ -108,7 +109,9 @@ type arrival struct {
 	reason  string
 	verdict webhook.TypeVerdict // of the catalogue
 	unknown webhook.EndpointID  // of its endpoint_ids, one that does not exist; zero: none
-	earlier *webhook.Event      // result: what an earlier request stored in its place
+	// candidates are the endpoints that subscribe to its type, until their filters are asked.
+	candidates []*webhook.Endpoint
+	earlier    *webhook.Event // result: what an earlier request stored in its place
 }
 
 func (a *arrival) isKnown() bool { return a.earlier != nil }
@@ -238,20 +241,26 @@ func (s *Events) match(ctx context.Context, in *posting) error {
 	}
 	in.begun, in.created = time.Now(), s.core.Now().Truncate(time.Microsecond)
 	shift := s.core.IDShift()
-	deliveries := 0
 	of.Read(func(v endpoints.View) {
 		in.Version = v.Version()
 		for i := range in.Arrivals {
 			a := &in.Arrivals[i]
 			a.id, a.Starts, a.reason, a.unknown = s.newEventID(shift), nil, "", webhook.EndpointID{}
 			if a.event.EndpointIDs == nil {
-				in.matchType(a, v)
+				a.candidates = v.Match(a.event.Type, in.most())
 			} else {
 				in.matchNamed(a, v)
 			}
-			deliveries += len(a.Starts)
 		}
 	})
+	deliveries := 0
+	for i := range in.Arrivals {
+		a := &in.Arrivals[i]
+		if a.event.EndpointIDs == nil {
+			in.matchFilters(a)
+		}
+		deliveries += len(a.Starts)
+	}
 	if in.batch && deliveries > maxBatchDeliveries {
 		return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{{
 			Field: "events", Message: "make more than " + strconv.Itoa(maxBatchDeliveries) + " deliveries together; post fewer at a time",
@@ -267,18 +276,36 @@ func (s *Events) match(ctx context.Context, in *posting) error {
 	return nil
 }
 
-// matchType looks for one delivery more than the tenant's limit: such an event is refused.
-func (in *posting) matchType(a *arrival, of endpoints.View) {
-	most := math.MaxInt
+// most is how many deliveries an event may get: one more than the tenant's limit, because such an event is refused.
+func (in *posting) most() int {
 	switch {
 	case in.exempt:
-		most = webhook.MaxOperational
+		return webhook.MaxOperational
 	case in.limits.EndpointsPerEvent > 0:
-		most = in.limits.EndpointsPerEvent + 1
+		return in.limits.EndpointsPerEvent + 1
 	}
-	for _, e := range of.Match(a.event.Type, most) {
+	return math.MaxInt
+}
+
+// matchFilters starts the deliveries to those candidates whose filters match. It looks at the payload only if one has a filter, and without
+// the lock of the endpoints: filters may take a while.
+func (in *posting) matchFilters(a *arrival) {
+	var seen *filter.Event
+	for _, e := range a.candidates {
+		if len(a.Starts) == in.most() {
+			break
+		}
+		if e.Filter != nil {
+			if seen == nil {
+				seen = a.event.Filtered()
+			}
+			if !e.Filter.Match(seen) {
+				continue
+			}
+		}
 		in.start(a, e)
 	}
+	a.candidates = nil
 	if len(a.Starts) == 0 {
 		a.reason = webhook.ReasonNoMatch
 	}
@@ -324,13 +351,13 @@ func (in *posting) answer() []webhook.Accepted {
 		}
 		e := webhook.Event{
 			ID: a.id, TenantID: in.TenantID, Type: a.event.Type, ExternalID: a.event.ExternalID,
-			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason,
+			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason, Tags: a.event.Tags,
 			Version: a.event.Version, SchemaError: a.schemaError(),
 		}
 		for _, start := range a.Starts {
 			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
 		}
-		all[i] = webhook.Accepted{Event: e, Deliveries: a.Starts, Payload: a.event.Payload, SHA256: a.sum}
+		all[i] = webhook.Accepted{Event: e, Deliveries: a.Starts, Payload: a.event.Payload, SHA256: a.sum, Headers: a.event.Headers}
 	}
 	return all
 }

@@ -171,7 +171,7 @@ func TestReplaysSkipRemovedPayloads(t *testing.T) {
 }
 
 // Payloads are read together: those that are kept, and never another tenant's.
-func TestPayloads(t *testing.T) {
+func TestContents(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	kept, erased := b.AcceptOne(t), b.AcceptOne(t)
@@ -179,12 +179,12 @@ func TestPayloads(t *testing.T) {
 	ids := []webhook.EventID{kept.EventID, erased.EventID, webhook.NewEventID()}
 	_, _, err := b.ErasePayloads(t.Context(), storetest.TestActor(), "acme", webhook.PayloadErasure{IDs: ids[1:2]})
 	require.NoError(t, err)
-	payloads, err := b.Payloads(t.Context(), "acme", ids)
+	contents, err := b.Contents(t.Context(), "acme", ids)
 	require.NoError(t, err)
-	require.Equal(t, map[webhook.EventID][]byte{kept.EventID: []byte(`{"order": 17}`)}, payloads)
+	require.Equal(t, map[webhook.EventID]webhook.Content{kept.EventID: {Payload: []byte(`{"order": 17}`)}}, contents)
 
 	require.NoError(t, b.PutNamed(t, "other"))
-	payloads, err = b.Payloads(t.Context(), "other", ids)
+	contents, err = b.Contents(t.Context(), "other", ids)
 	require.NoError(t, err)
-	require.Empty(t, payloads)
+	require.Empty(t, contents)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +16,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const eventFields = `id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)), endpoint_ids, reason,
-	created_at, deliver_at, payload_removed_at, payload_removed_reason, type_version, schema_error`
+// listedFields are the fields of an event without its headers: those of a page together may be large.
+const (
+	eventHead = `id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)), endpoint_ids, reason,
+	created_at, deliver_at, payload_removed_at, payload_removed_reason, tags, type_version, schema_error,
+	coalesce(octet_length(headers), 0), `
+	eventFields  = eventHead + `headers`
+	listedFields = eventHead + `null::bytea`
+)
 
 func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 	var (
@@ -27,11 +34,15 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 		removed   *time.Time
 		why       *string
 		version   *int16
+		headers   []byte
 	)
 	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver, &removed, &why,
-		&version, &e.SchemaError)
+		&e.Tags, &version, &e.SchemaError, &e.HeaderSize, &headers)
 	if version != nil {
 		e.Version = int(*version)
+	}
+	if err == nil {
+		e.Headers, err = postgres.EventHeaders(headers)
 	}
 	e.Removed = removalOf(removed, why)
 	e.ID, e.CreatedAt, e.DeliverAt = id, e.CreatedAt.UTC(), postgres.OrZero(deliver)
@@ -96,29 +107,35 @@ func (s *Events) Payload(ctx context.Context, tenantID string, id webhook.EventI
 	return bytes.Clone(found[0].Payload), nil
 }
 
-// Payloads are the payloads of those of a tenant's events that still have one. Each event is looked up in the partition of its day.
-func (s *Events) Payloads(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID][]byte, error) {
+// Contents are the payloads and headers of those of a tenant's events that still have them. Each event is looked up in the partition of its day.
+func (s *Events) Contents(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.Content, error) {
 	type stored struct {
 		ID      [16]byte
 		Payload []byte
+		Headers []byte
 	}
 	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read payloads", pgx.RowToStructByPos[stored],
-		`select e.id, e.payload from unnest($1::uuid[]) u (id) cross join lateral (
-			select id, payload from events where id = u.id and tenant_id = $2 and payload_removed_at is null limit 1) e`, deliveries.RawIDs(ids), tenantID)
-	payloads := make(map[webhook.EventID][]byte, len(found))
+		`select e.id, e.payload, e.headers from unnest($1::uuid[]) u (id) cross join lateral (
+			select id, payload, headers from events where id = u.id and tenant_id = $2 and payload_removed_at is null limit 1) e`,
+		deliveries.RawIDs(ids), tenantID)
+	contents := make(map[webhook.EventID]webhook.Content, len(found))
 	for _, one := range found {
-		payloads[one.ID] = one.Payload
+		headers, err := postgres.EventHeaders(one.Headers)
+		if err != nil {
+			return nil, fmt.Errorf("read the headers of %s: %w", webhook.EventID(one.ID), err)
+		}
+		contents[one.ID] = webhook.Content{Payload: one.Payload, Headers: headers}
 	}
-	return payloads, err
+	return contents, err
 }
 
-// ListEvents reads a page of a tenant's events, newest first. No index serves the type: see
-// postgres.ReadFiltered for searched and the errors.
+// ListEvents reads a page of a tenant's events, newest first, without their headers. An index has the events with tags. None serves a type,
+// or a certain tag: see postgres.ReadFiltered for searched and the errors.
 func (s *Events) ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) (
 	found []webhook.Event, searched [16]byte, err error,
 ) {
 	c := s.core.OfTenant(tenantID)
-	if f.Type == "" {
+	if f.Type == "" && f.Tag == "" {
 		sql, args := listEvents(tenantID, f, p, searched)
 		found, err = postgres.ReadList(ctx, s.core, c, "list events", scanEvent, sql, args...)
 		return found, searched, err
@@ -137,10 +154,20 @@ func listEvents(tenantID string, f webhook.EventFilter, p webhook.Page, from [16
 	if f.Type != "" {
 		conditions += " and " + q.TypePasses("type", f.Type)
 	}
+	if f.Tag != "" {
+		conditions += " and " + q.Arg(f.Tag) + " = any(tags)"
+	}
 	if from != [16]byte{} {
 		conditions += " and id >= " + q.Arg(from)
 	}
-	return `select ` + eventFields + ` from events where tenant_id = $1` + conditions + ` order by id desc limit ` + q.Arg(p.Limit), q.Args
+	limit := ` order by id desc limit ` + q.Arg(p.Limit)
+	if f.Tag == "" {
+		return `select ` + listedFields + ` from events where tenant_id = $1` + conditions + limit, q.Args
+	}
+	// The index of tagged events has what the filters need, so only those that pass are read.
+	return `select ` + listedFields + ` from (` + //nolint:unqueryvet // the columns are named before
+		`select id as found from events where tenant_id = $1` + conditions + limit + `) i
+		cross join lateral (select * from events where id = i.found limit 1) e order by i.found desc`, q.Args
 }
 
 // indexed returns the conditions of a filter that an index serves.
@@ -148,6 +175,9 @@ func indexed(q *postgres.FilterQuery, f webhook.EventFilter, p webhook.Page) str
 	var b strings.Builder
 	if f.ExternalID != "" { // unique within the tenant: through the keys, which have the index
 		b.WriteString(" and id = (select event_id from idempotency_keys where tenant_id = $1 and kind = 1 and key = " + q.Arg(f.ExternalID) + ")")
+	}
+	if f.Tag != "" {
+		b.WriteString(" and tags is not null")
 	}
 	q.Window(&b, "id", "created_at", f.Since, f.Until, p)
 	return b.String()

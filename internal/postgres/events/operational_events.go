@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/everpost/everpost/internal/explain"
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/tenants"
@@ -95,7 +97,13 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, tx, tenantID, webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, n.At, endpoints)
+	event := webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}
+	seen := event.Filtered()
+	endpoints = slices.DeleteFunc(endpoints, func(e webhook.Endpoint) bool { return !e.Filter.Match(seen) })
+	if len(endpoints) == 0 {
+		return nil
+	}
+	return s.write(ctx, tx, tenantID, event, n.At, endpoints)
 }
 
 // PostTo writes, in a transaction of a worker, an event for one endpoint alone, whatever it subscribes to: for the internal endpoint of a chat. The
@@ -144,11 +152,11 @@ func (s *Events) write(ctx context.Context, tx pgx.Tx, tenantID string, e webhoo
 	return tx.SendBatch(ctx, &batch).Close()
 }
 
-// audience are a tenant's endpoints that subscribe to an operational event, at most webhook.MaxOperational of them. An index
+// audience are a tenant's endpoints that subscribe to an operational event, whatever their filters, at most webhook.MaxOperational of them. An index
 // has those that subscribe to any.
 func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
 	rows, err := tx.Query(ctx, `
-		select id, event_types, retry_policy, `+tenants.PolicyOfEndpoint+` from endpoints e
+		select id, event_types, coalesce(filter, ''), retry_policy, `+tenants.PolicyOfEndpoint+` from endpoints e
 		where tenant_id = $1 and deleted_at is null and operational and event_types && $2 order by id limit $3`,
 		tenantID, webhook.MatchingFilters(eventType), webhook.MaxOperational)
 	if err != nil {
@@ -157,12 +165,16 @@ func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID st
 	var (
 		id       [16]byte
 		types    []string
+		filters  string
 		own      *retry.Policy
 		inherits *retry.Policy
 		audience []webhook.Endpoint
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &types, &own, &inherits}, func() error {
-		e := webhook.Endpoint{ID: id, TenantID: tenantID, EventTypes: types, RetryPolicy: tenants.PolicyOf(own), Inherited: s.endpoints.Inherited(inherits)}
+	_, err = pgx.ForEachRow(rows, []any{&id, &types, &filters, &own, &inherits}, func() error {
+		e := webhook.Endpoint{
+			ID: id, TenantID: tenantID, EventTypes: types, Filter: filter.Stored(filters),
+			RetryPolicy: tenants.PolicyOf(own), Inherited: s.endpoints.Inherited(inherits),
+		}
 		if e.Wants(eventType) {
 			audience = append(audience, e)
 		}

@@ -219,6 +219,8 @@ var eventRows = postgres.RowsOf[eventRow]{
 	postgres.Each("created timestamptz", func(e eventRow) time.Time { return e.in.created }),
 	postgres.EachOptional("deliver timestamptz", func(e eventRow) *time.Time { return postgres.Optional(e.event.DeliverAt) }),
 	postgres.Each("targeted bool", func(e eventRow) bool { return e.event.EndpointIDs != nil }),
+	postgres.EachOptional("tags text", eventRow.tags),
+	postgres.EachBytes("headers bytea", func(e eventRow) []byte { return postgres.HeadersColumn(e.event.Headers) }),
 	postgres.EachBytes("payload bytea", func(e eventRow) []byte { return e.event.Payload }),
 }
 
@@ -238,11 +240,21 @@ func (e eventRow) version() *int16 {
 	return new(int16(e.event.Version)) //nolint:gosec // the API bounds it
 }
 
+// tags are an array as text, as those of UUIDArray. A tag has no character that would have to be escaped (webhook.ValidTag).
+func (e eventRow) tags() *string {
+	if len(e.event.Tags) == 0 {
+		return nil
+	}
+	text := `{"` + strings.Join(e.event.Tags, `","`) + `"}`
+	return &text
+}
+
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertEventRows = `
 	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at, targeted,
-		type_version, schema_error)
-	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted, version, mismatch
+		type_version, schema_error, tags, headers)
+	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted,
+		version, mismatch, tags::text[], headers
 	from (` + eventRows.Query(1) + `) r`
 
 type eventBatch []eventRow

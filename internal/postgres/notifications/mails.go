@@ -22,6 +22,10 @@ const (
 // TakeMails takes at most limit mails that are due, the oldest first, for as long as a lease: after that they are due again, unless MailSent or
 // MailFailed was called. It finds them by notification_mails_due. Mails of channels that are not used any more are removed.
 func (s *Notifications) TakeMails(ctx context.Context, limit int, lease time.Duration) (mails []webhook.DueMail, err error) {
+	key, err := s.links.make(ctx, s.core.AsWorker())
+	if err != nil {
+		return nil, err
+	}
 	err = s.core.AsWorker().InTx(ctx, "take mails", func(ctx context.Context, tx pgx.Tx) error {
 		mails = nil
 		rows, err := tx.Query(ctx, `
@@ -29,7 +33,7 @@ func (s *Notifications) TakeMails(ctx context.Context, limit int, lease time.Dur
 				update notification_mails set next_at = now() + $2::bigint * interval '1 millisecond'
 				where id = any(array(select id from notification_mails where next_at <= now() order by next_at limit $1 for update skip locked))
 				returning id, channel_id, notification, attempts, created_at)
-			select d.id, d.channel_id, d.notification, d.attempts, d.created_at, c.owner, c.address, c.token, c.state, s.portal_url
+			select d.id, d.channel_id, d.notification, d.attempts, d.created_at, c.owner, c.address, c.state, s.portal_url
 			from due d join notification_channels c on c.id = d.channel_id join notification_settings s on s.owner = c.owner order by d.id`,
 			limit, lease.Milliseconds())
 		if err != nil {
@@ -45,6 +49,7 @@ func (s *Notifications) TakeMails(ctx context.Context, limit int, lease time.Dur
 				return err
 			}
 			if send {
+				taken[i].Token = token(key, taken[i].Channel, taken[i].Address)
 				mails = append(mails, taken[i].DueMail)
 			}
 		}
@@ -69,7 +74,7 @@ func scanMail(row pgx.CollectableRow) (m takenMail, err error) {
 		notification []byte
 		state        int16
 	)
-	err = row.Scan(&m.ID, &channel, &notification, &m.Attempts, &m.CreatedAt, &m.owner, &m.Address, &m.Token, &state, &m.PortalURL)
+	err = row.Scan(&m.ID, &channel, &notification, &m.Attempts, &m.CreatedAt, &m.owner, &m.Address, &state, &m.PortalURL)
 	if err != nil {
 		return m, err
 	}
@@ -121,7 +126,9 @@ func (m *takenMail) admit(ctx context.Context, tx pgx.Tx) (send bool, err error)
 // MailSent removes a mail that the mail server has accepted.
 func (s *Notifications) MailSent(ctx context.Context, m *webhook.DueMail) error {
 	return s.end(ctx, m, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `update notification_channels set refusals = 0, last_error = '', last_error_at = null where id = $1`, [16]byte(m.Channel))
+		_, err := tx.Exec(ctx, `
+			update notification_channels set refusals = 0, last_error = '', last_error_at = null, last_told_at = case when $2 then now() else last_told_at end
+			where id = $1`, [16]byte(m.Channel), m.Notification != nil)
 		return err
 	})
 }

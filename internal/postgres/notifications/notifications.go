@@ -25,6 +25,7 @@ type Config struct {
 	Events         events
 	OperatorTenant string       // has the endpoints of the installation's chats; "" for none
 	RetryPolicy    retry.Policy // of the installation
+	Sealer         postgres.Sealer
 }
 
 // Notifications stores notifications and their channels.
@@ -35,11 +36,14 @@ type Notifications struct {
 	events         events
 	operatorTenant string
 	retryPolicy    retry.Policy // of the installation
+	links          linkKey
 }
 
 // New makes a Notifications.
 func New(s *postgres.Core, c Config) *Notifications {
-	return &Notifications{core: s, endpoints: c.Endpoints, events: c.Events, operatorTenant: c.OperatorTenant, retryPolicy: c.RetryPolicy}
+	return &Notifications{
+		core: s, endpoints: c.Endpoints, events: c.Events, operatorTenant: c.OperatorTenant, retryPolicy: c.RetryPolicy, links: linkKey{sealer: c.Sealer},
+	}
 }
 
 // home is the tenant that has the endpoints of an owner's chats; "" for none. The owner "" is the installation.

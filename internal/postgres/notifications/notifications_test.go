@@ -3,6 +3,7 @@ package notifications_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,7 +49,10 @@ func (b *bundle) put(t *testing.T, owner string, channels ...webhook.ChannelInpu
 
 func (b *bundle) token(t *testing.T, id webhook.ChannelID) []byte {
 	t.Helper()
-	return storetest.Query[[]byte](t, b.Stores, `select token from notification_channels where id = $1`, [16]byte(id))[0]
+	address := storetest.Query[string](t, b.Stores, `select address from notification_channels where id = $1`, [16]byte(id))[0]
+	token, err := b.n.TokenOf(t.Context(), id, address)
+	require.NoError(t, err)
+	return token
 }
 
 // mail adds a channel of an address that is confirmed, and forgets the mail that asked for it.
@@ -119,6 +123,13 @@ func TestChannelsArePlannedByIDAndTarget(t *testing.T) {
 		_, err := b.n.Put(t.Context(), storetest.TestActor(), "acme", webhook.NotificationInput{Channels: []webhook.ChannelInput{c}})
 		require.Equal(t, webhook.CodeInvalid, webhook.CodeOf(err), field)
 		require.Contains(t, fmt.Sprint(err), field)
+	}
+	mine := webhook.ChannelInput{ID: first[1].ID, Kind: webhook.ChannelSlack, Notices: everything()}
+	mine.Target, slack.Target = slackURL+"2", slackURL+"2"
+	for _, kept := range []string{mine.Target, ""} { // the stored target counts, too
+		mine.Target = kept
+		_, err := b.n.Put(t.Context(), storetest.TestActor(), "acme", webhook.NotificationInput{Channels: []webhook.ChannelInput{mine, slack}})
+		require.ErrorContains(t, err, "channels[1].target")
 	}
 	_, err := b.n.Settings(t.Context(), "nobody")
 	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
@@ -316,8 +327,15 @@ func TestMailsAreTakenOnce(t *testing.T) {
 	s, err := b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, "the mail server did not answer in time", s.Channels[0].LastError)
+	require.NoError(t, b.n.MailSent(t.Context(), &webhook.DueMail{Channel: c.ID}))
+	s, err = b.n.Settings(t.Context(), "acme")
+	require.NoError(t, err)
+	require.True(t, s.Channels[0].LastToldAt.IsZero(), "a mail that asks for confirmation tells nothing")
 	require.NoError(t, b.n.MailSent(t.Context(), &again[0]))
 	require.Zero(t, b.Count(t, "notification_mails"))
+	s, err = b.n.Settings(t.Context(), "acme")
+	require.NoError(t, err)
+	require.False(t, s.Channels[0].LastToldAt.IsZero())
 
 	for n := range webhook.MaxRefusals {
 		s, err = b.n.Settings(t.Context(), "acme")
@@ -365,6 +383,40 @@ func TestConfirmationsAreLimited(t *testing.T) {
 	require.Equal(t, 12, b.Count(t, "notification_confirmations"), "of the last day")
 }
 
+// The links of mails hold what the store does not, and are those of one channel and address.
+func TestNoTokenIsStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	known := func(token []byte) bool {
+		found, err := b.n.Knows(t.Context(), token)
+		require.NoError(t, err)
+		return found
+	}
+	require.False(t, known(make([]byte, notifications.TokenBytes)), "no mail was sent yet")
+	c := b.put(t, "acme", webhook.ChannelInput{Kind: webhook.ChannelEmail, Target: "Ops@example.com", Notices: everything()})[0]
+	mails := b.take(t)
+	require.Len(t, mails, 1)
+	token := mails[0].Token
+	require.Len(t, token, notifications.TokenBytes)
+	require.Equal(t, token, b.token(t, c.ID))
+	require.True(t, known(token))
+	require.False(t, known(token[:len(token)-1]))
+	for i := range token {
+		changed := slices.Clone(token)
+		changed[i] ^= 1
+		require.False(t, known(changed), i)
+	}
+	require.Equal(t, 1, b.Count(t, "notification_keys"))
+
+	found, err := b.WrongStore(t, 0).Notifications.Knows(t.Context(), token)
+	require.NoError(t, err)
+	require.True(t, found, "every process has the same key")
+
+	b.put(t, "acme", webhook.ChannelInput{ID: c.ID, Kind: webhook.ChannelEmail, Target: "other@example.com", Notices: everything()})
+	require.False(t, known(token), "the owner of the old address cannot confirm the new one")
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(b.n.Confirm(t.Context(), token)))
+}
+
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -407,7 +459,7 @@ func TestSubscriptions(t *testing.T) {
 	require.Equal(t, 1, count[audit.NotificationsUnsubscribe])
 }
 
-// A chat shows why its last message did not arrive.
+// A chat shows why its last message did not arrive, and when one arrived.
 func TestAChatShowsItsLastFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -422,4 +474,11 @@ func TestAChatShowsItsLastFailure(t *testing.T) {
 	s, err := b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, "http_404", s.Channels[0].LastError)
+	require.True(t, s.Channels[0].LastToldAt.IsZero())
+
+	b.Exec(t, `update deliveries set last_decision = $1`, int16(retry.Delivered))
+	s, err = b.n.Settings(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Empty(t, s.Channels[0].LastError)
+	require.WithinDuration(t, time.Now(), s.Channels[0].LastToldAt, time.Hour)
 }

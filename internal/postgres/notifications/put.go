@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -17,8 +16,6 @@ import (
 	"github.com/everpost/everpost/internal/postgres/audit"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-const tokenBytes = 32
 
 // plan is how the stored channels become those that are to be.
 type plan struct {
@@ -125,10 +122,8 @@ func (s *Notifications) plan(owner string, before []channelRow, in []webhook.Cha
 	}
 	for i := range in {
 		c := &in[i]
-		same := func(other webhook.ChannelInput) bool {
-			return c.Target != "" && other.Kind == c.Kind && strings.EqualFold(other.Target, c.Target)
-		}
-		if slices.ContainsFunc(in[:i], same) {
+		same := func(other planned) bool { return c.Target != "" && other.Kind == c.Kind && other.hasTarget(c.Target) }
+		if slices.ContainsFunc(p.channels, same) {
 			refuse(i, "target", "is that of an earlier channel")
 			continue
 		}
@@ -205,8 +200,6 @@ func (s *Notifications) planOne(p *plan, owner string, known *channelRow, c *web
 	}
 	if c.Kind == webhook.ChannelEmail {
 		next.Address, next.State, next.confirm = c.Target, webhook.ChannelUnconfirmed, true
-		next.token = make([]byte, tokenBytes)
-		_, _ = rand.Read(next.token) // never fails
 		return next
 	}
 	e := webhook.Endpoint{
@@ -255,9 +248,9 @@ func (c *planned) queueInsert(batch *pgx.Batch, owner string, place int) {
 		endpoint = (*[16]byte)(&c.endpoint)
 	}
 	batch.Queue(`
-		insert into notification_channels (id, tenant_id, place, kind, address, token, endpoint_id, target_sha256, notices, endpoint_ids, state)
-		values ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-		[16]byte(c.ID), owner, place, int16(c.Kind), c.Address, c.token, endpoint, c.targetSHA256, int32(c.Notices), rawIDs(c.EndpointIDs), int16(c.State))
+		insert into notification_channels (id, tenant_id, place, kind, address, endpoint_id, target_sha256, notices, endpoint_ids, state)
+		values ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8, $9, $10)`,
+		[16]byte(c.ID), owner, place, int16(c.Kind), c.Address, endpoint, c.targetSHA256, int32(c.Notices), rawIDs(c.EndpointIDs), int16(c.State))
 }
 
 // queueConfirmation asks for a mail with the link that confirms. For a channel that was asked before, only if no such mail waits or was sent within

@@ -15,13 +15,13 @@ import (
 type channelRow struct {
 	webhook.Channel
 
-	token        []byte
 	endpoint     webhook.EndpointID // zero for mail
 	home         string             // the tenant of the endpoint, of a channel of the installation
 	targetSHA256 []byte
 }
 
-const channelColumns = `c.id, c.kind, c.address, c.token, c.endpoint_id, c.target_sha256, c.notices, c.endpoint_ids, c.state, c.last_error, c.last_error_at`
+const channelColumns = `c.id, c.kind, c.address, c.endpoint_id, c.target_sha256, c.notices, c.endpoint_ids, c.state, c.last_error, c.last_error_at,
+	c.last_told_at`
 
 // scanChannel scans channelColumns, and the columns after them into further.
 func scanChannel(row pgx.CollectableRow, further ...any) (c channelRow, err error) {
@@ -32,12 +32,14 @@ func scanChannel(row pgx.CollectableRow, further ...any) (c channelRow, err erro
 		notices       int32
 		ids           [][16]byte
 		lastErrorTime *time.Time
+		lastToldTime  *time.Time
 	)
 	err = row.Scan(append([]any{
-		&id, &kind, &c.Address, &c.token, &endpoint, &c.targetSHA256, &notices, &ids, &state, &c.LastError, &lastErrorTime,
+		&id, &kind, &c.Address, &endpoint, &c.targetSHA256, &notices, &ids, &state, &c.LastError, &lastErrorTime, &lastToldTime,
 	}, further...)...)
 	c.ID, c.Kind, c.State = id, webhook.ChannelKind(kind), webhook.ChannelState(state)  //nolint:gosec // written by us
 	c.Notices, c.LastErrorAt = webhook.Notices(notices), postgres.OrZero(lastErrorTime) //nolint:gosec // written by us
+	c.LastToldAt = postgres.OrZero(lastToldTime)
 	if endpoint != nil {
 		c.endpoint = *endpoint
 	}
@@ -57,14 +59,15 @@ type stored struct {
 	channels []channelRow
 }
 
-// Settings reads the channels of a tenant; "" for those of the installation. A chat shows the last failure of its last delivery, of the last week.
+// Settings reads the channels of a tenant; "" for those of the installation. A chat shows the failure of its last delivery, and when it was told
+// something last, of the last week.
 // CodeNotFound: there is no such tenant.
 func (s *Notifications) Settings(ctx context.Context, owner string) (webhook.NotificationSettings, error) {
 	now, err := s.read(ctx, owner)
 	if err != nil {
 		return webhook.NotificationSettings{}, err
 	}
-	if err := s.addChatErrors(ctx, owner, now.channels); err != nil {
+	if err := s.addChatDeliveries(ctx, owner, now.channels); err != nil {
 		return webhook.NotificationSettings{}, err
 	}
 	shown := webhook.NotificationSettings{PortalURL: now.portal, Channels: make([]webhook.Channel, len(now.channels))}
@@ -116,11 +119,14 @@ func readIn(ctx context.Context, tx pgx.Tx, owner string) (now stored, err error
 	return now, nil
 }
 
-// chatErrors is how far back the last delivery of a chat is looked for.
-const chatErrors = 7 * 24 * time.Hour
+// What is looked for of a chat's deliveries: so far back, and so many.
+const (
+	chatAge        = 7 * day
+	chatDeliveries = 20
+)
 
-// addChatErrors adds the failure of the last delivery to each chat: one row for each, by deliveries_by_endpoint.
-func (s *Notifications) addChatErrors(ctx context.Context, owner string, channels []channelRow) error {
+// addChatDeliveries adds to each chat the failure of its last delivery, and when the last one was delivered, by deliveries_by_endpoint.
+func (s *Notifications) addChatDeliveries(ctx context.Context, owner string, channels []channelRow) error {
 	var ids [][16]byte
 	at := map[[16]byte]*channelRow{}
 	for i := range channels {
@@ -135,9 +141,10 @@ func (s *Notifications) addChatErrors(ctx context.Context, owner string, channel
 		rows, err := conn.Query(ctx, `
 			select e.id, d.last_reason, d.last_decision, d.last_at from unnest($1::uuid[]) e (id)
 			cross join lateral (
-				select last_reason, last_decision, last_at from deliveries
-				where endpoint_id = e.id and id >= $2 and last_at is not null order by id desc limit 1) d`,
-			ids, postgres.IDsFrom(s.core.Now().Add(-chatErrors)))
+				select id, last_reason, last_decision, last_at from deliveries
+				where endpoint_id = e.id and id >= $2 and last_at is not null order by id desc limit $3) d
+			order by d.id`,
+			ids, postgres.IDsFrom(s.core.Now().Add(-chatAge)), chatDeliveries)
 		if err != nil {
 			return err
 		}
@@ -148,8 +155,11 @@ func (s *Notifications) addChatErrors(ctx context.Context, owner string, channel
 			last     time.Time
 		)
 		_, err = pgx.ForEachRow(rows, []any{&id, &reason, &decision, &last}, func() error {
-			if decision != int16(retry.Delivered) {
-				at[id].LastError, at[id].LastErrorAt = reason, last.UTC()
+			c := at[id] // the oldest delivery comes first
+			if decision == int16(retry.Delivered) {
+				c.LastError, c.LastErrorAt, c.LastToldAt = "", time.Time{}, last.UTC()
+			} else {
+				c.LastError, c.LastErrorAt = reason, last.UTC()
 			}
 			return nil
 		})

@@ -13,10 +13,20 @@ import (
 // actorOfMail is who confirms and unsubscribes: whoever reads the mails to an address.
 func actorOfMail() webhook.Actor { return webhook.Actor{Name: "mail recipient"} }
 
-// Knows reports whether a token is that of a channel, by notification_channels_token.
+// Knows reports whether a token is that of a channel.
 func (s *Notifications) Knows(ctx context.Context, token []byte) (known bool, err error) {
+	key, err := s.links.known(ctx, s.core.AsOperator())
+	if err != nil || key == nil || len(token) != TokenBytes {
+		return false, err
+	}
 	err = s.core.AsOperator().WithConn(ctx, "look up a notification channel", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select exists (select from notification_channels where token = $1)`, token).Scan(&known)
+		var address string
+		err := conn.QueryRow(ctx, `select address from notification_channels where id = $1 and endpoint_id is null`, [16]byte(channelOf(token))).Scan(&address)
+		if postgres.IsNoRows(err) {
+			return nil
+		}
+		known = err == nil && fits(token, key, address)
+		return err
 	})
 	return known, err
 }
@@ -33,14 +43,22 @@ func (s *Notifications) Unsubscribe(ctx context.Context, token []byte) error {
 }
 
 func (s *Notifications) change(ctx context.Context, token []byte, to webhook.ChannelState, action string, from []webhook.ChannelState) error {
+	key, err := s.links.known(ctx, s.core.AsOperator())
+	if err != nil {
+		return err
+	}
+	if key == nil || len(token) != TokenBytes {
+		return webhook.NotFound("channel")
+	}
 	return s.core.AsOperator().InTx(ctx, "change a notification channel", func(ctx context.Context, tx pgx.Tx) error {
 		var (
-			id    [16]byte
-			owner string
-			state int16
+			owner, address string
+			state          int16
 		)
-		err := tx.QueryRow(ctx, `select id, owner, state from notification_channels where token = $1 for update`, token).Scan(&id, &owner, &state)
-		if postgres.IsNoRows(err) {
+		id := [16]byte(channelOf(token))
+		err := tx.QueryRow(ctx, `select owner, address, state from notification_channels where id = $1 and endpoint_id is null for update`, id).
+			Scan(&owner, &address, &state)
+		if postgres.IsNoRows(err) || err == nil && !fits(token, key, address) {
 			return webhook.NotFound("channel")
 		}
 		if err != nil {

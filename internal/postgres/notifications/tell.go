@@ -91,8 +91,8 @@ func (s *Notifications) tellChange(ctx context.Context, tx pgx.Tx, c *change) er
 	})
 }
 
-// Tell stores notifications about an endpoint, with the operational event of a backlog that expires, and what was told of it then, in one transaction. It returns false, and stores nothing, if
-// something else was told meanwhile.
+// Tell stores notifications about an endpoint, with the operational event of a backlog that expires, and what was told of it then, in one
+// transaction. It returns false, and stores nothing, if something else was told meanwhile.
 func (s *Notifications) Tell(ctx context.Context, all []webhook.Notification, id webhook.EndpointID, from, to webhook.EndpointTold) (told bool, err error) {
 	err = s.core.AsWorker().InTx(ctx, "tell of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		told = false

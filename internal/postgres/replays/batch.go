@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/everpost/everpost/internal/failpoint"
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/retry"
@@ -63,7 +64,8 @@ type lockedReplay struct {
 	seq         int64
 	cursor      [16]byte
 	exhausted   bool
-	retryPolicy retry.Policy // of the installation
+	retryPolicy retry.Policy   // of the installation
+	filter      *filter.Filter // that events have to match; nil for none
 }
 
 func lockReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (*lockedReplay, error) {
@@ -91,7 +93,7 @@ func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayB
 			return err
 		}
 		var err error
-		if wanted, err = r.eventTypes(ctx, tx); err != nil {
+		if wanted, err = r.present(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -147,12 +149,16 @@ func (r *lockedReplay) send(ctx context.Context, tx pgx.Tx, ids [][16]byte, now 
 	return r.deadLetters(ctx, tx, ids, now)
 }
 
-// eventTypes returns the present event types of the replay's endpoint; none if the endpoint is deleted.
-func (r *lockedReplay) eventTypes(ctx context.Context, tx pgx.Tx) (types []string, err error) {
-	err = tx.QueryRow(ctx, `select event_types from endpoints where id = $1 and tenant_id = $2 and deleted_at is null`,
-		r.Filter.EndpointID, r.TenantID).Scan(&types)
+// present returns the present event types of the replay's endpoint, and sets its filter; none if the endpoint is deleted.
+func (r *lockedReplay) present(ctx context.Context, tx pgx.Tx) (types []string, err error) {
+	var text string
+	err = tx.QueryRow(ctx, `select event_types, coalesce(filter, '') from endpoints where id = $1 and tenant_id = $2 and deleted_at is null`,
+		r.Filter.EndpointID, r.TenantID).Scan(&types, &text)
 	if postgres.IsNoRows(err) {
 		return nil, nil
+	}
+	if !r.Filter.IncludeUnmatched {
+		r.filter = filter.Stored(text)
 	}
 	return types, err
 }
@@ -234,33 +240,15 @@ func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byt
 }
 
 // events sends past events to the replay's endpoint: a delivery that has ended gets a new run, an open
-// one is skipped, and one that does not exist is created.
+// one is skipped, and one that does not exist is created. What did not name the endpoint has to match its filter.
 func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte, now time.Time) (released, error) {
-	wanted := map[webhook.DeliveryID]webhook.Start{}
-	var ids [][16]byte
-	rows, err := tx.Query(ctx, `
-		select id, type, created_at, deliver_at from events where id = any($1) and tenant_id = $2 and payload_removed_at is null for key share`,
-		events, r.TenantID)
+	wanted, skipped, err := r.matching(ctx, tx, events)
 	if err != nil {
 		return released{}, err
 	}
-	var (
-		event     [16]byte
-		kind      string
-		created   time.Time
-		deliverAt *time.Time
-	)
-	_, err = pgx.ForEachRow(rows, []any{&event, &kind, &created, &deliverAt}, func() error {
-		id := webhook.DeliveryIDOf(event, r.Filter.EndpointID)
+	ids := make([][16]byte, 0, len(wanted))
+	for id := range wanted {
 		ids = append(ids, id)
-		wanted[id] = webhook.Start{
-			Ref: webhook.Ref{DeliveryID: id, EventID: event, EndpointID: r.Filter.EndpointID, TenantID: r.TenantID, EventType: kind},
-			Run: 1, CreatedAt: created.UTC(), NotBefore: postgres.OrZero(deliverAt),
-		}
-		return nil
-	})
-	if err != nil {
-		return released{}, err
 	}
 	found, err := deliveries.LockDeliveries(ctx, tx, ids, "true")
 	if err != nil {
@@ -277,7 +265,42 @@ func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte,
 	if err != nil {
 		return out, err
 	}
-	out.skipped += len(found) - len(ended)
+	out.skipped += len(found) - len(ended) + skipped
 	err = r.create(ctx, tx, wanted, now, &out)
 	return out, err
+}
+
+// matching returns the deliveries of events that the filter lets through, and how many it does not. Of the payloads, which it reads only for the
+// filter, it holds one at a time.
+func (r *lockedReplay) matching(
+	ctx context.Context, tx pgx.Tx, events [][16]byte,
+) (wanted map[webhook.DeliveryID]webhook.Start, skipped int, err error) {
+	rows, err := tx.Query(ctx, `
+		select id, type, created_at, deliver_at, external_id, tags,
+			case when $3 and not ($4 = any(endpoint_ids) and targeted is not false) then payload end
+		from events where id = any($1) and tenant_id = $2 and payload_removed_at is null for key share`,
+		events, r.TenantID, r.filter != nil, r.Filter.EndpointID)
+	if err != nil {
+		return nil, 0, err
+	}
+	var (
+		event     [16]byte
+		e         webhook.NewEvent
+		created   time.Time
+		deliverAt *time.Time
+	)
+	wanted = map[webhook.DeliveryID]webhook.Start{}
+	_, err = pgx.ForEachRow(rows, []any{&event, &e.Type, &created, &deliverAt, &e.ExternalID, &e.Tags, &e.Payload}, func() error {
+		if e.Payload != nil && !r.filter.Match(e.Filtered()) {
+			skipped++
+			return nil
+		}
+		id := webhook.DeliveryIDOf(event, r.Filter.EndpointID)
+		wanted[id] = webhook.Start{
+			Ref: webhook.Ref{DeliveryID: id, EventID: event, EndpointID: r.Filter.EndpointID, TenantID: r.TenantID, EventType: e.Type},
+			Run: 1, CreatedAt: created.UTC(), NotBefore: postgres.OrZero(deliverAt),
+		}
+		return nil
+	})
+	return wanted, skipped, err
 }

@@ -13,7 +13,7 @@ const FirstCheck = firstCheck
 type LockedReplay = lockedReplay
 
 func (s *lockedReplay) EventTypes(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	return s.eventTypes(ctx, tx)
+	return s.present(ctx, tx)
 }
 
 const LongestCheck = longestCheck

@@ -138,8 +138,11 @@ func TestReplaysAreQueued(t *testing.T) {
 		all  sync.WaitGroup
 		made [12]webhook.Replay
 	)
+	places := make(chan struct{}, 4) // as many as a tenant may make at the same time
 	for i := range made {
 		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
 			r := webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Asked: 100}
 			var err error
 			if made[i], err = b.CreateReplay(t.Context(), storetest.TestActor(), r); err != nil {

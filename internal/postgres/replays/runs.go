@@ -52,7 +52,8 @@ func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.De
 	batch.Queue(`
 		update deliveries d set run = d.run + 1, seq = 0, state = `+postgres.Pending+`, reason = '',
 			run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
-			give_up_at = u.give_up, held_at = null, held_for_ns = 0, held_until = null, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0, workflow_id = u.workflow
+			give_up_at = u.give_up, held_at = null, held_for_ns = null, held_until = null, completed_at = null,
+			last_error = '', owner = null, owner_until = null, command = 0, workflow_id = u.workflow
 		from unnest($1::uuid[], $2::timestamptz[], $3::text[]) u (id, give_up, workflow) where d.id = any($1) and d.id = u.id`,
 		ids, giveUp, workflows)
 	ob.Queue(batch)

@@ -38,7 +38,11 @@ func retainTenants(t *testing.T, b *storetest.Bundle, after time.Duration) reten
 func TestPartsGoInTheirOrder(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	d := b.EndIn(t, b.AcceptOne(t), webhook.StateDelivered)
+	in := storetest.NewEvent("order.paid")
+	in.Headers, in.Tags = map[string]string{"X-Region": "eu"}, []string{"order:17"}
+	accepted, err := b.Accept(t.Context(), in)
+	require.NoError(t, err)
+	d := b.EndIn(t, accepted.Deliveries[0], webhook.StateDelivered)
 	require.Equal(t, retention.TenantRetained{}, retainTenants(t, b, 100*postgres.Day), "the installation's retention applies")
 
 	keep(t, b, webhook.Retention{Payloads: time.Hour, Attempts: 2 * time.Hour, Deliveries: 24 * time.Hour})
@@ -50,6 +54,8 @@ func TestPartsGoInTheirOrder(t *testing.T) {
 	require.Equal(t, webhook.PayloadRetained, e.Removed.Reason)
 	require.WithinDuration(t, time.Now(), e.Removed.At, time.Minute)
 	require.Positive(t, e.PayloadSize)
+	require.Nil(t, e.Headers)
+	require.Equal(t, in.Tags, e.Tags)
 	_, err = b.Payload(t.Context(), "acme", d.EventID)
 	storetest.RequireCode(t, webhook.CodeRemoved, err)
 	require.ErrorContains(t, err, "its payload was removed by retention")

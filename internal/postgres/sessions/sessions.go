@@ -1,4 +1,4 @@
-// Package sessions stores the console's one-time links and its sessions. A token itself is never stored, only its hash.
+// Package sessions stores the console's one-time links and its sessions, and portal tokens. A token itself is never stored, only its hash.
 package sessions
 
 import (
@@ -48,6 +48,22 @@ func (s *Sessions) CreateLink(ctx context.Context, by webhook.Actor, l webhook.C
 			return err
 		}
 		return audit.Write(ctx, tx, by, l.TenantID, audit.ConsoleLinkCreate, l.ID.String(), postgres.JSONBytes(linkDetail(l)))
+	})
+}
+
+// CreateToken stores a link as the session that it would open: its token is a portal token. CodeNotFound: no such tenant.
+func (s *Sessions) CreateToken(ctx context.Context, by webhook.Actor, l webhook.ConsoleLink) error {
+	return s.core.AsOperator().InTx(ctx, "create portal token "+l.ID.String(), func(ctx context.Context, tx pgx.Tx) error {
+		err := storeSession(ctx, tx, l.Session())
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "console_sessions_tenant_id_fkey" {
+			return webhook.NotFound("tenant")
+		}
+		if err != nil {
+			return err
+		}
+		detail := linkDetail(l)
+		detail["kind"] = "token"
+		return audit.Write(ctx, tx, by, l.TenantID, audit.ConsoleLinkCreate, l.ID.String(), postgres.JSONBytes(detail))
 	})
 }
 
@@ -123,6 +139,18 @@ func (s *Sessions) CreateSession(ctx context.Context, by webhook.Actor, made web
 }
 
 func insertSession(ctx context.Context, tx pgx.Tx, by webhook.Actor, made webhook.ConsoleSession) error {
+	if err := storeSession(ctx, tx, made); err != nil {
+		return err
+	}
+	subject := made.KeyID.String()
+	if !made.LinkID.IsZero() {
+		subject = made.LinkID.String()
+	}
+	return audit.Write(ctx, tx, by, made.TenantID, audit.ConsoleLogIn, subject, postgres.JSONBytes(map[string]string{"access": made.Access.String()}))
+}
+
+// storeSession inserts a session, and removes some that have ended.
+func storeSession(ctx context.Context, tx pgx.Tx, made webhook.ConsoleSession) error {
 	_, err := tx.Exec(ctx, `
 		delete from console_sessions where sha256 in (
 			select sha256 from console_sessions where expires_at < now() order by expires_at limit $1 for update skip locked)`, pruned)
@@ -137,11 +165,7 @@ func insertSession(ctx context.Context, tx pgx.Tx, by webhook.Actor, made webhoo
 	if err != nil {
 		return fmt.Errorf("store the session: %w", err)
 	}
-	subject := made.KeyID.String()
-	if !made.LinkID.IsZero() {
-		subject = made.LinkID.String()
-	}
-	return audit.Write(ctx, tx, by, made.TenantID, audit.ConsoleLogIn, subject, postgres.JSONBytes(map[string]string{"access": made.Access.String()}))
+	return nil
 }
 
 // Session reads a session, and notes that it was used if used is set. CodeNotFound: there is none, or it has

@@ -50,6 +50,35 @@ func TestLinkOpensItsSessionOnce(t *testing.T) {
 	require.Equal(t, []string{"console_link.create", "console.log_in"}, storetest.Actions(t, s, l.ID.String()))
 }
 
+// A portal token is the session of a link that nobody opens, and ends as one.
+func TestPortalToken(t *testing.T) {
+	t.Parallel()
+	s, _ := storetest.SetupStore(t)
+	l := newLink("acme")
+	l.ReturnURL = ""
+	require.NoError(t, s.CreateToken(t.Context(), storetest.TestActor(), l))
+	found, err := s.Session(t.Context(), l.SHA256, false)
+	require.NoError(t, err)
+	require.Equal(t, l.Session(), found)
+	_, err = s.Link(t.Context(), l.SHA256)
+	storetest.RequireCode(t, webhook.CodeNotFound, err)
+	_, err = s.UseLink(t.Context(), visitor(), l.SHA256, webhook.ConsoleSession{SHA256: sum(), ExpiresAt: l.ExpiresAt})
+	storetest.RequireCode(t, webhook.CodeNotFound, err)
+	require.Equal(t, []string{"console_link.create"}, storetest.Actions(t, s, l.ID.String()))
+	require.Equal(t, []string{"token view secrets"}, storetest.Query[string](t, s,
+		`select concat_ws(' ', detail->>'kind', detail->>'access', detail->'capabilities'->>0) from audit_log where subject = $1`, l.ID.String()))
+
+	old := newLink("acme")
+	old.ExpiresAt = time.Now().Add(-time.Second)
+	require.NoError(t, s.CreateToken(t.Context(), storetest.TestActor(), old))
+	_, err = s.Session(t.Context(), old.SHA256, false)
+	storetest.RequireCode(t, webhook.CodeNotFound, err)
+	storetest.RequireCode(t, webhook.CodeNotFound, s.CreateToken(t.Context(), storetest.TestActor(), newLink("nobody")))
+	require.NoError(t, s.DeleteTenant(t.Context(), storetest.TestActor(), "acme"))
+	_, err = s.Session(t.Context(), l.SHA256, false)
+	storetest.RequireCode(t, webhook.CodeNotFound, err)
+}
+
 // Of many who use a link at the same moment, one gets the session.
 func TestLinkIsUsedByOne(t *testing.T) {
 	t.Parallel()

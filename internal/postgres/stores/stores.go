@@ -15,7 +15,7 @@
 //	replays      Replays         replays, replay_releases, and new runs of deliveries
 //	statistics   Statistics      statistics_minutes, statistics_hours, statistics_writers
 //	retention    Retention       removes events, deliveries and attempts, by the day and of tenants, and external ids
-//	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
+//	encryption   Encryption      the sealed columns of endpoints, endpoint_secrets and notification_keys
 //	sessions     Sessions        console_links, console_sessions
 //	lanes        Lanes           lanes, processes
 //	notifications Notifications  notification_…
@@ -189,7 +189,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	})
 	db.EndpointHealth = health.New(s, db.Endpoints)
 	db.Notifications = notifications.New(s, notifications.Config{
-		Endpoints: db.Endpoints, Events: db.Events, OperatorTenant: c.OperatorTenant, RetryPolicy: c.RetryPolicy,
+		Endpoints: db.Endpoints, Events: db.Events, OperatorTenant: c.OperatorTenant, RetryPolicy: c.RetryPolicy, Sealer: c.Sealer,
 	})
 	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy,
 		replays.Limits{Tenant: c.Limits.RunningReplays, Overall: c.RunningReplays})

@@ -70,6 +70,7 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"notification_told":          {"notifications"},
 		"notification_mails":         {"notifications"},
 		"notification_confirmations": {"notifications"},
+		"notification_keys":          {"notifications"},
 
 		"event_types":         {"eventtypes"},
 		"event_type_versions": {"eventtypes"},

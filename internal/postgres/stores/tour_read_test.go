@@ -84,6 +84,8 @@ func pageVisits() (all []visit) {
 	for name, f := range map[string]webhook.EventFilter{
 		"": {}, " type of none": {Type: "nothing"}, " type of many": {Type: "order.1"}, " since": {Since: now.Add(-100 * time.Hour), Type: "nothing.*"},
 		" until": {Until: now.Add(-100 * time.Hour)}, " external id": {ExternalID: "x"},
+		" tag of many": {Tag: "third"}, " tag of few": {Tag: "n:1203"}, " tag of none, type": {Tag: "none", Type: "order.*"},
+		" tag, since": {Tag: "none", Since: now.Add(-100 * time.Hour)}, " tag, type, until": {Tag: "third", Type: "order.1", Until: now.Add(-100 * time.Hour)},
 	} {
 		all = append(all, ofBoth("events"+name, func(t *testing.T, l *storetest.Large, tenant string, _ webhook.EndpointID) {
 			t.Helper()
@@ -201,7 +203,7 @@ func visitExport(t *testing.T, l *storetest.Large, tenant string, _ webhook.Endp
 			}
 			after = attempts[99]
 		}
-		_, err = l.Payloads(t.Context(), tenant, events)
+		_, err = l.Contents(t.Context(), tenant, events)
 		require.NoError(t, err)
 		_, err = l.RemovedPayloads(t.Context(), tenant, events)
 		require.NoError(t, err)

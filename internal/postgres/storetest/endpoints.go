@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -20,7 +21,8 @@ func TestEndpoint(tenantID string) webhook.Endpoint {
 	policy.RetryStatuses = []int{418}
 	return webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: tenantID, URL: "https://receiver.example/hook?token=CanaryURLToken",
-		EventTypes: []string{"order.*", "invoice.paid"}, Description: "to the shop", State: webhook.EndpointPaused, StateReason: "by hand",
+		EventTypes: []string{"order.*", "invoice.paid"}, Filter: filter.Stored(`{"type":{"$exists":true}}`),
+		Description: "to the shop", State: webhook.EndpointPaused, StateReason: "by hand",
 		Headers: map[string]string{"X-Api-Key": CanaryHeader}, Timeout: 7*time.Second + 3*time.Nanosecond, MaxInFlight: 17, RateLimit: 2.5,
 		RetryPolicy:     policy,
 		CircuitBreaker:  webhook.CircuitBreaker{Enabled: true, Window: 90 * time.Second, MinRequests: 3, FailureRatio: 0.75, Cooldown: time.Minute},

@@ -152,9 +152,11 @@ const fillDay = `
 			from generate_series(0, $3::int - 1) n) s
 	) s join receivers e on e.n = s.receiver order by s.n`
 
+// fillEvents gives a third of the events tags: acme has more of those than a list looks at.
 const fillEvents = `
-	insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at)
-	select event, tenant, type, '{"order": 17, "items": [1, 2, 3], "note": "fifty bytes"}', '\x00', array[endpoint], at from made`
+	insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at, tags)
+	select event, tenant, type, '{"order": 17, "items": [1, 2, 3], "note": "fifty bytes"}', '\x00', array[endpoint], at,
+		case when n % 3 = 0 then array['third', 'n:' || n] end from made`
 
 const fillDeliveries = `
 	insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, attempts, run_attempts, due_at,

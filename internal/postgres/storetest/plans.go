@@ -16,8 +16,10 @@ func PatternBundle(t *testing.T) (b *Bundle, broad map[string]bool) {
 	t.Helper()
 	b = Setup(t)
 	_, err := b.Pool().Exec(t.Context(), `
-		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at)
-		select gen_random_uuid(), case when n % 10 = 0 then 'acme' else 'other' end, 'order.' || n % 50, '', '', '{}', now() from generate_series(1, 20000) n;
+		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at, tags)
+		select gen_random_uuid(), case when n % 10 = 0 then 'acme' else 'other' end, 'order.' || n % 50, '', '', '{}', now(),
+			case when n % 20 = 0 then array['twentieth', 'n:' || n] end
+		from generate_series(1, 20000) n;
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
 		select gen_random_uuid(), id, gen_random_uuid(), tenant_id, type, now(), 1, 1, 4, now() from events;
 		analyze events_default; analyze deliveries_default`, pgx.QueryExecModeSimpleProtocol)
