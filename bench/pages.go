@@ -41,11 +41,14 @@ func pageKinds() []pageKind {
 	below := func(rest string) func(*sample) string { return func(*sample) string { return tenantPage(rest) } }
 	find := func(query string) func(*sample) string { return below("search?q=" + url.QueryEscape(query)) }
 	return []pageKind{
+		{"home", func(*sample) string { return "/console" }},
 		{"overview", below("")},
 		{"endpoints", below("endpoints")},
 		{"endpoint", func(s *sample) string { return tenantPage("endpoints/" + s.endpoints.any()) }},
 		{"endpoint-busy", func(s *sample) string { return tenantPage("endpoints/" + s.endpoints[0]) }},
+		{"endpoint-edit", func(s *sample) string { return tenantPage("endpoints/" + s.endpoints.any() + "/edit") }},
 		{"events", below("events")},
+		{"events-tag", below("events?tag=none")},
 		{"event", func(s *sample) string { return tenantPage("events/" + s.events.any()) }},
 		{"deliveries", below("deliveries")},
 		{"deliveries-open", below("deliveries?state=pending&state=retrying&state=held")},
@@ -63,6 +66,7 @@ func pageKinds() []pageKind {
 		{"search-none", find("type:other.* state:delivered")},
 		{"replays", below("replays")},
 		{"retry-policies", below("retry-policies")},
+		{"notifications", below("notifications")},
 		{"keys", below("keys")},
 		{"tenants", func(*sample) string { return "/console/tenants" }},
 		{"audit", func(*sample) string { return "/console/audit" }},

@@ -36,7 +36,7 @@ func (a *App) makeRooms() {
 	if a.admission != nil {
 		own = endpointStates{a.admission, a.store.Now}
 		a.monitor = monitor.New(monitor.Config{
-			Notes: a.notes, Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
+			Notes: a.notes, Admission: own, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Operational,
 			Starter: takeOver{a.intake, a.engine.Commands, a.engine.Replays}, Replays: a.store.Replays, Shared: a.store.EndpointHealth,
 			Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
 			Process: a.options.Process, ShareEvery: a.options.shareHealthEvery,

@@ -126,7 +126,8 @@ func (b *bundle) process(t *testing.T) *process {
 	m.Notes = NewNotes(m.metrics, slog.New(slog.DiscardHandler))
 	m.controller = admission.New(admission.Config{OnCircuitChange: m.CircuitChanged})
 	m.Monitor = New(Config{
-		Notes: m.Notes, Admission: endpointStates{m.controller}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
+		Notes: m.Notes, Admission: endpointStates{m.controller}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth,
+		Events:  m.store.Operational,
 		Starter: starts{m.intake, e.Replays},
 		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now,
 		Process: t.Name(),

@@ -64,8 +64,8 @@ const Columns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
 
 // outboxAsDelivery has the same columns for a delivery that only has an outbox row, o: it is pending.
 const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
-	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz as held_at, null::bigint as held_for_ns, null::timestamptz as held_until,
-	null::timestamptz as completed_at, '', '',
+	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz as held_at,
+	null::bigint as held_for_ns, null::timestamptz as held_until, null::timestamptz as completed_at, '', '',
 	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint, null::timestamptz`
 
 // Scanner reads Columns of a row.

@@ -1,6 +1,6 @@
 // Package events takes events: it matches them against endpoints, checks quotas and idempotency keys, and
-// writes them with the outbox rows of their deliveries, many requests at a time. It also writes
-// operational events, which are events of the tenant that they are about.
+// writes them with the outbox rows of their deliveries, many requests at a time. Operational writes
+// events of Everpost's own in the same way.
 package events
 
 import (
@@ -35,14 +35,12 @@ const (
 type Events struct {
 	core *postgres.Core
 
-	endpoints      endpoints.Reader
-	cache          *endpoints.Cache
-	quotas         *tenants.Quotas
-	tenants        *tenants.Tenants
-	deliveries     *deliveries.Deliveries
-	operatorTenant string // "" for none
-	sends          bool
-	types          Types
+	endpoints  endpoints.Reader
+	cache      *endpoints.Cache
+	quotas     *tenants.Quotas
+	deliveries *deliveries.Deliveries
+	sends      bool
+	types      Types
 
 	ingest   *groupcommit.Writer[*posting]
 	inFlight keysUnderWay
@@ -50,14 +48,12 @@ type Events struct {
 
 // Config is what Events needs.
 type Config struct {
-	Endpoints      endpoints.Reader
-	Cache          *endpoints.Cache
-	Quotas         *tenants.Quotas
-	Tenants        *tenants.Tenants
-	Deliveries     *deliveries.Deliveries
-	OperatorTenant string // "" for none
-	Sends          bool
-	Types          Types
+	Endpoints  endpoints.Reader
+	Cache      *endpoints.Cache
+	Quotas     *tenants.Quotas
+	Deliveries *deliveries.Deliveries
+	Sends      bool
+	Types      Types
 }
 
 // Types checks events against the catalogue of event types.
@@ -68,8 +64,8 @@ type Types interface {
 // New makes an Events, which Close ends.
 func New(s *postgres.Core, c Config) *Events {
 	events := &Events{
-		core: s, endpoints: c.Endpoints, cache: c.Cache, quotas: c.Quotas, tenants: c.Tenants, deliveries: c.Deliveries,
-		operatorTenant: c.OperatorTenant, sends: c.Sends, types: c.Types, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
+		core: s, endpoints: c.Endpoints, cache: c.Cache, quotas: c.Quotas, deliveries: c.Deliveries,
+		sends: c.Sends, types: c.Types, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
 	}
 	events.ingest = postgres.NewWriter("accept event", postingWeight, events.flushPostings, s.ObserverOf("events"))
 	return events
@@ -226,7 +222,7 @@ func (s *Events) judge(ctx context.Context, in *posting) (err error) {
 
 // newEventID makes an id that carries the time by the database's clock. All of a batch are
 // shifted alike, so that they keep their order.
-func (s *Events) newEventID(shift time.Duration) webhook.EventID {
+func newEventID(shift time.Duration) webhook.EventID {
 	return webhook.NewEventID().Later(shift)
 }
 
@@ -245,7 +241,7 @@ func (s *Events) match(ctx context.Context, in *posting) error {
 		in.Version = v.Version()
 		for i := range in.Arrivals {
 			a := &in.Arrivals[i]
-			a.id, a.Starts, a.reason, a.unknown = s.newEventID(shift), nil, "", webhook.EndpointID{}
+			a.id, a.Starts, a.reason, a.unknown = newEventID(shift), nil, "", webhook.EndpointID{}
 			if a.event.EndpointIDs == nil {
 				a.candidates = v.Match(a.event.Type, in.most())
 			} else {

@@ -14,17 +14,33 @@ import (
 	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/endpoints"
 	"github.com/everpost/everpost/internal/postgres/tenants"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Operational events are ordinary events of the tenant that they are about, and once more
+// Operational writes operational events: ordinary events of the tenant that they are about, and once more
 // of the operator's tenant. Those of a change are written with it, in its transaction;
 // the others by Notify. See docs/adr/0016, operational events.
+type Operational struct {
+	core *postgres.Core
+
+	endpoints      endpoints.Reader
+	cache          *endpoints.Cache
+	tenants        *tenants.Tenants
+	events         *Events
+	operatorTenant string // "" for none
+}
+
+// NewOperational makes an Operational, which stores events as in does. Without an operator's tenant ("")
+// events are only of the tenant that they are about.
+func NewOperational(s *postgres.Core, in *Events, t *tenants.Tenants, operatorTenant string) *Operational {
+	return &Operational{core: s, endpoints: in.endpoints, cache: in.cache, tenants: t, events: in, operatorTenant: operatorTenant}
+}
 
 // NoteState writes, with a change of an endpoint's state, its operational event.
-func (s *Events) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
+func (s *Operational) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
 	n := webhook.OperationalEvent{TenantID: e.TenantID, Endpoint: e, Summary: explain.StateChanged(e)}
 	switch e.State {
 	case webhook.EndpointActive:
@@ -38,7 +54,7 @@ func (s *Events) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) 
 }
 
 // NoteReplay writes, with the end of a replay, its operational event.
-func (s *Events) NoteReplay(ctx context.Context, tx pgx.Tx, r *webhook.Replay) error {
+func (s *Operational) NoteReplay(ctx context.Context, tx pgx.Tx, r *webhook.Replay) error {
 	return s.note(ctx, tx, &webhook.OperationalEvent{
 		Type: webhook.EventReplayCompleted, TenantID: r.TenantID, Replay: r,
 		Summary: explain.ReplayCompleted(r),
@@ -47,7 +63,7 @@ func (s *Events) NoteReplay(ctx context.Context, tx pgx.Tx, r *webhook.Replay) e
 
 // NoteBacklog writes, in a transaction of a worker, the operational event that an endpoint's held deliveries will be given up. It writes nothing if the
 // endpoint is gone.
-func (s *Events) NoteBacklog(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, summary string) error {
+func (s *Operational) NoteBacklog(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, summary string) error {
 	e := webhook.Endpoint{ID: id}
 	var state int16
 	err := tx.QueryRow(ctx, `select tenant_id, url, description, state, state_reason from endpoints where id = $1 and deleted_at is null`, id).
@@ -64,7 +80,7 @@ func (s *Events) NoteBacklog(ctx context.Context, tx pgx.Tx, id webhook.Endpoint
 
 // note writes an operational event in a transaction, for the endpoints that subscribe to it:
 // nothing, if none does. The relay starts its deliveries within about a second.
-func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent) error {
+func (s *Operational) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent) error {
 	n.At = s.core.Now().Truncate(time.Microsecond)
 	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
 		return err
@@ -83,7 +99,7 @@ func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEven
 
 // noteFor is note for the endpoints of one tenant. The contact is read on the way, when
 // it is the tenant's own.
-func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent, tenantID string) error {
+func (s *Operational) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent, tenantID string) error {
 	if tenantID == n.TenantID {
 		if err := tx.QueryRow(ctx, `select contact from tenants where id = $1`, n.TenantID).Scan(&n.Contact); err != nil {
 			return err
@@ -108,7 +124,7 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 
 // PostTo writes, in a transaction of a worker, an event for one endpoint alone, whatever it subscribes to: for the internal endpoint of a chat. The
 // relay starts its delivery within about a second. It writes nothing if the endpoint is gone.
-func (s *Events) PostTo(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, eventType string, payload []byte) error {
+func (s *Operational) PostTo(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, eventType string, payload []byte) error {
 	var (
 		e        = webhook.Endpoint{ID: id}
 		own      *retry.Policy
@@ -130,11 +146,11 @@ func (s *Events) PostTo(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, e
 }
 
 // write writes an event with deliveries to endpoints of its tenant, which the relay starts.
-func (s *Events) write(ctx context.Context, tx pgx.Tx, tenantID string, e webhook.NewEvent, at time.Time, to []webhook.Endpoint) error {
+func (s *Operational) write(ctx context.Context, tx pgx.Tx, tenantID string, e webhook.NewEvent, at time.Time, to []webhook.Endpoint) error {
 	in := &posting{TenantID: tenantID, created: at}
 	in.add(e, "")
 	a := &in.Arrivals[0]
-	a.id = s.newEventID(s.core.IDShift())
+	a.id = newEventID(s.core.IDShift())
 	for i := range to {
 		in.start(a, &to[i])
 	}
@@ -154,7 +170,7 @@ func (s *Events) write(ctx context.Context, tx pgx.Tx, tenantID string, e webhoo
 
 // audience are a tenant's endpoints that subscribe to an operational event, whatever their filters, at most webhook.MaxOperational of them. An index
 // has those that subscribe to any.
-func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
+func (s *Operational) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
 	rows, err := tx.Query(ctx, `
 		select id, event_types, coalesce(filter, ''), retry_policy, `+tenants.PolicyOfEndpoint+` from endpoints e
 		where tenant_id = $1 and deleted_at is null and operational and event_types && $2 order by id limit $3`,
@@ -186,14 +202,14 @@ func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID st
 
 // Listens reports whether any endpoint subscribes to an operational event of a tenant. It is
 // cheap: the endpoints are in the cache.
-func (s *Events) Listens(ctx context.Context, tenantID, eventType string) (bool, error) {
+func (s *Operational) Listens(ctx context.Context, tenantID, eventType string) (bool, error) {
 	tenants, err := s.listeners(ctx, tenantID, eventType)
 	return len(tenants) > 0, err
 }
 
 // listeners are the tenants that an operational event of a tenant is an event of: those
 // of its own and of the operator's whose endpoints subscribe to it.
-func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]string, error) {
+func (s *Operational) listeners(ctx context.Context, tenantID, eventType string) ([]string, error) {
 	var tenants []string
 	for _, tenant := range []string{tenantID, s.operatorTenant} {
 		if tenant == "" || len(tenants) > 0 && tenants[0] == tenant {
@@ -215,7 +231,7 @@ func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]s
 // not stored again. No quota of a tenant refuses them: they may be about a quota that is
 // used up. What cannot be stored for one tenant is stored for the others; after an
 // error that is returned too.
-func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.Accepted, error) {
+func (s *Operational) Notify(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.Accepted, error) {
 	batches, err := s.batches(ctx, events)
 	if err != nil {
 		return nil, err
@@ -227,7 +243,7 @@ func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) 
 	for _, b := range batches {
 		in := postingOf(b)
 		in.exempt = true
-		all, err := s.take(ctx, in)
+		all, err := s.events.take(ctx, in)
 		if err != nil {
 			refused = append(refused, fmt.Errorf("store operational events of %s: %w", b.TenantID, err))
 		}
@@ -241,7 +257,7 @@ func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) 
 }
 
 // batches are the events that operational events become, by the tenants that they become events of.
-func (s *Events) batches(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.NewBatch, error) {
+func (s *Operational) batches(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.NewBatch, error) {
 	var (
 		batches  []webhook.NewBatch
 		open     = map[string]int{} // the tenant's last batch
@@ -280,7 +296,7 @@ func (s *Events) batches(ctx context.Context, events []webhook.OperationalEvent)
 }
 
 // contact is a tenant's, known or read; "" for a tenant that is gone.
-func (s *Events) contact(ctx context.Context, known map[string]string, tenantID string) (string, error) {
+func (s *Operational) contact(ctx context.Context, known map[string]string, tenantID string) (string, error) {
 	if contact, ok := known[tenantID]; ok {
 		return contact, nil
 	}

@@ -140,6 +140,7 @@ type DB struct {
 	Endpoints      *endpoints.Endpoints
 	EndpointHealth *health.EndpointHealth
 	Events         *events.Events
+	Operational    *events.Operational
 	Deliveries     *deliveries.Deliveries
 	Outbox         *deliveries.Outbox
 	Releases       *deliveries.Releases
@@ -180,18 +181,18 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db.Tenants = tenants.New(s, db.quotas)
 	db.Deliveries = deliveries.New(s, read)
 	db.Events = events.New(s, events.Config{
-		Endpoints: read, Cache: cache, Quotas: db.quotas, Tenants: db.Tenants, Deliveries: db.Deliveries,
-		OperatorTenant: c.OperatorTenant, Sends: c.Sends, Types: db.EventTypes,
+		Endpoints: read, Cache: cache, Quotas: db.quotas, Deliveries: db.Deliveries, Sends: c.Sends, Types: db.EventTypes,
 	})
+	db.Operational = events.NewOperational(s, db.Events, db.Tenants, c.OperatorTenant)
 	db.Endpoints = endpoints.New(endpoints.Config{
-		Reader: read, Cache: cache, Quotas: db.quotas, Events: stateNotes{db.Events}, Deliveries: db.Deliveries, Releases: db.Releases,
+		Reader: read, Cache: cache, Quotas: db.quotas, Events: stateNotes{db.Operational}, Deliveries: db.Deliveries, Releases: db.Releases,
 		Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
 	})
 	db.EndpointHealth = health.New(s, db.Endpoints)
 	db.Notifications = notifications.New(s, notifications.Config{
-		Endpoints: db.Endpoints, Events: db.Events, OperatorTenant: c.OperatorTenant, RetryPolicy: c.RetryPolicy, Sealer: c.Sealer,
+		Endpoints: db.Endpoints, Events: db.Operational, OperatorTenant: c.OperatorTenant, RetryPolicy: c.RetryPolicy, Sealer: c.Sealer,
 	})
-	db.Replays = replays.New(s, db.Events, db.quotas, c.RetryPolicy,
+	db.Replays = replays.New(s, db.Operational, db.quotas, c.RetryPolicy,
 		replays.Limits{Tenant: c.Limits.RunningReplays, Overall: c.RunningReplays})
 	db.Retention = retention.New(s, db.Deliveries)
 	return db, nil
@@ -218,7 +219,7 @@ func (db *DB) Close() {
 func (db *DB) Listen(ctx context.Context) { db.StartListening(ctx, db.Keys.UseLoop) }
 
 // stateNotes writes, with a change of an endpoint's state, its operational event and what people may have to be told of it.
-type stateNotes struct{ events *events.Events }
+type stateNotes struct{ events *events.Operational }
 
 func (n stateNotes) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
 	if err := notifications.NoteState(ctx, tx, e); err != nil {

@@ -49,6 +49,7 @@ type Stores struct {
 	*endpoints.Endpoints
 	*health.EndpointHealth
 	*events.Events
+	*events.Operational
 	*deliveries.Deliveries
 	*deliveries.Outbox
 	*deliveries.Releases
@@ -70,7 +71,7 @@ func OpenStores(ctx context.Context, c stores.Config) (*Stores, error) {
 		return nil, err
 	}
 	return &Stores{
-		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Deliveries, db.Outbox, db.Releases,
+		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Operational, db.Deliveries, db.Outbox, db.Releases,
 		db.Replays, db.Retention, db.Encryption, db.Statistics, db.Sessions, db.Requests,
 	}, nil
 }
