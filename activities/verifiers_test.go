@@ -27,6 +27,8 @@ import (
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // Of the packages that the test in JavaScript gets, if it can.
@@ -248,11 +250,7 @@ func (r *rotation) ed25519(s sent) bool {
 // can be had.
 func (r *rotation) verifyInNode(t *testing.T) {
 	t.Helper()
-	node, nodeErr := exec.LookPath("node")
-	npm, npmErr := exec.LookPath("npm")
-	if nodeErr != nil || npmErr != nil {
-		t.Skip("there is no node or no npm on this machine: the deliveries were verified in Go only")
-	}
+	node, npm := programtest.Find(t, "node", "nodejs"), programtest.Find(t, "npm", "npm")
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -260,7 +258,8 @@ func (r *rotation) verifyInNode(t *testing.T) {
 		"--fetch-retries=0", "--fetch-timeout=15000", npmStandardWebhooks, npmSvix)
 	install.Dir, install.WaitDelay = dir, time.Second
 	if out, err := install.CombinedOutput(); err != nil {
-		t.Skipf("npm cannot fetch %s and %s here (%v): the deliveries were verified in Go only\n%s", npmStandardWebhooks, npmSvix, err, out)
+		programtest.Missing(t, fmt.Errorf("npm cannot fetch %s and %s here (%w): the deliveries were verified in Go only\n%s",
+			npmStandardWebhooks, npmSvix, err, out))
 	}
 	text, err := json.Marshal(map[string]any{"secrets": r.secrets, "publicKey": r.publicKey, "deliveries": r.sent})
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ func (b *bundle) as(t *testing.T, caller Caller, method, path, body string) *htt
 func portalOf(tenant string, readOnly bool) Caller {
 	return Caller{
 		Key: webhook.Key{TenantID: tenant, Scope: webhook.ScopeAdmin}, Link: webhook.NewLinkID(), ReadOnly: readOnly,
-		Portal: webhook.PortalOptions{Secrets: !readOnly, Replay: !readOnly},
+		Portal: webhook.PortalOptions{Secrets: !readOnly, Filters: !readOnly, Replay: !readOnly},
 	}
 }
 
@@ -57,7 +57,7 @@ func TestPortalHasItsRoutes(t *testing.T) {
 		"listEvents", "getEvent", "getEventPayload", "listEventAttempts", "listDeliveries", "getDelivery", "listAttempts",
 		"listDeadLetters", "groupDeadLetters", "listReplays", "getReplay", "createEndpoint", "updateEndpoint", "deleteEndpoint",
 		"listEventTypes", "getEventType", "pauseEndpoint", "resumeEndpoint", "testEndpoint", "getEndpointSecret", "rotateEndpointSecret",
-		"retryDelivery", "replayDelivery", "replayDeadLetter", "previewReplay", "createReplay",
+		"retryDelivery", "replayDelivery", "replayDeadLetter", "previewReplay", "createReplay", "listEventMatches", "testFilter",
 	}
 	refused := 0
 	for _, r := range routes() {
@@ -105,15 +105,17 @@ func TestCapabilities(t *testing.T) {
 	endpoint := b.endpoints[0].ID.String()
 	of := map[string]string{
 		"getEndpointSecret": "s", "rotateEndpointSecret": "ms", "retryDelivery": "r", "replayDelivery": "r", "replayDeadLetter": "r", "previewReplay": "r",
-		"createReplay": "r", "createEndpoint": "m", "updateEndpoint": "m", "deleteEndpoint": "m",
+		"createReplay": "r", "testFilter": "f", "createEndpoint": "m", "updateEndpoint": "m", "deleteEndpoint": "m",
 		"pauseEndpoint": "m", "resumeEndpoint": "m", "testEndpoint": "m",
 	}
-	for _, granted := range []string{"", "m", "s", "r", "ms", "mr", "sr", "msr"} {
+	for _, granted := range []string{"", "m", "s", "r", "f", "ms", "mr", "mf", "sr", "fr", "msfr"} {
 		caller := portalOf("acme", !strings.Contains(granted, "m"))
-		caller.Portal = webhook.PortalOptions{Secrets: strings.Contains(granted, "s"), Replay: strings.Contains(granted, "r")}
+		caller.Portal = webhook.PortalOptions{
+			Secrets: strings.Contains(granted, "s"), Filters: strings.Contains(granted, "f"), Replay: strings.Contains(granted, "r"),
+		}
 		for _, r := range routes() {
 			needs, known := of[r.id]
-			if !known || r.id == "deleteEndpoint" && granted == "msr" {
+			if !known || r.id == "deleteEndpoint" && granted == "msfr" {
 				continue
 			}
 			permitted := true
@@ -209,8 +211,8 @@ func TestCreateConsoleLink(t *testing.T) {
 	require.Equal(t, testNow().Add(time.Hour), l.ExpiresAt)
 	require.Equal(t, []any{l.ID.String(), "manage", "acme", "https://app.example/x"}, []any{a.json["id"], a.json["scope"], l.TenantID, l.ReturnURL})
 
-	require.Equal(t, webhook.PortalOptions{Secrets: true, Replay: true}, l.Portal, "all, with manage")
-	require.Equal(t, []any{"secrets", "replay"}, a.json["capabilities"])
+	require.Equal(t, webhook.PortalOptions{Secrets: true, Filters: true, Replay: true}, l.Portal, "all, with manage")
+	require.Equal(t, []any{"secrets", "filters", "replay"}, a.json["capabilities"])
 
 	a = b.ok(t, http.StatusCreated, "operator", "POST", path, `{"scope":"view"}`)
 	require.Equal(t, testNow().Add(15*time.Minute), b.links[1].ExpiresAt)
@@ -222,8 +224,7 @@ func TestCreateConsoleLink(t *testing.T) {
 	require.Contains(t, a.json["url"], "?embed=true&lang=de-AT&theme=dark", "the page of the link is shown before it is looked up")
 	b.ok(t, http.StatusCreated, "admin", "POST", path, `{"scope":"manage","capabilities":[]}`)
 	require.Zero(t, b.links[3].Portal)
-	b.refused(t, "admin", "POST", path, `{"scope":"view","capabilities":["filters"]}`,
-		"capabilities[0]", "endpoints have no filters beside their event types yet, so a link cannot permit them")
+	b.refused(t, "admin", "POST", path, `{"scope":"view","capabilities":["all"]}`, "capabilities[0]", `must be "secrets", "filters" or "replay"`)
 	b.refused(t, "admin", "POST", path, `{"scope":"view","capabilities":["replay","replay"]}`, "capabilities[1]", "is there twice")
 	b.refused(t, "admin", "POST", path, `{"scope":"view","lang":"x"}`, "lang", `must be a language tag such as "de" or "pt-BR"`)
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, `{"scope":"view"}`)

@@ -82,7 +82,7 @@ func (h *linkHandler) create(c call) error {
 		return err
 	}
 	if !given.chosen && l.Access == webhook.AccessManage { // all, unless the link says which
-		l.Portal.Secrets, l.Portal.Replay = true, true
+		l.Portal.Secrets, l.Portal.Filters, l.Portal.Replay = true, true, true
 	}
 	if h.links == nil {
 		return errConsoleOff()

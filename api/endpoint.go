@@ -58,8 +58,15 @@ func (h *endpointHandler) create(c call) error {
 	now := h.now().UTC().Truncate(time.Microsecond)
 	e := defaultEndpoint()
 	e.ID, e.TenantID, e.CreatedAt, e.UpdatedAt = webhook.NewEndpointID(), c.tenant, now, now
+	text, err := c.body()
+	if err == nil {
+		err = c.from.refuseFilter(text)
+	}
+	if err != nil {
+		return err
+	}
 	var given givenSecret
-	err := c.object(func(d *jsonDecoder, name string) {
+	err = readObject(text, func(d *jsonDecoder, name string) {
 		if !given.field(d, name) {
 			h.fields.read(d, &e, name)
 		}
@@ -143,6 +150,9 @@ func (h *endpointHandler) update(c call) error {
 	}
 	text, err := c.body()
 	if err != nil {
+		return err
+	}
+	if err := c.from.refuseFilter(text); err != nil {
 		return err
 	}
 	trial := defaultEndpoint()

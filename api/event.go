@@ -137,12 +137,6 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 		switch string(name) {
 		case "type":
 			e.Type = readEventType(d)
-		case "payload":
-			e.Payload = d.payload()
-		case "external_id":
-			if !d.null() {
-				e.ExternalID = readPrintable(d, webhook.MaxExternalID)
-			}
 		case "deliver_at":
 			if !d.null() {
 				e.DeliverAt = readDeliverAt(d, now)
@@ -160,15 +154,29 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 			if !d.null() {
 				e.Headers = readEventHeaders(d)
 			}
-		case "tags":
-			if !d.null() {
-				e.Tags = readTags(d)
-			}
 		default:
-			d.unknown()
+			readContent(d, &e, string(name))
 		}
 	}, "type", "payload")
 	return e
+}
+
+// readContent reads a field that filters see, whatever the event's type may be.
+func readContent(d *jsonDecoder, e *webhook.NewEvent, name string) {
+	switch name {
+	case "payload":
+		e.Payload = d.payload()
+	case "external_id":
+		if !d.null() {
+			e.ExternalID = readPrintable(d, webhook.MaxExternalID)
+		}
+	case "tags":
+		if !d.null() {
+			e.Tags = readTags(d)
+		}
+	default:
+		d.unknown()
+	}
 }
 
 // readEventType reads an event type of a caller; operational types are reserved.

@@ -23,6 +23,7 @@ type handlers struct {
 	secrets    secretHandler
 
 	events     eventHandler
+	filters    filterHandler
 	erasures   erasureHandler
 	deliveries deliveryHandler
 	commands   commandHandler
@@ -73,6 +74,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		events: eventHandler{
 			events: c.Events, tenants: c.Tenants, starter: c.Starter, explanations: explained, maxPayload: c.MaxPayload, now: c.Now,
 		},
+		filters:  filterHandler{events: c.Events, endpoints: c.Endpoints, tenants: c.Tenants, maxPayload: c.MaxPayload, work: matchWork},
 		erasures: erasureHandler{erasures: c.Erasures, tenants: c.Tenants, starter: c.Starter},
 		deliveries: deliveryHandler{
 			deliveries: c.Deliveries, groups: c.DeadLetterGroups, endpoints: c.Endpoints, events: c.Events, tenants: c.Tenants, views: views,

@@ -15,6 +15,7 @@ const (
 	toManage // access "manage"
 	toReveal // the capability "secrets"
 	toRotate // both
+	toFilter // the capability "filters"
 	toReplay // the capability "replay"
 )
 
@@ -22,7 +23,7 @@ const (
 func (r route) ofPortal() portalNeed {
 	switch r.id {
 	case "listEndpoints", "listEndpointConditions", "getEndpoint", "getEndpointHealth", "listEndpointAttempts", "getTenantStats",
-		"listEvents", "getEvent", "getEventPayload", "listEventAttempts", "listDeliveries", "getDelivery", "listAttempts",
+		"listEvents", "getEvent", "getEventPayload", "listEventAttempts", "listEventMatches", "listDeliveries", "getDelivery", "listAttempts",
 		"listEventTypes", "getEventType", "listDeadLetters", "groupDeadLetters", "listReplays", "getReplay":
 		return toLook
 	case "createEndpoint", "updateEndpoint", "deleteEndpoint", "pauseEndpoint", "resumeEndpoint", "testEndpoint":
@@ -31,6 +32,8 @@ func (r route) ofPortal() portalNeed {
 		return toReveal
 	case "rotateEndpointSecret":
 		return toRotate
+	case "testFilter":
+		return toFilter
 	case "retryDelivery", "replayDelivery", "replayDeadLetter", "previewReplay", "createReplay":
 		return toReplay
 	}
@@ -59,12 +62,36 @@ func (c Caller) portalPermits(r route) error {
 		if !secrets {
 			return refuse(`this portal link lacks the capability "secrets"`)
 		}
+	case toFilter:
+		if !c.mayFilter() {
+			return refuse(lacksFilters)
+		}
 	case toReplay:
 		if !replay {
 			return refuse(`this portal link lacks the capability "replay"`)
 		}
 	}
 	return nil
+}
+
+const lacksFilters = `this portal link lacks the capability "filters"`
+
+// mayFilter reports whether the caller may try filters, and set those of the endpoints that it may change.
+func (c Caller) mayFilter() bool { return c.Link.IsZero() || c.Portal.Filters }
+
+// refuseFilter refuses the body of an endpoint that names a filter, if the caller may set none. What is wrong with the body is left to others.
+func (c Caller) refuseFilter(text []byte) error {
+	if c.mayFilter() {
+		return nil
+	}
+	var refused error
+	_ = readObject(text, func(d *jsonDecoder, name string) {
+		if name == "filter" {
+			refused = &webhook.Error{Code: webhook.CodeForbidden, Message: lacksFilters}
+		}
+		d.skip()
+	})
+	return refused
 }
 
 // hidesSecrets reports whether the caller may not see a secret that its change makes.

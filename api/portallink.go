@@ -111,12 +111,12 @@ func readCapabilities(d *jsonDecoder, o *webhook.PortalOptions) {
 			d.note("is there twice")
 		case name == webhook.CapabilitySecrets:
 			o.Secrets = true
+		case name == webhook.CapabilityFilters:
+			o.Filters = true
 		case name == webhook.CapabilityReplay:
 			o.Replay = true
-		case name == "filters":
-			d.note("endpoints have no filters beside their event types yet, so a link cannot permit them")
 		default:
-			d.note(`must be "secrets" or "replay"`)
+			d.note(`must be "secrets", "filters" or "replay"`)
 		}
 		seen = append(seen, name)
 	})

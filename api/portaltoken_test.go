@@ -31,9 +31,9 @@ func TestCreatePortalToken(t *testing.T) {
 	require.Regexp(t, `^evp_[0-9a-hjkmnp-tv-z]{85}$`, b.keys["token"])
 	require.Contains(t, b.keys["token"], strings.TrimPrefix(l.ID.String(), "lnk_"), "the audit log names what a leaked token was")
 	require.Equal(t, sha256.Sum256([]byte(b.keys["token"])), l.SHA256)
-	require.Equal(t, []any{l.ID.String(), nil, "manage", []any{"secrets", "replay"}, "2026-01-31T10:30:00.123456Z"},
+	require.Equal(t, []any{l.ID.String(), nil, "manage", []any{"secrets", "filters", "replay"}, "2026-01-31T10:30:00.123456Z"},
 		[]any{a.json["id"], a.json["url"], a.json["scope"], a.json["capabilities"], a.json["expires_at"]})
-	require.Equal(t, webhook.PortalOptions{Secrets: true, Replay: true}, l.Portal)
+	require.Equal(t, webhook.PortalOptions{Secrets: true, Filters: true, Replay: true}, l.Portal)
 
 	b.token(t, "token", "operator", `{"kind":"token","scope":"view","capabilities":["replay"],"expires_in":"5m"}`)
 	require.Equal(t, []any{testNow().Add(5 * time.Minute), webhook.AccessView, webhook.PortalOptions{Replay: true}},

@@ -40,7 +40,7 @@ func (r route) takesLargeBody() bool {
 func (r route) takesParameters() bool {
 	switch r.id {
 	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
-		"listEndpointAttempts", "listEventAttempts",
+		"listEndpointAttempts", "listEventAttempts", "listEventMatches",
 		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload", "deleteTenant",
 		"getDocsPage", "listEventTypes":
 		return true
@@ -66,7 +66,7 @@ func (r route) keying() keying {
 		return keyOfEvent
 	}
 	switch r.id {
-	case "testEndpoint", "previewReplay", "previewRetryPolicy":
+	case "testEndpoint", "previewReplay", "previewRetryPolicy", "testFilter":
 		return keyRefused
 	}
 	return keyKept
@@ -75,7 +75,7 @@ func (r route) keying() keying {
 // whyKeyRefused is why the operation takes no Idempotency-Key.
 func (r route) whyKeyRefused() string {
 	switch {
-	case r.method == http.MethodGet || r.id == "previewReplay" || r.id == "previewRetryPolicy":
+	case r.method == http.MethodGet || r.id == "previewReplay" || r.id == "previewRetryPolicy" || r.id == "testFilter":
 		return "the request changes nothing"
 	case r.id == "testEndpoint":
 		return "each test is a request to the endpoint"

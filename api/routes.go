@@ -78,6 +78,8 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 		{route{get, tenant + "/events", ingest, "listEvents", "tenant"}, h.events.list},
 		{route{get, event, ingest, "getEvent", "event"}, h.events.get},
 		{route{get, event + "/payload", ingest, "getEventPayload", "event"}, h.events.payload},
+		{route{get, event + "/matches", admin, "listEventMatches", "event"}, h.filters.matches},
+		{route{post, tenant + "/filters/test", admin, "testFilter", "tenant"}, h.filters.test},
 		{route{get, event + "/attempts", ingest, "listEventAttempts", "event"}, h.deliveries.ofEvent},
 		{route{post, event + "/cancel", admin, "cancelEvent", "event"}, h.commands.cancelEvent},
 		{route{del, event + "/payload", admin, "eraseEventPayload", "event"}, h.erasures.one},

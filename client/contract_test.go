@@ -234,12 +234,19 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		"discardDeadLetter":  func() (any, error) { return some(acme.DeadLetters.Discard(ctx, id, "", key)) },
 		"createReplay":       func() (any, error) { return some(acme.Replays.Create(ctx, replay, key)) },
 		"listReplays":        func() (any, error) { return page(ctx, acme.Replays.List()) },
-		"previewReplay":      func() (any, error) { return some(acme.Replays.Preview(ctx, replay)) },
-		"getReplay":          func() (any, error) { return some(acme.Replays.Get(ctx, "rpl_1")) },
-		"updateReplay":       func() (any, error) { return some(acme.Replays.SetRate(ctx, "rpl_1", 60)) },
-		"pauseReplay":        func() (any, error) { return some(acme.Replays.Pause(ctx, "rpl_1", key)) },
-		"resumeReplay":       func() (any, error) { return some(acme.Replays.Resume(ctx, "rpl_1", key)) },
-		"cancelReplay":       func() (any, error) { return some(acme.Replays.Cancel(ctx, "rpl_1", key)) },
+		"listEventMatches":   func() (any, error) { return page(ctx, acme.Events.Matches("evt_1")) },
+		"testFilter": func() (any, error) {
+			return some(acme.TestFilter(ctx, client.FilterTest{
+				Filter: fields.Filter, EventID: "evt_06f4q2m0hhf5dd6cs7m9k2q8xw",
+				Event: &client.FilterTestEvent{Type: "order.paid", Payload: json.RawMessage("1.0"), ExternalID: "x", Tags: []string{"a"}},
+			}))
+		},
+		"previewReplay": func() (any, error) { return some(acme.Replays.Preview(ctx, replay)) },
+		"getReplay":     func() (any, error) { return some(acme.Replays.Get(ctx, "rpl_1")) },
+		"updateReplay":  func() (any, error) { return some(acme.Replays.SetRate(ctx, "rpl_1", 60)) },
+		"pauseReplay":   func() (any, error) { return some(acme.Replays.Pause(ctx, "rpl_1", key)) },
+		"resumeReplay":  func() (any, error) { return some(acme.Replays.Resume(ctx, "rpl_1", key)) },
+		"cancelReplay":  func() (any, error) { return some(acme.Replays.Cancel(ctx, "rpl_1", key)) },
 		"listRetryPolicies": func() (any, error) {
 			all, err := c.RetryPolicies(ctx)
 			return map[string]any{"data": all, "next_cursor": nil}, err

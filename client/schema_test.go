@@ -35,6 +35,7 @@ func answers() map[string]any {
 		"DeliveryStub": client.DeliveryStub{}, "Outcome": client.Outcome{}, "Delivery": client.Delivery{}, "AttemptShape": client.Attempt{},
 		"AttemptTimes": client.AttemptTimes{}, "ReplayPreview": client.ReplayPreview{}, "Release": client.Release{},
 		"DeadLetterGroups": client.DeadLetterGroups{}, "DeadLetterGroup": client.DeadLetterGroup{}, "Replay": client.Replay{}, "Problem": client.Problem{},
+		"FilterResult": client.FilterResult{}, "FilterFailure": client.FilterFailure{}, "EventMatch": client.EventMatch{},
 	}
 }
 
@@ -58,7 +59,7 @@ func requests() map[string]any {
 		"EndpointChange": client.EndpointFields{}, "ClientCertificateInput": client.CertificateInput{}, "ConsoleLinkInput": client.ConsoleLinkInput{},
 		"TestInput": client.TestInput{}, "RotateInput": client.RotateInput{}, "CircuitBreakerInput": client.CircuitBreakerInput{},
 		"AutoDisableInput": client.AutoDisable{}, "RetryPolicyFields": client.RetryPolicy{}, "EventInput": client.EventInput{},
-		"ReplayInput": client.ReplayInput{},
+		"ReplayInput": client.ReplayInput{}, "FilterTest": client.FilterTest{},
 	}
 }
 

@@ -76,7 +76,7 @@ type ConsoleLink struct {
 	Scope     string `json:"scope"`           // "view", "manage", or "key": everything that the key may do that made it
 	ExpiresAt Time   `json:"expires_at"`
 
-	Capabilities []string `json:"capabilities,omitempty"` // of a portal link: "secrets", "replay"
+	Capabilities []string `json:"capabilities,omitempty"` // of a portal link: "secrets", "filters", "replay"
 }
 
 // TenantInput are the settings of a tenant. A nil field is left out: in a Put it is the default, in an Update it stays as it is.
@@ -128,7 +128,7 @@ type ConsoleLinkInput struct {
 	ExpiresIn string `json:"expires_in,omitzero"` // "1m" to "1h"; "" is 15 minutes for a link, and an hour for a token
 	ReturnURL string `json:"return_url,omitzero"` // where the portal leads back to
 
-	// Capabilities are what the link permits beside its scope: "secrets" and "replay". Nil: all with "manage", none with "view".
+	// Capabilities are what the link permits beside its scope: "secrets", "filters" and "replay". Nil: all with "manage", none with "view".
 	Capabilities []string `json:"capabilities,omitzero"`
 	Lang         string   `json:"lang,omitzero"`        // of the pages, such as "de"; "" is the browser's
 	Theme        string   `json:"theme,omitzero"`       // "auto", "light" or "dark"; "" is "auto"

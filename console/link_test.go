@@ -42,8 +42,7 @@ func TestLinksAreChecked(t *testing.T) {
 		`{}`: "scope: is required", `{"scope":"all"}`: `must be "view" or "manage"`, `{"scope":"view","expires_in":"2h"}`: "expires_in",
 		`{"scope":"view","return_url":"javascript:alert(1)"}`:  "must be an http or https URL",
 		`{"scope":"view","refresh_url":"javascript:alert(1)"}`: "must be an http or https URL",
-		`{"scope":"view","capabilities":["filters"]}`:          "endpoints have no filters",
-		`{"scope":"view","capabilities":["all"]}`:              `must be "secrets" or "replay"`,
+		`{"scope":"view","capabilities":["all"]}`:              `must be "secrets", "filters" or "replay"`,
 		`{"scope":"view","lang":"klingon language"}`:           "must be a language tag",
 		`{"scope":"view","theme":"pink"}`:                      `must be "auto", "light" or "dark"`, `{"scope":"view","embed":"yes"}`: "must be true or false",
 	} {

@@ -200,7 +200,7 @@ func (p *portalPage) rememberedLook() webhook.PortalOptions {
 
 // rememberLook keeps how a session's pages look, beyond its end.
 func (p *portalPage) rememberLook(look webhook.PortalOptions) {
-	look.Secrets, look.Replay = false, false
+	look.Secrets, look.Filters, look.Replay = false, false, false
 	text, err := json.Marshal(look)
 	if err != nil || base64.RawURLEncoding.EncodedLen(len(text)) > maxLookCookie {
 		return // the page that says that the session has ended then has no link

@@ -192,6 +192,7 @@ func TestCapabilitiesOfALink(t *testing.T) {
 		forms         []string
 	}{
 		{"view", "", nil}, {"view", `,"capabilities":["secrets"]`, []string{"/endpoints/{id}/secret"}}, {"view", `,"capabilities":["replay"]`, replay},
+		{"view", `,"capabilities":["filters"]`, nil},
 		{"manage", `,"capabilities":[]`, manage}, {"manage", `,"capabilities":["replay"]`, slices.Concat(manage, replay)},
 		{"manage", "", slices.Concat(manage, replay, []string{"/endpoints/{id}/secret", "/endpoints/{id}/rotate-secret"})},
 	} {

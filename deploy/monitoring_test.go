@@ -2,6 +2,8 @@ package deploy
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // rule is a rule of Prometheus, of either kind.
@@ -189,10 +193,10 @@ func promtool(t *testing.T) string {
 		apt-get -qq download prometheus || { apt-get -qq update; apt-get -qq download prometheus; }
 		dpkg-deb --extract prometheus_*.deb new; rm -f *.deb; rm -rf usr; mv new/usr usr; rm -rf new`
 	if os.Geteuid() != 0 {
-		t.Skip("promtool is not installed (Debian: apt-get install prometheus), so the alert rules are not tested")
+		programtest.Missing(t, errors.New("promtool is not installed (Debian: apt-get install prometheus), so the alert rules are not tested"))
 	}
 	if said, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", get, "sh", dir).CombinedOutput(); err != nil {
-		t.Skipf("promtool cannot be had, so the alert rules are not tested: %s", said)
+		programtest.Missing(t, fmt.Errorf("promtool cannot be had, so the alert rules are not tested: %s", said))
 	}
 	return path
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // units are the units by file, with the values of each key.
@@ -61,10 +63,7 @@ func TestUnits(t *testing.T) {
 // systemd itself reads the units without complaint, and finds little exposed.
 func TestSystemdAcceptsTheUnits(t *testing.T) {
 	t.Parallel()
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("systemd-analyze is not installed")
-	}
+	analyze := programtest.Find(t, "systemd-analyze", "systemd")
 	for name := range units(t) {
 		text := strings.ReplaceAll(read(t, "deploy/systemd/"+name), "/usr/local/bin/everpost", "/bin/true") // it has to be there
 		file := filepath.Join(t.TempDir(), strings.Replace(name, "@.", "@worker.", 1))

@@ -20,7 +20,7 @@ func (a *App) startNotifier() error {
 	}
 	c := &a.options.Config
 	n := notifier.Config{
-		Changes: a.store.Notifications, Looks: a.store.Notifications, Mails: a.store.Notifications,
+		Changes: a.store.Notifications, Looks: a.store.Notifications, Mails: a.store.Mails,
 		Links: notify.Links{Name: c.ConsoleName, BaseURL: c.ConsoleURL},
 		Explain: func(ctx context.Context, tenantID string, id webhook.EndpointID) (string, error) {
 			h, err := a.health.Health(ctx, tenantID, id)

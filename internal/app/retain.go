@@ -39,7 +39,7 @@ func (r retainer) once(ctx context.Context) {
 	replays, replaysErr := r.store.Replays.PruneReplays(ctx, r.config.Retention)
 	secrets, secretsErr := r.store.Endpoints.PruneSecrets(ctx)
 	_, statisticsErr := r.store.Statistics.RetainStatistics(ctx, r.store.Now())
-	confirmationsErr := r.store.Notifications.PruneConfirmations(ctx)
+	confirmationsErr := r.store.Mails.PruneConfirmations(ctx)
 	tenants, tenantsErr := r.store.Tenants.PruneDeletedTenants(ctx) // last, after their rows
 	entries, auditErr := r.store.Audit.PruneAuditLog(ctx, r.config.AuditRetention)
 	err = errors.Join(err, ownErr, keysErr, requestsErr, replaysErr, secretsErr, statisticsErr, confirmationsErr, tenantsErr, auditErr)

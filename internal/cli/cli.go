@@ -55,6 +55,7 @@ type Commands struct {
 
 	Explain       ExplainCommand       `cmd:"" help:"Explain the state of a delivery, an event or an endpoint, by its id."`
 	Send          SendCommand          `cmd:"" help:"Post an event."`
+	Filters       FiltersCommand       `cmd:"" help:"Try filters of events."`
 	Events        EventsCommand        `cmd:"" help:"Show events."`
 	Deliveries    DeliveriesCommand    `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`
 	DeadLetters   DeadLettersCommand   `cmd:"" help:"List, replay and discard dead letters."`

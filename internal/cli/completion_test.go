@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/cli"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // The candidates for words as a shell passes them.
@@ -62,10 +64,7 @@ func TestCompletionScripts(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), program, "-n", file).CombinedOutput()
 		require.NoError(t, err, "%s: %s", shell, out)
 	}
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("bash is not on this machine: nothing was completed for real")
-	}
+	bash := programtest.Find(t, "bash", "bash")
 	// The stub responds like the binary and records its arguments.
 	stub := filepath.Join(dir, "everpost")
 	script := "#!" + bash + "\nprintf '%s|' \"$@\" >" + dir + "/asked\nprintf 'pause\\nresume\\n'\n"

@@ -15,7 +15,7 @@ type ConsoleLinkCommand struct {
 
 	Portal       string   `enum:",view,manage" default:"" help:"Make a link to the tenant's portal instead: to look (view), or also to change things (manage)." placeholder:"view|manage"` //nolint:lll // a struct tag cannot be wrapped
 	Token        bool     `help:"With --portal: make a portal token, with which a page of yours calls the API, instead of a link."`
-	Capabilities []string `help:"What the portal link permits besides: secrets, replay, none. Default: all with manage." placeholder:"NAME,..."`
+	Capabilities []string `help:"What the portal link permits besides: secrets, filters, replay, none. Default: all with manage." placeholder:"NAME,..."`
 	ExpiresIn    string   `help:"How long the portal link or token can be used, 1m to 1h; 15m without it, and 1h for a token." placeholder:"DURATION"`
 	Lang         string   `help:"Language of the portal, such as de; that of the browser without it." placeholder:"TAG"`
 	Theme        string   `enum:",auto,light,dark" default:"" help:"Theme of the portal." placeholder:"auto|light|dark"`

@@ -22,6 +22,7 @@ type EventsCommand struct {
 	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, byte for byte."`
 
 	Attempts EventsAttemptsCommand `cmd:"" help:"List the attempts of all deliveries of an event, those of the newest delivery first."`
+	Matches  EventsMatchesCommand  `cmd:"" help:"List the endpoints, and whether each matches an event now."`
 	Cancel   EventsCancelCommand   `cmd:"" help:"Cancel all open deliveries of an event."`
 
 	ErasePayload EventsErasePayloadCommand `cmd:"" help:"Erase the payload of an event, or of the events with certain external ids, permanently."`

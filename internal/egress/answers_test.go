@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/retry"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // answerCase is an answer, and what is understood of it.
@@ -231,11 +233,7 @@ func TestAnswersOnOpenConnections(t *testing.T) {
 // What curl takes as an answer is an answer, with the same status.
 func TestAnswersAsCurlReadsThem(t *testing.T) {
 	t.Parallel()
-	curl, err := exec.LookPath("curl")
-	if err != nil && os.Getenv("CI") == "" {
-		t.Skip("curl is not installed: answers are not compared with it")
-	}
-	require.NoError(t, err)
+	curl := programtest.Find(t, "curl", "curl")
 	for name, c := range answerCases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/everpost/everpost/internal/retry"
+
+	"github.com/everpost/everpost/internal/programtest"
 )
 
 // inNamespace is set in the environment of the test that runs in the network namespace.
@@ -27,9 +29,7 @@ func runInNamespace(t *testing.T) bool {
 	if os.Getenv(inNamespace) != "" {
 		return true
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("needs ip(8)")
-	}
+	programtest.Find(t, "ip", "iproute2")
 	self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	self.Env = append(os.Environ(), inNamespace+"=1")
 	self.SysProcAttr = &syscall.SysProcAttr{

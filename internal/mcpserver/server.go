@@ -94,6 +94,7 @@ func New(c Config) (*Server, error) {
 	s.addReplayTools()
 	s.addPolicyTool()
 	s.addEventTypeTools()
+	s.addMatchTool()
 	if c.Write {
 		s.addDeliveryCommands()
 		s.addEndpointCommands()

@@ -10,6 +10,7 @@ const (
 // The capabilities of a portal link, beside its access.
 const (
 	CapabilitySecrets = "secrets" // reveal signing secrets; with AccessManage, also make new ones
+	CapabilityFilters = "filters" // try filters; with AccessManage, also set those of endpoints
 	CapabilityReplay  = "replay"  // send deliveries again
 )
 
@@ -19,6 +20,7 @@ const MaxLanguageTag = 35 // RFC 5646 section 4.4.1
 // PortalOptions are what a portal link permits beside its access, and how its pages look. Its JSON is stored.
 type PortalOptions struct {
 	Secrets    bool   `json:"secrets,omitempty"`
+	Filters    bool   `json:"filters,omitempty"`
 	Replay     bool   `json:"replay,omitempty"`
 	Lang       string `json:"lang,omitempty"`        // a language tag; "": the browser's choice
 	Theme      string `json:"theme,omitempty"`       // "" is ThemeAuto
@@ -31,6 +33,9 @@ func (o PortalOptions) Capabilities() []string {
 	names := []string{}
 	if o.Secrets {
 		names = append(names, CapabilitySecrets)
+	}
+	if o.Filters {
+		names = append(names, CapabilityFilters)
 	}
 	if o.Replay {
 		names = append(names, CapabilityReplay)

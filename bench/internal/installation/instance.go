@@ -54,7 +54,7 @@ func New(dir, binary string, further map[string]string) (*Instance, error) {
 		return nil, err
 	}
 	in := &Instance{home: home, binary: binary, settings: map[string]string{
-		"EVERPOST_DATA_DIR": filepath.Join(home, "data"), "EVERPOST_DEMO": "off",
+		"EVERPOST_DATA_DIR": filepath.Join(home, "data"), "EVERPOST_DEMO": "off", "EVERPOST_TENANT_ENDPOINTS": "0",
 		"EVERPOST_LISTEN": "127.0.0.1:0", "EVERPOST_ADMIN_LISTEN": "127.0.0.1:0",
 		"EVERPOST_TEMPORAL_LISTEN": "127.0.0.1:0", "EVERPOST_UI_LISTEN": "127.0.0.1:0",
 		"EVERPOST_ALLOW_HTTP": "true", "EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8", "EVERPOST_EXTRA_PORTS": "any",

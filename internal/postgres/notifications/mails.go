@@ -19,9 +19,18 @@ const (
 	day            = 24 * time.Hour
 )
 
+// Mails are what waits to be sent to people.
+type Mails struct {
+	core  *postgres.Core
+	links *linkKey
+}
+
+// NewMails makes the Mails of notifications.
+func NewMails(of *Notifications) *Mails { return &Mails{core: of.core, links: &of.links} }
+
 // TakeMails takes at most limit mails that are due, the oldest first, for as long as a lease: after that they are due again, unless MailSent or
 // MailFailed was called. It finds them by notification_mails_due. Mails of channels that are not used any more are removed.
-func (s *Notifications) TakeMails(ctx context.Context, limit int, lease time.Duration) (mails []webhook.DueMail, err error) {
+func (s *Mails) TakeMails(ctx context.Context, limit int, lease time.Duration) (mails []webhook.DueMail, err error) {
 	key, err := s.links.make(ctx, s.core.AsWorker())
 	if err != nil {
 		return nil, err
@@ -124,7 +133,7 @@ func (m *takenMail) admit(ctx context.Context, tx pgx.Tx) (send bool, err error)
 }
 
 // MailSent removes a mail that the mail server has accepted.
-func (s *Notifications) MailSent(ctx context.Context, m *webhook.DueMail) error {
+func (s *Mails) MailSent(ctx context.Context, m *webhook.DueMail) error {
 	return s.end(ctx, m, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			update notification_channels set refusals = 0, last_error = '', last_error_at = null, last_told_at = case when $2 then now() else last_told_at end
@@ -134,7 +143,7 @@ func (s *Notifications) MailSent(ctx context.Context, m *webhook.DueMail) error 
 }
 
 // MailRefused removes a mail that the mail server has refused for good; so many in a row make its channel bounce. why holds no secret.
-func (s *Notifications) MailRefused(ctx context.Context, m *webhook.DueMail, why string) error {
+func (s *Mails) MailRefused(ctx context.Context, m *webhook.DueMail, why string) error {
 	return s.end(ctx, m, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			update notification_channels set refusals = least(refusals + 1, 1000), last_error = $2, last_error_at = now(),
@@ -146,11 +155,11 @@ func (s *Notifications) MailRefused(ctx context.Context, m *webhook.DueMail, why
 }
 
 // MailGivenUp removes a mail that could not be sent for too long.
-func (s *Notifications) MailGivenUp(ctx context.Context, m *webhook.DueMail, why string) error {
+func (s *Mails) MailGivenUp(ctx context.Context, m *webhook.DueMail, why string) error {
 	return s.end(ctx, m, func(ctx context.Context, tx pgx.Tx) error { return noteError(ctx, tx, m, why) })
 }
 
-func (s *Notifications) end(ctx context.Context, m *webhook.DueMail, note func(context.Context, pgx.Tx) error) error {
+func (s *Mails) end(ctx context.Context, m *webhook.DueMail, note func(context.Context, pgx.Tx) error) error {
 	return s.core.AsWorker().InTx(ctx, "end a mail", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `delete from notification_mails where id = $1`, m.ID); err != nil {
 			return err
@@ -160,7 +169,7 @@ func (s *Notifications) end(ctx context.Context, m *webhook.DueMail, note func(c
 }
 
 // MailReturned gives a mail back that was taken and not tried.
-func (s *Notifications) MailReturned(ctx context.Context, m *webhook.DueMail, wait time.Duration) error {
+func (s *Mails) MailReturned(ctx context.Context, m *webhook.DueMail, wait time.Duration) error {
 	return s.core.AsWorker().WithConn(ctx, "give a mail back", func(ctx context.Context, conn postgres.Querier) error {
 		_, err := conn.Exec(ctx, `update notification_mails set next_at = now() + $2::bigint * interval '1 millisecond' where id = $1`,
 			m.ID, wait.Milliseconds())
@@ -169,7 +178,7 @@ func (s *Notifications) MailReturned(ctx context.Context, m *webhook.DueMail, wa
 }
 
 // MailFailed lets a mail wait that could not be sent this time.
-func (s *Notifications) MailFailed(ctx context.Context, m *webhook.DueMail, why string, wait time.Duration) error {
+func (s *Mails) MailFailed(ctx context.Context, m *webhook.DueMail, why string, wait time.Duration) error {
 	return s.core.AsWorker().InTx(ctx, "let a mail wait", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			update notification_mails set attempts = attempts + 1, next_at = now() + $2::bigint * interval '1 millisecond' where id = $1`,
@@ -191,7 +200,7 @@ const mailsKept = 4 * day
 
 // PruneConfirmations removes what is remembered of mails that asked for confirmation more than a day ago, 1,000 at a time, by
 // notification_confirmations_sent; and the oldest mails that no process sends any more, by notification_mails_due.
-func (s *Notifications) PruneConfirmations(ctx context.Context) error {
+func (s *Mails) PruneConfirmations(ctx context.Context) error {
 	return postgres.InBatches(ctx, func() (bool, error) {
 		var gone int64
 		err := s.core.AsWorker().WithConn(ctx, "prune confirmations", func(ctx context.Context, conn postgres.Querier) error {

@@ -67,7 +67,7 @@ func (b *bundle) mail(t *testing.T, owner, address string, notices webhook.Notic
 
 func (b *bundle) take(t *testing.T) []webhook.DueMail {
 	t.Helper()
-	mails, err := b.n.TakeMails(t.Context(), 100, time.Minute)
+	mails, err := b.Mails.TakeMails(t.Context(), 100, time.Minute)
 	require.NoError(t, err)
 	return mails
 }
@@ -320,18 +320,18 @@ func TestMailsAreTakenOnce(t *testing.T) {
 	require.Len(t, mails, 1)
 	require.Empty(t, b.take(t), "it is another process's")
 
-	require.NoError(t, b.n.MailFailed(t.Context(), &mails[0], "the mail server did not answer in time", 0))
+	require.NoError(t, b.Mails.MailFailed(t.Context(), &mails[0], "the mail server did not answer in time", 0))
 	again := b.take(t)
 	require.Len(t, again, 1)
 	require.Equal(t, 1, again[0].Attempts)
 	s, err := b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, "the mail server did not answer in time", s.Channels[0].LastError)
-	require.NoError(t, b.n.MailSent(t.Context(), &webhook.DueMail{Channel: c.ID}))
+	require.NoError(t, b.Mails.MailSent(t.Context(), &webhook.DueMail{Channel: c.ID}))
 	s, err = b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
 	require.True(t, s.Channels[0].LastToldAt.IsZero(), "a mail that asks for confirmation tells nothing")
-	require.NoError(t, b.n.MailSent(t.Context(), &again[0]))
+	require.NoError(t, b.Mails.MailSent(t.Context(), &again[0]))
 	require.Zero(t, b.Count(t, "notification_mails"))
 	s, err = b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
@@ -341,7 +341,7 @@ func TestMailsAreTakenOnce(t *testing.T) {
 		s, err = b.n.Settings(t.Context(), "acme")
 		require.NoError(t, err)
 		require.Equal(t, webhook.ChannelActive, s.Channels[0].State, n)
-		require.NoError(t, b.n.MailRefused(t.Context(), &webhook.DueMail{Channel: c.ID}, "the mail server refuses the recipient with 550"))
+		require.NoError(t, b.Mails.MailRefused(t.Context(), &webhook.DueMail{Channel: c.ID}, "the mail server refuses the recipient with 550"))
 	}
 	s, err = b.n.Settings(t.Context(), "acme")
 	require.NoError(t, err)
@@ -359,7 +359,7 @@ func TestConfirmationsAreLimited(t *testing.T) {
 	mails := b.take(t)
 	require.Len(t, mails, 1)
 	require.Nil(t, mails[0].Notification)
-	require.NoError(t, b.n.MailSent(t.Context(), &mails[0]))
+	require.NoError(t, b.Mails.MailSent(t.Context(), &mails[0]))
 	one.Target = "VICTIM@example.com"
 	b.put(t, "other", one)
 	require.Empty(t, b.take(t), "another tenant waits")
@@ -379,7 +379,7 @@ func TestConfirmationsAreLimited(t *testing.T) {
 	require.NoError(t, err)
 	b.put(t, "third", many...)
 	require.Len(t, b.take(t), 10)
-	require.NoError(t, b.n.PruneConfirmations(t.Context()))
+	require.NoError(t, b.Mails.PruneConfirmations(t.Context()))
 	require.Equal(t, 12, b.Count(t, "notification_confirmations"), "of the last day")
 }
 

@@ -19,6 +19,7 @@
 //	sessions     Sessions        console_links, console_sessions
 //	lanes        Lanes           lanes, processes
 //	notifications Notifications  notification_…
+//	notifications Mails          takes and ends rows of notification_mails, and writes notification_confirmations
 //	eventtypes   EventTypes      event_types, event_type_versions
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
@@ -152,6 +153,7 @@ type DB struct {
 	Lanes          *lanes.Lanes
 	Requests       *requests.Requests
 	Notifications  *notifications.Notifications
+	Mails          *notifications.Mails
 	EventTypes     *eventtypes.EventTypes
 
 	*postgres.Core
@@ -192,6 +194,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db.Notifications = notifications.New(s, notifications.Config{
 		Endpoints: db.Endpoints, Events: db.Operational, OperatorTenant: c.OperatorTenant, RetryPolicy: c.RetryPolicy, Sealer: c.Sealer,
 	})
+	db.Mails = notifications.NewMails(db.Notifications)
 	db.Replays = replays.New(s, db.Operational, db.quotas, c.RetryPolicy,
 		replays.Limits{Tenant: c.Limits.RunningReplays, Overall: c.RunningReplays})
 	db.Retention = retention.New(s, db.Deliveries)

@@ -121,7 +121,7 @@ func loopVisits() []visit {
 			l.Exec(t, `update notification_settings set digest_at = now()`)
 			_, err = n.SendDigests(t.Context(), 20)
 			require.NoError(t, err)
-			_, err = n.TakeMails(t.Context(), 10, time.Minute)
+			_, err = l.Mails.TakeMails(t.Context(), 10, time.Minute)
 			require.NoError(t, err)
 			_, err = n.TakeChanges(t.Context(), 100)
 			require.NoError(t, err)

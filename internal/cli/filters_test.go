@@ -1,0 +1,45 @@
+package cli_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	filter := `{"payload":{"order":{"$gte":100}}}`
+	large, other := b.endpoint("--event-type=order.*", "--filter="+filter), b.endpoint("--event-type=user.*")
+	event, _ := b.send("order.paid")
+
+	got := b.json("filters", "test", "--filter="+filter, `--payload={"order":100}`)
+	require.Equal(t, map[string]any{"matched": true, "undecided": false, "failure": nil}, got)
+	require.Equal(t, false, b.json("filters", "test", "--filter="+filter, "--event-id="+event)["matched"])
+	require.Contains(t, b.fails("filters", "test", "--filter="+filter), "--event-id")
+	require.Contains(t, b.fails("filters", "test", `--filter={"data":1}`, "--payload=1"), "is no field of an event")
+
+	require.Contains(t, b.fails("filters", "test", "--filter={", "--payload=1"), "--filter: is not JSON")
+	require.Equal(t, true, b.json("filters", "test", `--filter={"tags":"x"}`, "--payload=1", "--tag=w", "--tag=x")["matched"])
+
+	table := rows(t, b.ok("events", "matches", event))
+	require.Equal(t, []string{"ENDPOINT", "MATCHES", "SENT", "STATE", "WHY NOT"}, table[0])
+	require.Equal(t, []string{other, "false", "false", "active", "event_type"}, table[1])
+	require.Equal(t, large, table[2][0])
+	require.Contains(t, table[2][4], "the filter wants $gte 100.")
+}
+
+// An agent sees which condition fails, and nothing of the payload.
+func TestMCPMatches(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	other, large := b.endpoint("--event-type=user.*"), b.endpoint(`--filter={"payload":{"order":{"$gte":100}}}`)
+	event, _ := b.send("order.paid", `{"order":17}`)
+	a := connectAgent(t, b.mcpCommand(operatorKey), nil)
+	text, out := a.ok("list_event_matches", map[string]any{"event_id": event})
+	require.Len(t, out["matches"], 2)
+	require.Contains(t, text, other+"  does not match: event_type; the event did not go to it")
+	require.Contains(t, text, large+`  does not match: filter at "/payload/order/$gte", which wants "100"; `)
+	require.NotContains(t, text, "17")
+	require.Contains(t, a.fails("list_event_matches", map[string]any{"event_id": "evt_1"}), "event_id: is not the id of an event")
+}
