@@ -189,7 +189,7 @@ func (h *eventTypeHandler) list(c call) error {
 	q := c.query("event types", "group", "state", "prefix")
 	f := webhook.EventTypeFilter{
 		Group:  q.text("group", func(v string) bool { return printable(v, webhook.MaxEventTypeGroup) }, notPrintable(webhook.MaxEventTypeGroup)),
-		Prefix: q.text("prefix", func(v string) bool { return webhook.ValidType(v) }, "must be the beginning of an event type"),
+		Prefix: q.text("prefix", webhook.ValidType, "must be the beginning of an event type"),
 	}
 	q.text("state", func(v string) bool {
 		for _, state := range webhook.EventTypeStates() {

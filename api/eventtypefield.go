@@ -64,7 +64,7 @@ func (in *eventTypeInput) read(ctx context.Context, d *jsonDecoder, name string)
 	switch name {
 	case "description":
 		set(d, &t.Description, "", func(d *jsonDecoder) string {
-			text, _ := d.strMax(webhook.MaxEventTypeDescription)
+			text := d.strMax(webhook.MaxEventTypeDescription)
 			return text
 		})
 	case "group":

@@ -42,8 +42,9 @@ func answers() map[string]any {
 // others are schemas without a type of their own, and why.
 func others() map[string]string {
 	return map[string]string{
-		"Key": "NewKey without its text", "Endpoint": "NewEndpoint without its secret", "EndpointShape": "a part", "EventShape": "a part", "EventTypeShape": "a part",
-		"Attempt": "AttemptShape of a delivery", "TestAttempt": "AttemptShape of none", "RetryPolicyFields": "a request, too",
+		"Key": "NewKey without its text", "Endpoint": "NewEndpoint without its secret", "EndpointShape": "a part", "EventShape": "a part",
+		"EventTypeShape": "a part",
+		"Attempt":        "AttemptShape of a delivery", "TestAttempt": "AttemptShape of none", "RetryPolicyFields": "a request, too",
 		"RetryPolicy": "a request, too", "ExportLine": "a generic type", "StatsAttempts": "a map: there may be more",
 		"StatsEnded": "a map", "Metadata": "a map", "Headers": "a map",
 		"Filter": "a request, too, of any JSON",

@@ -247,16 +247,16 @@ func printImport(s *session, a client.Answer) error {
 	}
 	rows := [][]string{{"NAME", "CHANGE", "VERSION", "REMOVED", "REQUIRED", "RETYPED"}}
 	for _, t := range shown.Types {
-		row := []string{t.Name, t.Change, "-", "-", "-", "-"}
+		version, changes := "-", [3]string{"-", "-", "-"}
 		if t.Version != nil {
-			row[2] = strconv.Itoa(*t.Version)
+			version = strconv.Itoa(*t.Version)
 		}
 		for _, c := range t.Changes {
 			for i, pointers := range [][]string{c.Removed, c.Required, c.Retyped} {
-				row[3+i] = printable.OrDash(strings.Join(pointers, ","))
+				changes[i] = printable.OrDash(strings.Join(pointers, ","))
 			}
 		}
-		rows = append(rows, row)
+		rows = append(rows, append([]string{t.Name, t.Change, version}, changes[:]...))
 	}
 	if err := printable.Table(s.Stdout, rows); err != nil {
 		return err

@@ -95,8 +95,8 @@ func TestMatrix(t *testing.T) {
 			for _, at := range w.aims(o, caller) {
 				want := wanted(t, o, caller, at)
 				path := strings.NewReplacer("{tenant}", at.tenant, "{id}", at.id, "{page}", "errors").Replace(o.Path)
-				if strings.Contains(path, "{name}") {
-					path = strings.Replace(path, "{name}", w.eventType(), 1)
+				if strings.Contains(path, "{name}") { // each is a new type
+					path = strings.ReplaceAll(path, "{name}", w.eventType())
 				}
 				body := ""
 				if o.Method != http.MethodGet {

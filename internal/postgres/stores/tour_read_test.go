@@ -221,7 +221,7 @@ func visitEventTypes(t *testing.T, l *storetest.Large) {
 		with made as (insert into event_types (name) select 'type.' || n from generate_series(1, 990) n on conflict do nothing returning name)
 		insert into event_type_versions (type, version, schema) select name, v, '{"type":"integer"}' from made, generate_series(1, 3) v`)
 	require.NoError(t, err)
-	types, by := l.DB.EventTypes, storetest.TestActor()
+	types, by := l.EventTypes, storetest.TestActor()
 	e := webhook.EventType{
 		Name: "the.type", Validation: webhook.ValidationEnforce, Versions: []webhook.EventTypeVersion{{Version: 1, Schema: []byte(`{"type":"integer"}`)}},
 	}
