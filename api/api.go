@@ -31,6 +31,8 @@
 //	delivery, deadletter, command, replay  deliveries, and what they are told
 //	endpointtest                           test requests
 //	limits, retention, tenant, tenantkey   tenants and their API keys
+//	etag, eventtypefield, eventtype,
+//	eventtypeimport                        the catalogue of event types
 //	audit, stats, consolelink              the audit log, statistics, links to the console
 //	export                                 all that is stored of a tenant
 //	openapi                                the OpenAPI document, and the pages that package reference makes from it

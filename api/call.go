@@ -94,11 +94,14 @@ func (c call) noBody() error {
 	return err
 }
 
-// body reads the request's body, at most bodies.most. The caller may keep the bytes; their
-// memory stays reserved until the request is answered.
+// body reads the request's body, at most bodies.most, or that of a batch where the operation takes large ones. The caller may keep the bytes;
+// their memory stays reserved until the request is answered.
 func (c call) body() ([]byte, error) {
-	if c.read != nil {
+	switch {
+	case c.read != nil:
 		return *c.read, nil
+	case c.route.takesLargeBody():
+		return c.bodyUpTo(c.bodies.mostOfBatch)
 	}
 	return c.bodyUpTo(c.bodies.most)
 }

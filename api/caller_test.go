@@ -56,7 +56,7 @@ func TestPortalHasItsRoutes(t *testing.T) {
 		"listEndpoints", "listEndpointConditions", "getEndpoint", "getEndpointHealth", "listEndpointAttempts", "getTenantStats",
 		"listEvents", "getEvent", "getEventPayload", "listEventAttempts", "listDeliveries", "getDelivery", "listAttempts",
 		"listDeadLetters", "groupDeadLetters", "listReplays", "getReplay", "createEndpoint", "updateEndpoint", "deleteEndpoint",
-		"pauseEndpoint", "resumeEndpoint", "testEndpoint", "getEndpointSecret", "rotateEndpointSecret",
+		"listEventTypes", "getEventType", "pauseEndpoint", "resumeEndpoint", "testEndpoint", "getEndpointSecret", "rotateEndpointSecret",
 		"retryDelivery", "replayDelivery", "replayDeadLetter", "previewReplay", "createReplay", "listEventMatches", "testFilter",
 	}
 	refused := 0

@@ -42,6 +42,11 @@ type Config struct {
 	// Attention reads what needs attention.
 	Attention Attention
 
+	// EventTypes and EventTypeChanges are the catalogue of event types.
+	EventTypes       EventTypes
+	EventTypeChanges EventTypeChanges
+	EventTypeImports EventTypeImports
+
 	Notifications Notifications
 	// SendsMail: the installation has a mail server. Defaults to none.
 	SendsMail bool

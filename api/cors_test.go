@@ -65,7 +65,7 @@ func TestPreflight(t *testing.T) {
 		require.NotContains(t, w.Header(), "Access-Control-Allow-Credentials")
 		require.NotEmpty(t, w.Header().Get("Allow"))
 	}
-	require.Equal(t, 32, permitted)
+	require.Equal(t, 34, permitted)
 
 	// A method that the path has for others: browsers send POST whatever Allow-Methods says.
 	w := b.ask(http.MethodOptions, "/v1/tenants/acme/events", "", "Origin", listedOrigin, "Access-Control-Request-Method", "POST")

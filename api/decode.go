@@ -44,13 +44,14 @@ func (d *jsonDecoder) str() (s string, ok bool) {
 	return string(text), true
 }
 
-// strMax reads a string of at most limit characters.
-func (d *jsonDecoder) strMax(limit int) (s string, ok bool) {
-	if s, ok = d.str(); ok && utf8.RuneCountInString(s) > limit {
+// strMax reads a string of at most limit characters. It is "" if there is none.
+func (d *jsonDecoder) strMax(limit int) string {
+	s, _ := d.str()
+	if utf8.RuneCountInString(s) > limit {
 		d.note("is longer than " + strconv.Itoa(limit) + " characters")
-		return "", false
+		return ""
 	}
-	return s, ok
+	return s
 }
 
 // boolean reads true or false.

@@ -187,7 +187,7 @@ func readFilter(d *jsonDecoder) *filter.Filter {
 
 // readDescription accepts line breaks.
 func readDescription(d *jsonDecoder) string {
-	s, _ := d.strMax(maxDescription)
+	s := d.strMax(maxDescription)
 	return s
 }
 

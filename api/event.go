@@ -25,6 +25,12 @@ func showEvent(e webhook.Event) client.Event {
 		DeliverAt: timestamp(e.DeliverAt), PayloadSize: e.PayloadSize, Removed: showRemoval(e.Removed),
 		Reason: nullable(e.Reason), EndpointIDs: make([]string, 0, len(e.EndpointIDs)), Tags: e.Tags, Headers: e.Headers,
 	}
+	if e.Version != 0 {
+		view.Version = &e.Version
+	}
+	if e.SchemaError != nil {
+		view.SchemaValid, view.SchemaError = new(false), *e.SchemaError
+	}
 	for _, id := range e.EndpointIDs {
 		view.EndpointIDs = append(view.EndpointIDs, id.String())
 	}
@@ -140,6 +146,10 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 				e.EndpointIDs = readEndpointIDs(d, webhook.MaxTargetEndpoints,
 					"must name at least one endpoint; omit it to send to all endpoints with a matching filter")
 			}
+		case "version":
+			if !d.null() {
+				e.Version = d.integer(1, webhook.MaxEventTypeVersion)
+			}
 		case "headers":
 			if !d.null() {
 				e.Headers = readEventHeaders(d)
@@ -177,7 +187,7 @@ func readEventType(d *jsonDecoder) string {
 	case !webhook.ValidType(eventType):
 		d.note(notAType)
 	case webhook.ReservedType(eventType):
-		d.note("must not begin with " + webhook.OperationalPrefix + ", in any case: these types are reserved")
+		d.note(reservedTypes)
 	}
 	return eventType
 }

@@ -29,6 +29,8 @@ type handlers struct {
 	commands   commandHandler
 	replays    replayHandler
 
+	types    eventTypeHandler
+	imports  eventTypeImportHandler
 	links    linkHandler
 	policies policyHandler
 }
@@ -80,6 +82,8 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		commands: commandHandler{deliveries: c.Deliveries, circuits: c.Circuits, starter: c.Starter, views: views, now: c.Now},
 		replays:  replayHandler{replays: c.Replays, counts: c.ReplayCounts, tenants: c.Tenants, starter: c.Starter, workflowURLs: urls},
 
+		imports:  eventTypeImportHandler{c.EventTypeImports},
+		types:    eventTypeHandler{types: c.EventTypes, changes: c.EventTypeChanges},
 		links:    linkHandler{links: c.ConsoleLinks, auth: auth, proxies: c.TrustedProxies, url: c.ConsoleURL, now: c.Now},
 		policies: policyHandler{tenants: c.Tenants, installation: c.RetryPolicy},
 	}

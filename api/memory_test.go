@@ -50,8 +50,10 @@ type memory struct {
 
 	requests map[[32]byte]webhook.KeptRequest
 
-	audit []webhook.AuditEntry
-	links []webhook.ConsoleLink
+	types    map[string]webhook.EventType
+	imported []webhook.TypeImport
+	audit    []webhook.AuditEntry
+	links    []webhook.ConsoleLink
 
 	calls      []string // calls of the intake and the event store, in order
 	actors     []webhook.Actor
@@ -72,7 +74,7 @@ func newMemory(now func() time.Time) *memory {
 	return &memory{
 		now: now, tenants: map[string]webhook.Tenant{}, secrets: map[webhook.EndpointID]string{},
 		attempts: map[webhook.DeliveryID][]webhook.Attempt{}, deletions: map[string]webhook.TenantDeletion{},
-		requests: map[[32]byte]webhook.KeptRequest{},
+		requests: map[[32]byte]webhook.KeptRequest{}, types: map[string]webhook.EventType{},
 	}
 }
 
@@ -434,7 +436,7 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 	now := m.now()
 	a := webhook.Accepted{Event: webhook.Event{
 		ID: webhook.NewEventID(), TenantID: e.TenantID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: now,
-		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), Tags: e.Tags, HeaderSize: webhook.HeaderSize(e.Headers),
+		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), Version: e.Version, Tags: e.Tags, HeaderSize: webhook.HeaderSize(e.Headers),
 	}}
 	for _, endpoint := range m.endpoints {
 		chosen := slices.Contains(e.EndpointIDs, endpoint.ID) || e.EndpointIDs == nil && endpoint.Wants(e.Type)

@@ -24,7 +24,7 @@ func (r route) ofPortal() portalNeed {
 	switch r.id {
 	case "listEndpoints", "listEndpointConditions", "getEndpoint", "getEndpointHealth", "listEndpointAttempts", "getTenantStats",
 		"listEvents", "getEvent", "getEventPayload", "listEventAttempts", "listEventMatches", "listDeliveries", "getDelivery", "listAttempts",
-		"listDeadLetters", "groupDeadLetters", "listReplays", "getReplay":
+		"listEventTypes", "getEventType", "listDeadLetters", "groupDeadLetters", "listReplays", "getReplay":
 		return toLook
 	case "createEndpoint", "updateEndpoint", "deleteEndpoint", "pauseEndpoint", "resumeEndpoint", "testEndpoint":
 		return toManage

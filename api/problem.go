@@ -47,6 +47,10 @@ func classOf(code webhook.Code) class {
 		return class{http.StatusRequestEntityTooLarge, client.CodeTooLarge, "The request is too large"}
 	case webhook.CodeTooManyDeliveries:
 		return class{http.StatusUnprocessableEntity, client.CodeTooManyDeliveries, "The event would have too many deliveries"}
+	case webhook.CodePayloadInvalid:
+		return class{http.StatusUnprocessableEntity, client.CodePayloadInvalid, "The payload does not match the schema of its event type"}
+	case webhook.CodeChanged:
+		return class{http.StatusPreconditionFailed, client.CodeChanged, "It was changed since it was read"}
 	case webhook.CodeMismatch:
 		return class{http.StatusUnprocessableEntity, client.CodeMismatch, "The key was used with another body"}
 	case webhook.CodeRateLimited:

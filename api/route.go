@@ -30,6 +30,11 @@ func (r route) echoPath() string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(r.path)
 }
 
+// takesLargeBody reports whether the operation takes schemas and examples.
+func (r route) takesLargeBody() bool {
+	return r.id == "putEventType" || r.id == "updateEventType" || r.id == "importEventTypes"
+}
+
 // takesParameters reports whether the operation has query parameters. Its handler reads them with
 // call.query or call.parameters, which refuse all others.
 func (r route) takesParameters() bool {
@@ -37,7 +42,7 @@ func (r route) takesParameters() bool {
 	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEndpointConditions", "listEvents", "listDeliveries", "listAttempts",
 		"listEndpointAttempts", "listEventAttempts", "listEventMatches",
 		"listDeadLetters", "groupDeadLetters", "listReplays", "getStats", "getTenantStats", "eraseEventPayload", "deleteTenant",
-		"getDocsPage":
+		"getDocsPage", "listEventTypes":
 		return true
 	}
 	return false

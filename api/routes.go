@@ -25,6 +25,7 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 		deadLetter = tenant + "/dead-letters/{id}"
 		replay     = tenant + "/replays/{id}"
 		policies   = "/v1/retry-policies"
+		eventType  = "/v1/event-types/{name}"
 
 		get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 		ingest, admin, operator    = webhook.ScopeIngest, webhook.ScopeAdmin, webhook.ScopeOperator
@@ -108,6 +109,14 @@ func (h *handlers) table() []handledRoute { //nolint:funlen // a table
 
 		{route{post, "/v1/console-links", operator, "createLogInLink", "console link"}, h.links.createLogIn},
 		{route{post, tenant + "/console-links", admin, "createConsoleLink", "tenant"}, h.links.create},
+
+		{route{get, "/v1/event-types", ingest, "listEventTypes", "event type"}, h.types.list},
+		{route{post, "/v1/event-types/import", operator, "importEventTypes", "event types"}, h.imports.importAll},
+		{route{get, "/v1/event-types-export", ingest, "exportEventTypes", "event types"}, h.imports.export},
+		{route{put, eventType, operator, "putEventType", "event type"}, h.types.put},
+		{route{patch, eventType, operator, "updateEventType", "event type"}, h.types.update},
+		{route{get, eventType, ingest, "getEventType", "event type"}, h.types.get},
+		{route{del, eventType, operator, "deleteEventType", "event type"}, h.types.delete},
 
 		{route{get, policies, ingest, "listRetryPolicies", "retry policy"}, h.policies.list},
 		{route{post, policies + "/preview", ingest, "previewRetryPolicy", "retry policy"}, h.policies.preview},

@@ -39,6 +39,7 @@ func setup(t *testing.T, with ...func(*Config)) *bundle {
 		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Erasures: b, Exports: b, Deliveries: b,
 		EndpointSwitch: b, Releases: b, Notifications: b, Health: b, Circuits: b, Tests: b, Replays: b,
 		ReplayCounts: b, DeadLetterGroups: b, Starter: b, URLs: b, Audit: b, Limits: b, TenantUpdates: b, TenantDeletions: b,
+		EventTypes: b, EventTypeChanges: b, EventTypeImports: b,
 		Attention: b, Situations: b, Engine: b, ConsoleLinks: b,
 		Statistics:  b,
 		RequestKeys: b,

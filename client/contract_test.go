@@ -108,7 +108,7 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 	acme, at := c.Tenant("acme"), time.Date(2026, 1, 31, 9, 30, 0, 5e8, time.UTC)
 	event := client.EventInput{Type: "order.paid", Payload: map[string]any{"order": 17}, ExternalID: "order-17", DeliverAt: at, EndpointIDs: []string{
 		"ep_06f4q2m0hhf5dd6cs7m9k2q8xw",
-	}, Headers: map[string]string{"X-Region": "eu-west"}, Tags: []string{"order:17"}}
+	}, Version: 1, Headers: map[string]string{"X-Region": "eu-west"}, Tags: []string{"order:17"}}
 	replay := client.ReplayInput{
 		Source: client.ReplayEvents, EndpointID: event.EndpointIDs[0], EventType: "order.*", Since: at, Until: at, Unmatched: true, RatePerMinute: 60,
 		Ramp: new(false),
@@ -129,6 +129,12 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 	notifications := client.NotificationsInput{PortalURL: "https://example.com", Channels: []client.NotificationChannelInput{
 		{ID: "nch_06f4q2m0hhf5dd6cs7m9k2q8xw", Kind: "email", Target: "ops@example.com", On: []string{"failing"}, EndpointIDs: event.EndpointIDs},
 	}}
+	eventType := client.EventTypeInput{
+		Description: new("Paid"), Group: new("Orders"), State: new("deprecated"), ReplacedBy: new("order.settled"), Validation: new("warn"),
+		OrderingKey: new("/order"), Versions: []client.EventTypeVersionInput{
+			{Version: 1, Schema: json.RawMessage(`{}`), Examples: []json.RawMessage{json.RawMessage(`1`)}},
+		},
+	}
 	secret := client.SecretInput{Secret: "whsec_x", SecretEncoding: "text"}
 	key := client.IdempotencyKey("once")
 	return map[string]func() (any, error){
@@ -148,6 +154,20 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		"putNotifications":             func() (any, error) { return some(acme.PutNotifications(ctx, notifications)) },
 		"getInstallationNotifications": func() (any, error) { return some(c.Notifications(ctx)) },
 		"putInstallationNotifications": func() (any, error) { return some(c.PutNotifications(ctx, notifications)) },
+		"listEventTypes": func() (any, error) {
+			return page(ctx, c.EventTypes().List(client.EventTypeFilter{Group: "Orders", State: "active", Prefix: "order."}))
+		},
+		"getEventType": func() (any, error) { return some(c.EventTypes().Get(ctx, "order.paid")) },
+		"putEventType": func() (any, error) { return some(c.EventTypes().Put(ctx, "order.paid", eventType)) },
+		"updateEventType": func() (any, error) {
+			return some(c.EventTypes().Update(ctx, "order.paid", eventType, client.IfMatch(`"1"`)))
+		},
+		"deleteEventType": func() (any, error) { return none(c.EventTypes().Delete(ctx, "order.paid", client.IfMatch(`"1"`))) },
+		"importEventTypes": func() (any, error) {
+			in := client.EventTypeImportInput{Schemas: map[string]json.RawMessage{"order.paid": json.RawMessage(`{}`)}, DryRun: true, ReplaceAll: true}
+			return some(c.EventTypes().Import(ctx, in, key))
+		},
+		"exportEventTypes": func() (any, error) { return some(c.EventTypes().Export(ctx)) },
 		"createKey": func() (any, error) {
 			return some(acme.Keys.Create(ctx, client.KeyInput{Scope: client.ScopeAdmin, ExpiresAt: at}, key))
 		},

@@ -26,10 +26,12 @@ const (
 	CodeAlreadyCreated    Code = "already-created"        // 409: carried out before, and the answer is not kept; Problem.ID says what it changed
 	CodeQuota             Code = "quota-exceeded"         // 409
 	CodePayloadRemoved    Code = "payload-removed"        // 410
+	CodeChanged           Code = "changed"                // 412: it was changed since it was read
 	CodeTooLarge          Code = "too-large"              // 413
 	CodeUnsupportedMedia  Code = "unsupported-media-type" // 415
 	CodeMismatch          Code = "idempotency-mismatch"   // 422: the idempotency key was used with another body
 	CodeTooManyDeliveries Code = "too-many-deliveries"    // 422
+	CodePayloadInvalid    Code = "payload-invalid"        // 422: the payload does not match the schema of its event type
 	CodeRateLimited       Code = "rate-limited"           // 429
 	CodeInternal          Code = "internal"               // 500
 	CodeUnavailable       Code = "unavailable"            // 503
@@ -58,8 +60,9 @@ func (p *Problem) Code() Code { return Code(strings.TrimPrefix(p.Type, ProblemBa
 
 // FieldError is a mistake in a request.
 type FieldError struct {
-	Field   string `json:"field"`   // a dotted path such as "events[3].type", or the name of a parameter or header
-	Message string `json:"message"` // without the field's name and value
+	Field   string `json:"field"`             // a dotted path such as "events[3].type", or the name of a parameter or header
+	Message string `json:"message"`           // without the field's name and value
+	Pointer string `json:"pointer,omitempty"` // within the field: a JSON pointer, of a payload that does not match its schema
 }
 
 // Error is an answer that is not 2xx.

@@ -20,6 +20,9 @@ type Event struct {
 	PayloadSize int             `json:"payload_size"`           // in bytes, also after its removal
 	Removed     *PayloadRemoval `json:"payload_removed"`        // nil while the payload is kept
 	Reason      *string         `json:"reason"`                 // why there is no delivery: "no_matching_endpoint"
+	Version     *int            `json:"version,omitempty"`      // of its type in the catalogue, which the sender named
+	SchemaValid *bool           `json:"schema_valid,omitempty"` // false: the payload does not match the schema of its type; nil otherwise
+	SchemaError string          `json:"schema_error,omitempty"` // the first mismatch, without anything of the payload
 	Tags        []string        `json:"tags,omitempty"`         // gone after an erasure of the payload
 
 	// Headers are those that each request of the event has after the endpoint's own. Only a single event and an export have them, and
@@ -85,6 +88,9 @@ type EventInput struct {
 
 	// EndpointIDs sends the event to these endpoints only, whatever their event types.
 	EndpointIDs []string `json:"endpoint_ids,omitzero"`
+
+	// Version is that of the type in the catalogue whose schema the payload is checked with; the newest if it is 0.
+	Version int `json:"version,omitzero"`
 
 	// Headers are sent with each request of the event, after the endpoint's own, of which one of the same name is sent instead. At most 20, of
 	// 4 KiB each with their name. They are not secret: whoever reads the event sees them.

@@ -16,6 +16,9 @@ import (
 // answers are the types of the answers, by their schemas.
 func answers() map[string]any {
 	return map[string]any{
+		"CatalogueType": client.EventType{}, "EventTypeVersion": client.EventTypeVersion{}, "ListedEventType": client.ListedEventType{},
+		"ChangedEventType": client.ChangedEventType{}, "SchemaChange": client.SchemaChange{},
+		"EventTypeImport": client.EventTypeImport{}, "ImportedEventType": client.ImportedEventType{}, "FieldError": client.FieldError{},
 		"Notifications": client.Notifications{}, "NotificationChannel": client.NotificationChannel{},
 		"AuditEntry": client.AuditEntry{}, "Tenant": client.Tenant{}, "Limits": client.Limits{}, "Retention": client.Retention{},
 		"ExportedEvent": client.ExportedEvent{}, "DeliveryAttempt": client.DeliveryAttempt{}, "NewKey": client.Key{}, "Auth": client.Auth{},
@@ -40,7 +43,8 @@ func answers() map[string]any {
 func others() map[string]string {
 	return map[string]string{
 		"Key": "NewKey without its text", "Endpoint": "NewEndpoint without its secret", "EndpointShape": "a part", "EventShape": "a part",
-		"Attempt": "AttemptShape of a delivery", "TestAttempt": "AttemptShape of none", "RetryPolicyFields": "a request, too",
+		"EventTypeShape": "a part",
+		"Attempt":        "AttemptShape of a delivery", "TestAttempt": "AttemptShape of none", "RetryPolicyFields": "a request, too",
 		"RetryPolicy": "a request, too", "ExportLine": "a generic type", "StatsAttempts": "a map: there may be more",
 		"StatsEnded": "a map", "Metadata": "a map", "Headers": "a map",
 		"Filter": "a request, too, of any JSON",

@@ -19,6 +19,7 @@ func (a *App) startAPI() {
 		Events: observedEvents{a.store.Events, a.metrics}, Erasures: a.store.Events,
 		Exports:    exports{a.store.Tenants, a.store.Events, a.store.Deliveries},
 		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests, Notifications: a.store.Notifications, SendsMail: a.options.Config.AnySMTP(),
+		EventTypes: a.store.EventTypes, EventTypeChanges: a.store.EventTypes, EventTypeImports: a.store.EventTypes,
 		Replays: a.store.Replays, Statistics: a.store.Statistics,
 		ReplayCounts: a.store.Replays, DeadLetterGroups: a.store.Deliveries,
 		Releases: a.store.Releases, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests},
@@ -41,6 +42,10 @@ func (a *App) startAPI() {
 		func() float64 { return float64(server.AnswerBytes()) })
 	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
 		func() float64 { return float64(server.InFlight()) })
+	a.metrics.Counter("everpost_events_schema_warned_total", "Events that were stored although their payload does not match the schema of their type.",
+		func() float64 { return float64(a.store.EventTypes.Warned()) })
+	a.metrics.Counter("everpost_events_schema_refused_total", "Events whose payload does not match the enforced schema of their type.",
+		func() float64 { return float64(a.store.EventTypes.Refused()) })
 	a.push(phaseAPI, func(context.Context) { server.Close() })
 	handler, end := a.withConsole(server)
 	handler = a.withMailPages(handler)

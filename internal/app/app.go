@@ -208,7 +208,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.store, err = stores.Open(ctx, stores.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns(o.Config.DBConnections), Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: forget,
-		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
+		OperatorTenant: o.Config.OperatorTenant, KnownTypesOnly: o.Config.EventTypes == "known",
+		Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
 		RunningReplays: o.Config.RunningReplays,
 		Now:            o.Clock, Logger: o.Logger, Flushes: a.metrics,
 	})

@@ -60,6 +60,7 @@ type Commands struct {
 	Deliveries    DeliveriesCommand    `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`
 	DeadLetters   DeadLettersCommand   `cmd:"" help:"List, replay and discard dead letters."`
 	Endpoints     EndpointsCommand     `cmd:"" help:"Show, create, change, pause and test endpoints."`
+	EventTypes    EventTypesCommand    `cmd:"" help:"Show and change the catalogue of event types."`
 	Tenants       TenantsCommand       `cmd:"" help:"Show, create, change and delete tenants."`
 	Notifications NotificationsCommand `cmd:"" help:"Show and set whom Everpost tells of changes of endpoints, by mail or in a chat."`
 	Replays       ReplaysCommand       `cmd:"" help:"Replay many deliveries at a rate, and control replays."`

@@ -98,7 +98,7 @@ func codeOfDomain(code webhook.Code) int {
 	case webhook.CodeUnavailable, webhook.CodeRateLimited:
 		return exitUnreachable
 	case webhook.CodeInvalid, webhook.CodeUnauthenticated, webhook.CodeForbidden, webhook.CodeConflict, webhook.CodeRemoved,
-		webhook.CodeQuota, webhook.CodeTooLarge, webhook.CodeTooManyDeliveries, webhook.CodeMismatch:
+		webhook.CodeQuota, webhook.CodeTooLarge, webhook.CodeTooManyDeliveries, webhook.CodeMismatch, webhook.CodePayloadInvalid, webhook.CodeChanged:
 		return exitRefused
 	case webhook.CodeInternal:
 	}

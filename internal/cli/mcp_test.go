@@ -119,7 +119,8 @@ func TestMCPReadOnlyByDefault(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	reads := []string{
-		"explain", "get_delivery", "get_endpoint", "list_dead_letters", "list_deliveries", "list_endpoints", "list_event_matches",
+		"explain", "get_delivery", "get_endpoint", "get_event_type", "list_dead_letters", "list_deliveries", "list_endpoints", "list_event_matches",
+		"list_event_types",
 		"list_replays", "retry_policy_preview",
 	}
 	writes := map[string][3]bool{ // destructive, idempotent, sends requests to receivers

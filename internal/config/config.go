@@ -105,6 +105,9 @@ type Config struct {
 	// MaxPayload is the largest payload that the API accepts. Stored ones are sent whatever their size.
 	MaxPayload ByteSize `default:"256KiB" env:"EVERPOST_MAX_PAYLOAD" help:"Largest payload of an event, in bytes or as 1MiB (413 above it); larger ones that are stored are still sent. The same for every process." name:"max-payload" placeholder:"SIZE" range:"1KiB to 4MiB" section:"deliveries" see:"memory.md#large-payloads"`
 
+	// EventTypes is which event types the API accepts.
+	EventTypes string `default:"any" enum:"any,known" env:"EVERPOST_EVENT_TYPES" help:"Event types that are accepted: 'any', or 'known' for those in the catalogue that are not archived (400 for others). The same for every process." placeholder:"any|known" role:"api" section:"deliveries" see:"event-types.md"`
+
 	// RetryPolicy applies if neither the endpoint nor its tenant has a policy.
 	RetryPolicy RetryPolicy `default:"default" env:"EVERPOST_RETRY_POLICY" help:"Retry policy of endpoints without one, if their tenant has none either: a preset's name, or JSON; the same for every process." placeholder:"POLICY" section:"deliveries" see:"retries.md#the-policy-in-force"`
 

@@ -93,6 +93,7 @@ func New(c Config) (*Server, error) {
 	s.addExplainTool()
 	s.addReplayTools()
 	s.addPolicyTool()
+	s.addEventTypeTools()
 	s.addMatchTool()
 	if c.Write {
 		s.addDeliveryCommands()

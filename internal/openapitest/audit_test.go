@@ -45,6 +45,8 @@ func (w *world) prepared(o openapitest.Operation) (as, path, body string) {
 		return as, strings.Replace(o.Path, "{tenant}", own, 1), fmt.Sprintf(`{"external_ids":[%q]}`, external)
 	case strings.Contains(o.Path, "{id}"):
 		id = w.make(own, o)
+	case strings.Contains(o.Path, "{name}"):
+		return as, strings.Replace(o.Path, "{name}", w.eventType(), 1), w.body(o, own)
 	}
 	return as, strings.NewReplacer("{tenant}", tenant, "{id}", id).Replace(o.Path), w.body(o, own)
 }
@@ -94,6 +96,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		"pauseEndpoint": "endpoint.pause", "resumeEndpoint": "endpoint.resume", "updateRelease": "endpoint.release", "testEndpoint": "endpoint.test",
 		"getEndpointSecret": "endpoint.read_secret", "rotateEndpointSecret": "endpoint.rotate_secret",
 		"createKey": "key.create", "revokeKey": "key.revoke", "cancelEvent": "event.cancel",
+		"putEventType": "event_type.replace", "updateEventType": "event_type.update", "deleteEventType": "event_type.delete",
 		"eraseEventPayload": "event.erase_payload", "eraseEventPayloads": "event.erase_payload",
 		"cancelDelivery": "delivery.cancel", "updateReplay": "replay.set_rate",
 	} {
@@ -163,7 +166,10 @@ func TestWithoutAnAuditEntryNothingIsChanged(t *testing.T) {
 func recorded(t *testing.T, conn *pgx.Conn) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, table := range []string{"tenants", "api_keys", "endpoints", "endpoint_secrets", "deliveries", "outbox", "replays", "audit_log"} {
+	for _, table := range []string{
+		"tenants", "api_keys", "endpoints", "endpoint_secrets", "deliveries", "outbox", "replays",
+		"event_types", "event_type_versions", "audit_log",
+	} {
 		var rows string
 		err := conn.QueryRow(t.Context(), `
 			select coalesce(string_agg(row, chr(10) order by row), '')

@@ -28,14 +28,18 @@ func TestGeneratedRequests(t *testing.T) {
 	}
 	g := generator{document: document(), known: map[string][]any{
 		"url": {w.hook}, "endpoint_id": {w.endpoint(own)}, "endpoint_ids": {[]any{w.endpoint(own)}}, "preset": {"default", "fast"}, "secret": {nil},
+		"openapi": {nil}, "schemas": {map[string]any{"generated": map[string]any{}}}, "schema": {nil, map[string]any{}}, "examples": {nil, []any{1}},
 	}}
 	for _, o := range document().Operations() {
 		succeeded, refused := 0, 0
 		for round := 0; round < rounds || succeeded == 0 && round < rounds+20; round++ { // more rounds until one succeeds
 			rapid.Check(t, func(t *rapid.T) {
 				id := ""
-				if strings.Contains(o.Path, "{id}") {
+				switch {
+				case strings.Contains(o.Path, "{id}"):
 					id = w.make(own, o)
+				case strings.Contains(o.Path, "{name}"):
+					id = w.eventType()
 				}
 				if w.generated(t, g, o, id) < 300 {
 					succeeded++
@@ -60,7 +64,7 @@ func (w *world) generated(t *rapid.T, g generator, o openapitest.Operation, id s
 	if rapid.IntRange(0, 9).Draw(t, "another id") == 0 {
 		id = url.PathEscape(rapid.String().Draw(t, "id"))
 	}
-	path := strings.NewReplacer("{tenant}", tenant, "{id}", id, "{page}", "errors").Replace(o.Path)
+	path := strings.NewReplacer("{tenant}", tenant, "{id}", id, "{name}", id, "{page}", "errors").Replace(o.Path)
 	query := url.Values{}
 	for name, value := range g.query(t, o) {
 		query.Set(name, value)

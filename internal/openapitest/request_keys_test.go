@@ -39,10 +39,13 @@ func TestEveryPostIsCarriedOutOnce(t *testing.T) {
 			continue
 		}
 		id := ""
-		if strings.Contains(o.Path, "{id}") {
+		switch {
+		case strings.Contains(o.Path, "{id}"):
 			id = w.make(own, o)
+		case strings.Contains(o.Path, "{name}"):
+			id = w.eventType()
 		}
-		path, body := strings.NewReplacer("{tenant}", own, "{id}", id).Replace(o.Path), ""
+		path, body := strings.NewReplacer("{tenant}", own, "{id}", id, "{name}", id).Replace(o.Path), ""
 		if o.Method != http.MethodGet {
 			body = w.body(o, own)
 		}

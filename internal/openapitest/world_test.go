@@ -259,6 +259,14 @@ func (w *world) make(tenant string, o openapitest.Operation) string {
 	return ""
 }
 
+// eventType creates an event type of the catalogue and returns its name: a new one each time.
+func (w *world) eventType() string {
+	w.Helper()
+	name := fmt.Sprintf("made.%d", w.made.Add(1))
+	w.ok(http.StatusCreated, "operator", "PUT", "/v1/event-types/"+name, `{}`)
+	return name
+}
+
 func (w *world) endpoint(tenant string) string {
 	w.Helper()
 	return w.ok(http.StatusCreated, "operator", "POST", "/v1/tenants/"+tenant+"/endpoints", `{"url":"`+w.hook+`","event_types":["never"]}`).field(w.T, "id")

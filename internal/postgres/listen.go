@@ -43,10 +43,12 @@ const (
 	ChangeKey      changeKind = "key"
 	ChangeTenant   changeKind = "tenant" // changed, or deleted with all its keys
 	ChangeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent with ChangeEndpoint
+
+	ChangeEventType changeKind = "event_type" // of the catalogue
 )
 
 // Change is what one process notifies the others of after a commit. Only changes of endpoints,
-// keys and tenants are notified: commits with a NOTIFY are serialized, and one in every commit
+// keys, tenants and event types are notified: commits with a NOTIFY are serialized, and one in every commit
 // cost 30 % of the throughput.
 type Change struct {
 	Kind    changeKind `json:"k"`
@@ -92,7 +94,7 @@ func (s *Core) Subscribe(h ChangeHandler) { s.changes.handlers = append(s.change
 // too often does no harm.
 func (s *Core) ChangedHere(c Change) {
 	switch c.Kind {
-	case ChangeEndpoint, ChangeKey, ChangeTenant, ChangeMoved:
+	case ChangeEndpoint, ChangeKey, ChangeTenant, ChangeMoved, ChangeEventType:
 		for _, h := range s.changes.handlers {
 			h.Changed(c)
 		}

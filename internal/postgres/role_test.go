@@ -36,7 +36,7 @@ func granted() map[string]map[string]string {
 			"replays": noDelete, "releases": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
 			"statistics_minutes": "select", "statistics_hours": "select", "request_keys": noDelete,
 			"notification_settings": noDelete, "notification_channels": all, "notification_changes": "insert", "notification_mails": readAdd,
-			"notification_confirmations": "select",
+			"notification_confirmations": "select", "event_types": "select", "event_type_versions": "select",
 		},
 		postgres.RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "audit_log": readAdd,
@@ -46,6 +46,7 @@ func granted() map[string]map[string]string {
 			"console_links": noUpdate, "console_sessions": "select insert update(last_seen_at) delete",
 			"processes": "select insert update(leaving,seen_until) delete", "lanes": "select", "request_keys": noDelete,
 			"notification_settings": noDelete, "notification_channels": all, "notification_mails": readAdd, "notification_confirmations": "select",
+			"event_types": all, "event_type_versions": all,
 			"notification_keys": "select",
 		},
 		postgres.RoleIngest: {
@@ -64,6 +65,7 @@ func granted() map[string]map[string]string {
 			"request_keys":          "select update delete",
 			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,last_told_at,refusals,state)",
 			"notification_changes": all, "notification_told": all, "notification_mails": all, "notification_confirmations": all,
+			"event_types": "select", "event_type_versions": "select",
 			"notification_keys": "select insert update(kek_id,wrapped_key)",
 		},
 		"public": {},
@@ -211,8 +213,11 @@ func belongs() map[string]string {
 		"notification_settings": "tenant_id", "notification_channels": "tenant_id", "notification_changes": "tenant_id", "notification_told": ofEndpoint,
 		"notification_mails":         `(select c.tenant_id from notification_channels c where c.id = channel_id)`,
 		"notification_confirmations": "owner", "notification_keys": "null",
+		"event_types": ofEveryone, "event_type_versions": ofEveryone,
 	}
 }
+
+const ofEveryone = "" // a table of the installation, which every tenant may read
 
 // The statements here have no condition at all: the wall is what keeps tenants apart.
 func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
@@ -223,7 +228,7 @@ func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
 		select relname from pg_class where relnamespace = current_schema()::regnamespace and relrowsecurity`), len(owners),
 		"every table with policies is in this test")
 	for table, may := range granted()[postgres.RoleAPI] {
-		if table == "everpost_schema_version" || !strings.Contains(may, "select") {
+		if table == "everpost_schema_version" || !strings.Contains(may, "select") || owners[table] == ofEveryone {
 			continue
 		}
 		count := fmt.Sprintf(`select coalesce(sum((%s = 'acme')::int), 0), count(*) from %s`, owners[table], table)
@@ -240,6 +245,29 @@ func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
 					require.NoError(t, err, sql)
 					require.EqualValues(t, want, tag.RowsAffected(), "%s as %q", sql, tenant)
 				}
+			})
+		}
+	}
+}
+
+// The catalogue of event types belongs to no tenant: whoever reads for one sees all of it. TestRolesMayDoWhatTheyHaveToAndNoMore says that nobody
+// else than an operator changes it.
+func TestEveryoneReadsWhatBelongsToTheInstallation(t *testing.T) {
+	t.Parallel()
+	w := setupWall(t)
+	_, err := w.Pool().Exec(t.Context(), `
+		with made as (insert into event_types (name) values ('order.paid') returning name)
+		insert into event_type_versions (type, version) select name, 1 from made`)
+	require.NoError(t, err)
+	for table, owner := range belongs() {
+		if owner != ofEveryone {
+			continue
+		}
+		for _, role := range []string{postgres.RoleAPI, postgres.RoleOperator, postgres.RoleWorker} {
+			as(t, w.Stores, role, "acme", func(tx pgx.Tx) {
+				var n int
+				require.NoError(t, tx.QueryRow(t.Context(), "select count(*) from "+table).Scan(&n))
+				require.Equal(t, 1, n, "%s as %s", table, role)
 			})
 		}
 	}

@@ -21,6 +21,8 @@ const (
 	CodeQuota                         // a quota of the tenant is exhausted (409)
 	CodeTooLarge                      // over a size limit (413)
 	CodeTooManyDeliveries             // of one event (422)
+	CodePayloadInvalid                // the payload of an event does not match the schema of its type (422)
+	CodeChanged                       // it was changed since it was read: If-Match does not hold (412)
 	CodeMismatch                      // an idempotency key was reused with another body (422)
 	CodeRateLimited                   // too many requests of the tenant (429)
 	CodeUnavailable                   // PostgreSQL is unavailable or Everpost is overloaded (503)
@@ -49,6 +51,10 @@ func (c Code) String() string {
 		return "too_large"
 	case CodeTooManyDeliveries:
 		return "too_many_deliveries"
+	case CodePayloadInvalid:
+		return "payload_invalid"
+	case CodeChanged:
+		return "changed"
 	case CodeMismatch:
 		return "mismatch"
 	case CodeRateLimited:
@@ -61,8 +67,9 @@ func (c Code) String() string {
 
 // FieldError describes what is wrong with one field of a request.
 type FieldError struct {
-	Field   string `json:"field"`   // dotted path: "url", "events[3].type"
-	Message string `json:"message"` // a short sentence without the field's name and value
+	Field   string `json:"field"`             // dotted path: "url", "events[3].type"
+	Message string `json:"message"`           // a short sentence without the field's name and value
+	Pointer string `json:"pointer,omitempty"` // within the field: a JSON pointer (RFC 6901)
 }
 
 // Error is an error of the domain or the store for a caller. Message is written for people

@@ -32,6 +32,7 @@ type NewEvent struct {
 	EndpointIDs []EndpointID      // nil: every endpoint that subscribes to the type and whose filter matches
 	Headers     map[string]string // of each of its requests, after the endpoint's own; nil for none
 	Tags        []string          // nil for none
+	Version     int               // of its type in the catalogue; 0: the newest
 
 	IdempotencyKey string            // unique within the tenant; "" for none
 	BodySHA256     [sha256.Size]byte // of the request body; a repeated request must have the same
@@ -68,6 +69,8 @@ type Event struct {
 	Tags        []string          // nil for none, and after an erasure
 	Headers     map[string]string // only where one event is read; nil for none, and after the payload's removal
 	HeaderSize  int               // of the headers as they are stored, in bytes; 0 for none
+	Version     int               // of its type, which the sender named; 0: none
+	SchemaError *string           // the first mismatch with the schema of its type; nil if there was none, or it was not checked
 }
 
 // Accepted is a stored event with its deliveries.

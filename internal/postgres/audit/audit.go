@@ -38,6 +38,12 @@ const (
 	ConsoleLinkCreate  = "console_link.create"
 	ConsoleLogIn       = "console.log_in"
 
+	EventTypeCreate  = "event_type.create"
+	EventTypeReplace = "event_type.replace"
+	EventTypeUpdate  = "event_type.update"
+	EventTypeDelete  = "event_type.delete"
+	EventTypeImport  = "event_type.import"
+
 	NotificationsUpdate      = "notifications.update"
 	NotificationsConfirm     = "notifications.confirm"
 	NotificationsUnsubscribe = "notifications.unsubscribe"

@@ -56,7 +56,7 @@ func (c *Cache) Changed(of postgres.Change) {
 		if of.Policy {
 			c.forgetTargetsOf(of.Tenant)
 		}
-	case postgres.ChangeKey, postgres.ChangeMoved:
+	case postgres.ChangeKey, postgres.ChangeMoved, postgres.ChangeEventType:
 	}
 }
 

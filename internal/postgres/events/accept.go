@@ -40,6 +40,7 @@ type Events struct {
 	quotas     *tenants.Quotas
 	deliveries *deliveries.Deliveries
 	sends      bool
+	types      Types
 
 	ingest   *groupcommit.Writer[*posting]
 	inFlight keysUnderWay
@@ -52,13 +53,19 @@ type Config struct {
 	Quotas     *tenants.Quotas
 	Deliveries *deliveries.Deliveries
 	Sends      bool
+	Types      Types
+}
+
+// Types checks events against the catalogue of event types.
+type Types interface {
+	Check(ctx context.Context, e *webhook.NewEvent) (webhook.TypeVerdict, error)
 }
 
 // New makes an Events, which Close ends.
 func New(s *postgres.Core, c Config) *Events {
 	events := &Events{
 		core: s, endpoints: c.Endpoints, cache: c.Cache, quotas: c.Quotas, deliveries: c.Deliveries,
-		sends: c.Sends, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
+		sends: c.Sends, types: c.Types, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
 	}
 	events.ingest = postgres.NewWriter("accept event", postingWeight, events.flushPostings, s.ObserverOf("events"))
 	return events
@@ -96,7 +103,8 @@ type arrival struct {
 	id      webhook.EventID
 	Starts  []webhook.Start
 	reason  string
-	unknown webhook.EndpointID // of its endpoint_ids, one that does not exist; zero: none
+	verdict webhook.TypeVerdict // of the catalogue
+	unknown webhook.EndpointID  // of its endpoint_ids, one that does not exist; zero: none
 	// candidates are the endpoints that subscribe to its type, until their filters are asked.
 	candidates []*webhook.Endpoint
 	earlier    *webhook.Event // result: what an earlier request stored in its place
@@ -107,7 +115,8 @@ func (a *arrival) isKnown() bool { return a.earlier != nil }
 // Accept stores an event and its deliveries. When it returns without an error,
 // all of it is committed.
 //
-// Errors: CodeNotFound (no such tenant), CodeInvalid (an unknown endpoint id),
+// Errors: CodeNotFound (no such tenant), CodeInvalid (an unknown endpoint id, a type or
+// version that the catalogue refuses), CodePayloadInvalid (the payload does not match an enforced schema),
 // CodeMismatch (a key came back with another body), CodeConflict (a request with
 // the same key is under way), CodeQuota and CodeRateLimited (a quota of the tenant is
 // used up, the latter for now), CodeUnavailable.
@@ -157,6 +166,9 @@ func (in *posting) add(e webhook.NewEvent, key string) {
 // take hands the request in until it is settled, and returns its answer, an entry
 // for each event.
 func (s *Events) take(ctx context.Context, in *posting) ([]webhook.Accepted, error) {
+	if err := s.judge(ctx, in); err != nil {
+		return nil, err
+	}
 	if taken := s.inFlight.enter(in.TenantID, in.keys); taken != nil {
 		return nil, in.underWay(taken)
 	}
@@ -191,6 +203,21 @@ func (s *Events) take(ctx context.Context, in *posting) ([]webhook.Accepted, err
 	return nil, &webhook.Error{
 		Code: webhook.CodeUnavailable, Message: "the tenant's endpoints are changing too fast", RetryAfter: time.Second,
 	}
+}
+
+// judge checks the events against the catalogue of event types. What it refuses is left to the flush: an event that is known already has been
+// answered, and stays so when the catalogue changes.
+func (s *Events) judge(ctx context.Context, in *posting) (err error) {
+	if in.exempt {
+		return nil
+	}
+	for i := range in.Arrivals {
+		a := &in.Arrivals[i]
+		if a.verdict, err = s.types.Check(ctx, &a.event); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newEventID makes an id that carries the time by the database's clock. All of a batch are
@@ -321,6 +348,7 @@ func (in *posting) answer() []webhook.Accepted {
 		e := webhook.Event{
 			ID: a.id, TenantID: in.TenantID, Type: a.event.Type, ExternalID: a.event.ExternalID,
 			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason, Tags: a.event.Tags,
+			Version: a.event.Version, SchemaError: a.schemaError(),
 		}
 		for _, start := range a.Starts {
 			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
@@ -340,6 +368,14 @@ func acceptedBefore(e webhook.Event) webhook.Accepted {
 		}, Run: 1, CreatedAt: e.CreatedAt, NotBefore: e.DeliverAt})
 	}
 	return again
+}
+
+// schemaError is the first mismatch of the payload; nil for none.
+func (a *arrival) schemaError() *string {
+	if a.verdict.SchemaError == "" {
+		return nil
+	}
+	return &a.verdict.SchemaError
 }
 
 // field is the path of an event's field in the request.

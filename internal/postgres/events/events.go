@@ -19,7 +19,8 @@ import (
 // listedFields are the fields of an event without its headers: those of a page together may be large.
 const (
 	eventHead = `id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)), endpoint_ids, reason,
-	created_at, deliver_at, payload_removed_at, payload_removed_reason, tags, coalesce(octet_length(headers), 0), `
+	created_at, deliver_at, payload_removed_at, payload_removed_reason, tags, type_version, schema_error,
+	coalesce(octet_length(headers), 0), `
 	eventFields  = eventHead + `headers`
 	listedFields = eventHead + `null::bytea`
 )
@@ -32,10 +33,14 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 		deliver   *time.Time
 		removed   *time.Time
 		why       *string
+		version   *int16
 		headers   []byte
 	)
 	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver, &removed, &why,
-		&e.Tags, &e.HeaderSize, &headers)
+		&e.Tags, &version, &e.SchemaError, &e.HeaderSize, &headers)
+	if version != nil {
+		e.Version = int(*version)
+	}
 	if err == nil {
 		e.Headers, err = postgres.EventHeaders(headers)
 	}

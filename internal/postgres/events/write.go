@@ -14,6 +14,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// maxPayloadErrors bounds the errors about the payloads of a batch; there are up to ten of each.
+const maxPayloadErrors = 50
+
 // flushPostings writes events, outbox rows and keys of many requests in one transaction.
 func (s *Events) flushPostings(ctx context.Context, items []*posting) error {
 	conn, err := s.core.EventsPool.Acquire(ctx)
@@ -87,7 +90,7 @@ func checkPostings(ctx context.Context, db postgres.Querier, items []*posting) e
 	}
 	for _, in := range items {
 		if in.stores() {
-			in.refused = in.unknown()
+			in.refused = in.wrong()
 		}
 		if in.stores() {
 			in.refused = in.over()
@@ -112,20 +115,39 @@ func (in *posting) stores() bool {
 	return in.refused == nil && !in.Stale && !in.Again && !in.answered
 }
 
-// unknown returns the error for events that name an endpoint that does not exist; nil if there are none.
-func (in *posting) unknown() *webhook.Error {
-	var wrong []webhook.FieldError
+// wrong returns the error for events that name an endpoint that does not exist, or that the catalogue refuses; nil if there are none. It speaks
+// of payloads that do not match when nothing else is wrong.
+func (in *posting) wrong() *webhook.Error {
+	var wrong, payloads []webhook.FieldError
 	for i := range in.Arrivals {
-		if a := &in.Arrivals[i]; a.earlier == nil && !a.unknown.IsZero() {
+		a := &in.Arrivals[i]
+		if a.earlier != nil {
+			continue
+		}
+		if !a.unknown.IsZero() {
 			wrong = append(wrong, webhook.FieldError{
 				Field: in.field(i, "endpoint_ids"), Message: "names an endpoint that does not exist: " + a.unknown.String(),
 			})
 		}
+		for _, f := range a.verdict.Refused {
+			f.Field = in.field(i, f.Field)
+			if a.verdict.Payload {
+				payloads = append(payloads, f)
+			} else {
+				wrong = append(wrong, f)
+			}
+		}
 	}
-	if len(wrong) == 0 {
-		return nil
+	switch {
+	case len(wrong) > 0:
+		return &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: wrong}
+	case len(payloads) > 0:
+		return &webhook.Error{
+			Code: webhook.CodePayloadInvalid, Message: "the payload does not match the schema of its event type",
+			Fields: payloads[:min(len(payloads), maxPayloadErrors)],
+		}
 	}
-	return &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: wrong}
+	return nil
 }
 
 func (in *posting) Tenant() string { return in.TenantID }
@@ -192,6 +214,8 @@ var eventRows = postgres.RowsOf[eventRow]{
 	postgres.EachBytes("sum bytea", func(e eventRow) []byte { return e.sum[:] }),
 	postgres.Each("endpoints text", eventRow.endpoints),
 	postgres.Each("reason text", func(e eventRow) string { return e.reason }),
+	postgres.EachOptional("version smallint", eventRow.version),
+	postgres.EachOptional("mismatch text", func(e eventRow) *string { return e.schemaError() }),
 	postgres.Each("created timestamptz", func(e eventRow) time.Time { return e.in.created }),
 	postgres.EachOptional("deliver timestamptz", func(e eventRow) *time.Time { return postgres.Optional(e.event.DeliverAt) }),
 	postgres.Each("targeted bool", func(e eventRow) bool { return e.event.EndpointIDs != nil }),
@@ -208,6 +232,14 @@ func (e eventRow) endpoints() string {
 	return UUIDArray(ids)
 }
 
+// version is nil if the sender named none.
+func (e eventRow) version() *int16 {
+	if e.event.Version == 0 {
+		return nil
+	}
+	return new(int16(e.event.Version)) //nolint:gosec // the API bounds it
+}
+
 // tags are an array as text, as those of UUIDArray. A tag has no character that would have to be escaped (webhook.ValidTag).
 func (e eventRow) tags() *string {
 	if len(e.event.Tags) == 0 {
@@ -220,8 +252,9 @@ func (e eventRow) tags() *string {
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertEventRows = `
 	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at, targeted,
-		tags, headers)
-	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted, tags::text[], headers
+		type_version, schema_error, tags, headers)
+	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted,
+		version, mismatch, tags::text[], headers
 	from (` + eventRows.Query(1) + `) r`
 
 type eventBatch []eventRow

@@ -218,7 +218,7 @@ func (c *keyCache) Changed(of postgres.Change) {
 		}
 	case postgres.ChangeTenant:
 		c.forgetTenant(of.Tenant)
-	case postgres.ChangeEndpoint, postgres.ChangeMoved:
+	case postgres.ChangeEndpoint, postgres.ChangeMoved, postgres.ChangeEventType:
 	}
 }
 

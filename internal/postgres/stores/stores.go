@@ -20,6 +20,7 @@
 //	lanes        Lanes           lanes, processes
 //	notifications Notifications  notification_…
 //	notifications Mails          takes and ends rows of notification_mails, and writes notification_confirmations
+//	eventtypes   EventTypes      event_types, event_type_versions
 //
 // A package writes another's rows through its functions, except that replays opens new runs of
 // deliveries itself, many at a time. All share the core, package postgres.
@@ -40,6 +41,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/encryption"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
 	"github.com/everpost/everpost/internal/postgres/events"
+	"github.com/everpost/everpost/internal/postgres/eventtypes"
 	"github.com/everpost/everpost/internal/postgres/health"
 	"github.com/everpost/everpost/internal/postgres/keys"
 	"github.com/everpost/everpost/internal/postgres/lanes"
@@ -83,6 +85,9 @@ type Config struct {
 
 	// Limits are those of a tenant that has none of its own. Defaults to none.
 	Limits webhook.Limits
+
+	// KnownTypesOnly refuses events of types that are not in the catalogue, or are archived.
+	KnownTypesOnly bool
 
 	// RunningReplays is how many replays run at a time, of all tenants. Defaults to replays.DefaultRunning.
 	RunningReplays int
@@ -149,6 +154,7 @@ type DB struct {
 	Requests       *requests.Requests
 	Notifications  *notifications.Notifications
 	Mails          *notifications.Mails
+	EventTypes     *eventtypes.EventTypes
 
 	*postgres.Core
 
@@ -171,12 +177,13 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Releases: deliveries.NewReleases(s), Encryption: encryption.New(s),
 		Statistics: statistics.New(s), Sessions: sessions.New(s), Lanes: lanes.New(s), Requests: requests.New(s, c.Sealer),
 	}
+	db.EventTypes = eventtypes.New(s, eventtypes.Config{KnownOnly: c.KnownTypesOnly})
 	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
 	cache := endpoints.NewCache(read)
 	db.Tenants = tenants.New(s, db.quotas)
 	db.Deliveries = deliveries.New(s, read)
 	db.Events = events.New(s, events.Config{
-		Endpoints: read, Cache: cache, Quotas: db.quotas, Deliveries: db.Deliveries, Sends: c.Sends,
+		Endpoints: read, Cache: cache, Quotas: db.quotas, Deliveries: db.Deliveries, Sends: c.Sends, Types: db.EventTypes,
 	})
 	db.Operational = events.NewOperational(s, db.Events, db.Tenants, c.OperatorTenant)
 	db.Endpoints = endpoints.New(endpoints.Config{
@@ -204,6 +211,7 @@ func (db *DB) Close() {
 		db.Endpoints.Cache().Close()
 		db.Keys.Close()
 		db.quotas.Close()
+		db.EventTypes.Close()
 		db.ClosePools()
 	})
 }

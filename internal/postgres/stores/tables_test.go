@@ -72,6 +72,9 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"notification_confirmations": {"notifications"},
 		"notification_keys":          {"notifications"},
 
+		"event_types":         {"eventtypes"},
+		"event_type_versions": {"eventtypes"},
+
 		"statistics_minutes": {"statistics"},
 		"statistics_hours":   {"statistics"},
 		"statistics_writers": {"statistics"},

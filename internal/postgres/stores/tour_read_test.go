@@ -140,6 +140,7 @@ func pageVisits() (all []visit) {
 		}
 		all = append(all, counted...)
 	}
+	all = append(all, visit{name: "the catalogue of event types", call: visitEventTypes, most: 20_000}) // it has 1,000 of them at most
 	for _, v := range ofBoth("an event, its deliveries and attempts", visitEvent) {
 		v.most = 3000 // of the list in which it is found
 		all = append(all, v)
@@ -211,4 +212,35 @@ func visitExport(t *testing.T, l *storetest.Large, tenant string, _ webhook.Endp
 		}
 		p.After = page[99].DeliveryID
 	}
+}
+
+// visitEventTypes fills the catalogue, reads and changes it, and posts events of its types.
+func visitEventTypes(t *testing.T, l *storetest.Large) {
+	t.Helper()
+	_, err := l.Pool().Exec(t.Context(), `
+		with made as (insert into event_types (name) select 'type.' || n from generate_series(1, 990) n on conflict do nothing returning name)
+		insert into event_type_versions (type, version, schema) select name, v, '{"type":"integer"}' from made, generate_series(1, 3) v`)
+	require.NoError(t, err)
+	types, by := l.EventTypes, storetest.TestActor()
+	e := webhook.EventType{
+		Name: "the.type", Validation: webhook.ValidationEnforce, Versions: []webhook.EventTypeVersion{{Version: 1, Schema: []byte(`{"type":"integer"}`)}},
+	}
+	_, _, err = types.PutEventType(t.Context(), by, e, webhook.MatchAny)
+	require.NoError(t, err)
+	_, _, err = types.UpdateEventType(t.Context(), by, e.Name, webhook.MatchAny, func(e *webhook.EventType) error {
+		e.Group = "A"
+		return nil
+	})
+	require.NoError(t, err)
+	_, err = types.EventType(t.Context(), e.Name)
+	require.NoError(t, err)
+	_, err = types.ListEventTypes(t.Context(), webhook.EventTypeFilter{Group: "none", Prefix: "type.", State: new(webhook.EventTypeArchived)}, 50, "")
+	require.NoError(t, err)
+	verdict, err := types.Check(t.Context(), &webhook.NewEvent{Type: e.Name, Payload: []byte(`"x"`)})
+	require.NoError(t, err)
+	require.NotEmpty(t, verdict.Refused)
+	require.NoError(t, types.DeleteEventType(t.Context(), by, e.Name, webhook.MatchAny))
+	_, err = l.Pool().Exec(t.Context(), `delete from event_types`) // other visits may read the catalogue, too
+	require.NoError(t, err)
+	types.ForgetAll()
 }

@@ -1,0 +1,321 @@
+package catalogue
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	maxDocumentNodes = 2_000_000 // values of schemas that an import looks at, references followed
+	maxBundle        = 20_000    // values of one schema with what it refers to
+
+	components = "#/components/schemas/"
+	exportedID = "urn:everpost:event-type:"
+)
+
+// Problem is what is wrong with a part of a document.
+type Problem struct {
+	Path    string // dotted, within the document
+	Message string
+}
+
+// FromOpenAPI reads the event types of an OpenAPI 3.1 document: one for each of its webhooks, with the schema and the examples of the JSON body of its
+// POST. What a schema refers to in components comes into its $defs. The first tag is the group. warnings are about examples that are left out;
+// problems are what makes the document unusable.
+func FromOpenAPI(text []byte) (types []webhook.ImportedType, warnings, problems []Problem) {
+	doc, err := decode(text)
+	root, _ := doc.(map[string]any)
+	if version, _ := root["openapi"].(string); err != nil || !strings.HasPrefix(version, "3.1") {
+		return nil, nil, []Problem{{"openapi", `must be "3.1.0" or another 3.1`}}
+	}
+	all, _ := root["webhooks"].(map[string]any)
+	if len(all) == 0 {
+		return nil, nil, []Problem{{"webhooks", "must have at least one"}}
+	}
+	r := documentReader{root: root, left: maxDocumentNodes}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if len(types) == webhook.MaxCatalogueTypes {
+			r.refuse("webhooks", fmt.Sprintf("has more than %d entries", webhook.MaxCatalogueTypes))
+			break
+		}
+		types = append(types, r.webhook(name, all[name]))
+	}
+	return types, r.warnings, r.problems
+}
+
+// documentReader reads one document.
+type documentReader struct {
+	root               map[string]any
+	left               int // values
+	warnings, problems []Problem
+}
+
+const maxProblems = 50 // of a document
+
+func (r *documentReader) refuse(path, message string) {
+	if len(r.problems) < maxProblems {
+		r.problems = append(r.problems, Problem{cut(path, maxShownPointer), message})
+	}
+}
+
+func (r *documentReader) warn(path, message string) {
+	if len(r.warnings) < maxProblems {
+		r.warnings = append(r.warnings, Problem{cut(path, maxShownPointer), message})
+	}
+}
+
+func (r *documentReader) webhook(name string, item any) webhook.ImportedType {
+	at := "webhooks." + name
+	object, _ := r.follow(item).(map[string]any)
+	post, ok := object["post"].(map[string]any)
+	if !ok {
+		r.refuse(at, "has no post")
+	}
+	t := webhook.ImportedType{Name: name, Description: firstText(post["description"], post["summary"], object["description"], object["summary"])}
+	t.Deprecated, _ = post["deprecated"].(bool)
+	if tags := list(post["tags"]); len(tags) > 0 {
+		t.Group, _ = tags[0].(string)
+	}
+	body, _ := r.follow(post["requestBody"]).(map[string]any)
+	content, _ := body["content"].(map[string]any)
+	media, _ := content["application/json"].(map[string]any)
+	if media == nil {
+		return t // a type without a schema
+	}
+	if schema, given := media["schema"]; given {
+		t.Schema = r.bundle(at+".post.requestBody", schema)
+	}
+	t.Examples = r.examples(at, media)
+	return t
+}
+
+// follow returns what a reference within the document leads to, or the value itself.
+func (r *documentReader) follow(v any) any {
+	object, _ := v.(map[string]any)
+	ref, _ := object["$ref"].(string)
+	rest, local := strings.CutPrefix(ref, "#/")
+	if !local {
+		return v
+	}
+	var at any = r.root
+	for name := range strings.SplitSeq(rest, "/") {
+		parent, _ := at.(map[string]any)
+		at = parent[unescaped(name)]
+	}
+	return at
+}
+
+func unescaped(name string) string { return strings.NewReplacer("~1", "/", "~0", "~").Replace(name) }
+
+func firstText(all ...any) string {
+	for _, one := range all {
+		if text, ok := one.(string); ok && text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+func (r *documentReader) examples(at string, media map[string]any) (examples [][]byte) {
+	var all []any
+	if one, given := media["example"]; given {
+		all = append(all, one)
+	}
+	named, _ := media["examples"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if one, ok := r.follow(named[name]).(map[string]any); ok && one["value"] != nil {
+			all = append(all, one["value"])
+		}
+	}
+	for _, one := range all {
+		text, err := json.Marshal(one)
+		if err != nil || len(text) > webhook.MaxEventTypeExample || len(examples) == webhook.MaxEventTypeExamples {
+			r.warn(at, "has an example that is too large, or more than there may be: it is left out")
+			continue
+		}
+		examples = append(examples, text)
+	}
+	return examples
+}
+
+// bundle is a schema with the components that it refers to in its $defs.
+func (r *documentReader) bundle(at string, schema any) []byte {
+	b := bundler{document: r, at: at, left: maxBundle, defs: map[string]any{}}
+	b.components, _ = r.follow(map[string]any{"$ref": strings.TrimSuffix(components, "/")}).(map[string]any)
+	root, ok := b.rewrite(schema).(map[string]any)
+	for len(b.wanted) > 0 {
+		name := b.wanted[0]
+		b.wanted = b.wanted[1:]
+		b.defs[name] = b.rewrite(b.components[name])
+	}
+	if !ok || b.failed {
+		r.refuse(at, "has a schema that is not an object")
+		return nil
+	}
+	if id, _ := root["$id"].(string); strings.HasPrefix(id, exportedID) {
+		delete(root, "$id")
+	}
+	if len(b.defs) > 0 {
+		own, _ := root["$defs"].(map[string]any)
+		for name := range own {
+			if _, twice := b.defs[name]; twice {
+				r.refuse(at, "has $defs of the same name as a component: "+cut(name, maxShownPointer))
+			}
+		}
+		maps.Copy(b.defs, own)
+		root["$defs"] = b.defs
+	}
+	text, err := json.Marshal(root)
+	if err != nil {
+		r.refuse(at, "has a schema that is not JSON")
+	}
+	return text
+}
+
+// bundler rewrites the references of one schema.
+type bundler struct {
+	document   *documentReader
+	at         string
+	components map[string]any
+	defs       map[string]any
+	wanted     []string
+	left       int
+	failed     bool
+}
+
+// rewrite copies a schema. What is data in it stays as it is.
+func (b *bundler) rewrite(v any) any {
+	b.left--
+	b.document.left--
+	if b.left < 0 || b.document.left < 0 {
+		if b.left == -1 || b.document.left == -1 {
+			b.document.refuse(b.at, "has a schema that is too large with all that it refers to")
+		}
+		b.failed = true
+		return nil
+	}
+	switch v := v.(type) {
+	case []any:
+		all := make([]any, len(v))
+		for i, one := range v {
+			all[i] = b.rewrite(one)
+		}
+		return all
+	case map[string]any:
+		object := make(map[string]any, len(v))
+		for name, one := range v {
+			switch name {
+			case "example", "examples", "const", "enum", "default":
+				object[name] = one
+			case "$ref":
+				object[name] = b.reference(one)
+			case "properties", "patternProperties", "dependentSchemas", "$defs", "definitions":
+				object[name] = b.rewriteEach(one)
+			default:
+				object[name] = b.rewrite(one)
+			}
+		}
+		return object
+	}
+	return v
+}
+
+// rewriteEach rewrites the schemas of a map, whose names say nothing.
+func (b *bundler) rewriteEach(v any) any {
+	named, ok := v.(map[string]any)
+	if !ok {
+		return b.rewrite(v)
+	}
+	object := make(map[string]any, len(named))
+	for name, one := range named {
+		object[name] = b.rewrite(one)
+	}
+	return object
+}
+
+// reference is a reference as it is in the bundle.
+func (b *bundler) reference(v any) any {
+	ref, _ := v.(string)
+	rest, ok := strings.CutPrefix(ref, components)
+	if !ok {
+		return v
+	}
+	name, path, deeper := strings.Cut(rest, "/")
+	plain := unescaped(name)
+	if _, there := b.components[plain]; !there {
+		b.document.refuse(b.at, "refers to a component that does not exist: "+cut(plain, maxShownPointer))
+		return v
+	}
+	if _, known := b.defs[plain]; !known {
+		b.defs[plain] = nil
+		b.wanted = append(b.wanted, plain)
+	}
+	if deeper {
+		return "#/$defs/" + name + "/" + path
+	}
+	return "#/$defs/" + name
+}
+
+// ToOpenAPI is an OpenAPI 3.1 document with a webhook for each type: the schema and the examples of its newest version.
+func ToOpenAPI(types []webhook.EventType) ([]byte, error) {
+	hooks := map[string]any{}
+	for i := range types {
+		t := &types[i]
+		post := map[string]any{"responses": map[string]any{"2XX": map[string]any{"description": "The event was received."}}}
+		if t.Description != "" {
+			post["description"] = t.Description
+		}
+		if t.Group != "" {
+			post["tags"] = []string{t.Group}
+		}
+		if t.State != webhook.EventTypeActive {
+			post["deprecated"] = true
+		}
+		if v := t.Version(0); v != nil {
+			post["requestBody"] = map[string]any{"required": true, "content": map[string]any{"application/json": mediaOf(t.Name, v)}}
+		}
+		hooks[t.Name] = map[string]any{"post": post}
+	}
+	text, err := json.Marshal(map[string]any{
+		"openapi": "3.1.0", "info": map[string]any{"title": "Webhooks", "version": "1"}, "webhooks": hooks,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode the document: %w", err)
+	}
+	return text, nil
+}
+
+// mediaOf is the body of a webhook. An id makes the schema a resource of its own, so that its references lead to its own parts.
+func mediaOf(name string, v *webhook.EventTypeVersion) map[string]any {
+	media := map[string]any{}
+	if doc, err := decode(v.Schema); err == nil {
+		schema, _ := doc.(map[string]any)
+		if _, named := schema["$id"]; !named && schema != nil {
+			schema["$id"] = fmt.Sprintf("%s%s:%d", exportedID, name, v.Version)
+		}
+		media["schema"] = schema
+	}
+	examples := map[string]any{}
+	for i, example := range v.Examples {
+		examples[fmt.Sprintf("example%d", i+1)] = map[string]any{"value": json.RawMessage(example)}
+	}
+	if len(examples) > 0 {
+		media["examples"] = examples
+	}
+	return media
+}
+
+// Same reports whether two JSON texts have the same value; nil is the same as nil only.
+func Same(a, b []byte) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	x, errX := decode(a)
+	y, errY := decode(b)
+	return errX == nil && errY == nil && equal(x, y)
+}

@@ -1,0 +1,195 @@
+package eventtypes
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/cache"
+	"github.com/everpost/everpost/internal/catalogue"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// maxCachedSchemas bounds the texts of the schemas that are kept compiled, in bytes. What is compiled takes some thirty times as much, and up
+// to four times that while it is used by several requests at a time.
+const maxCachedSchemas = 1 << 20
+
+// Config is what an EventTypes needs.
+type Config struct {
+	// KnownOnly refuses events of types that are not in the catalogue, or are archived.
+	KnownOnly bool
+}
+
+// Checks checks events against the catalogue. What it needs of all types is in memory, and schemas are compiled once: an event whose type is
+// not validated costs a look into a map. A change takes effect at once in the process that made it and within 2 s in the others.
+type Checks struct {
+	core      *postgres.Core
+	knownOnly bool
+
+	index   *cache.Cache[struct{}, map[string]entry]
+	schemas *cache.Cache[schemaKey, *catalogue.Schema]
+
+	warned, refused atomic.Int64
+}
+
+// entry is what a check needs of a type.
+type entry struct {
+	archived   bool
+	validation webhook.Validation
+	revision   int64
+	versions   []int16
+	schemas    []int16 // the versions that have one
+}
+
+// schemaKey names a schema as it was at a revision, so that a change of a type drops none of the others.
+type schemaKey struct {
+	name     string
+	version  int
+	revision int64
+}
+
+func newChecks(s *postgres.Core, c Config) *Checks {
+	checks := &Checks{core: s, knownOnly: c.KnownOnly}
+	checks.index = postgres.NewCache(s, 1, func(ctx context.Context, _ struct{}) (cache.Filled[map[string]entry], error) {
+		all, err := checks.readIndex(ctx)
+		return cache.Filled[map[string]entry]{Value: all}, err
+	})
+	checks.schemas = postgres.NewCache(s, maxCachedSchemas, checks.readSchema)
+	s.Subscribe(checks)
+	return checks
+}
+
+// Close ends the reads that are under way.
+func (s *Checks) Close() {
+	s.index.Close()
+	s.schemas.Close()
+}
+
+// Warned returns how many events were stored although their payload did not match.
+func (s *Checks) Warned() int64 { return s.warned.Load() }
+
+// Refused returns how many events were refused because their payload did not match.
+func (s *Checks) Refused() int64 { return s.refused.Load() }
+
+// Changed implements postgres.ChangeHandler.
+func (s *Checks) Changed(of postgres.Change) {
+	switch of.Kind {
+	case postgres.ChangeEventType:
+		s.index.ForgetAll()
+	case postgres.ChangeEndpoint, postgres.ChangeKey, postgres.ChangeTenant, postgres.ChangeMoved:
+	}
+}
+
+// ForgetAll implements postgres.ChangeHandler. Compiled schemas stay: their revision says which they are.
+func (s *Checks) ForgetAll() { s.index.ForgetAll() }
+
+// Check says what the catalogue has to say of an event. An error means that it could not be read.
+func (s *Checks) Check(ctx context.Context, e *webhook.NewEvent) (webhook.TypeVerdict, error) {
+	all, err := s.index.Get(ctx, struct{}{})
+	if err != nil {
+		return webhook.TypeVerdict{}, err
+	}
+	t, known := all[e.Type]
+	switch {
+	case s.knownOnly && !known:
+		return refuse("type", "is not in the catalogue of event types"), nil
+	case s.knownOnly && t.archived:
+		return refuse("type", "is archived in the catalogue of event types"), nil
+	case !known && e.Version != 0:
+		return refuse("version", "is of a type that is not in the catalogue of event types"), nil
+	case e.Version != 0 && !slices.Contains(t.versions, int16(e.Version)): //nolint:gosec // the API bounds it
+		return refuse("version", "does not exist: the event type has no version "+strconv.Itoa(e.Version)), nil
+	case t.validation == webhook.ValidationOff || len(t.versions) == 0:
+		return webhook.TypeVerdict{}, nil
+	}
+	version := int16(e.Version) //nolint:gosec // the API bounds it
+	if version == 0 {
+		version = t.versions[len(t.versions)-1]
+	}
+	if !slices.Contains(t.schemas, version) {
+		return webhook.TypeVerdict{}, nil
+	}
+	schema, err := s.schemas.Get(ctx, schemaKey{e.Type, int(version), t.revision})
+	if err != nil || schema == nil {
+		return webhook.TypeVerdict{}, err
+	}
+	return s.validate(ctx, schema, t.validation, e.Payload)
+}
+
+func refuse(field, message string) webhook.TypeVerdict {
+	return webhook.TypeVerdict{Refused: []webhook.FieldError{{Field: field, Message: message}}}
+}
+
+func (s *Checks) validate(ctx context.Context, schema *catalogue.Schema, v webhook.Validation, payload []byte) (webhook.TypeVerdict, error) {
+	found, err := schema.Validate(ctx, payload)
+	if err != nil {
+		return webhook.TypeVerdict{}, postgres.Translate("check a payload", err)
+	}
+	if len(found) == 0 {
+		return webhook.TypeVerdict{}, nil
+	}
+	if v == webhook.ValidationWarn {
+		s.warned.Add(1)
+		return webhook.TypeVerdict{SchemaError: found[0].String()}, nil
+	}
+	s.refused.Add(1)
+	verdict := webhook.TypeVerdict{Payload: true}
+	for _, m := range found {
+		verdict.Refused = append(verdict.Refused, webhook.FieldError{Field: "payload", Pointer: m.Pointer, Message: m.Message})
+	}
+	return verdict, nil
+}
+
+// readIndex reads all types, webhook.MaxCatalogueTypes at most, without their texts.
+func (s *Checks) readIndex(ctx context.Context) (map[string]entry, error) {
+	all := map[string]entry{}
+	err := s.core.OfTenant("").WithConn(ctx, "read the catalogue of event types", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `
+			select t.name, t.state, t.validation, t.revision, array_remove(array_agg(v.version order by v.version), null),
+				coalesce(array_agg(v.version) filter (where v.schema is not null), '{}')
+			from event_types t left join event_type_versions v on v.type = t.name group by t.name`)
+		if err != nil {
+			return err
+		}
+		var (
+			name              string
+			state, validation int16
+			e                 entry
+		)
+		_, err = pgx.ForEachRow(rows, []any{&name, &state, &validation, &e.revision, &e.versions, &e.schemas}, func() error {
+			e.archived = state == int16(webhook.EventTypeArchived)
+			e.validation = webhook.Validation(validation) //nolint:gosec // written by us
+			all[name] = e
+			e = entry{}
+			return nil
+		})
+		return err
+	})
+	return all, err
+}
+
+// readSchema reads and compiles a schema. It is nil if there is none any more, or if it does not compile: an older release may have allowed it.
+func (s *Checks) readSchema(ctx context.Context, key schemaKey) (filled cache.Filled[*catalogue.Schema], err error) {
+	var text []byte
+	err = s.core.OfTenant("").WithConn(ctx, "read the schema of "+key.name, func(ctx context.Context, conn postgres.Querier) error {
+		err := conn.QueryRow(ctx, `select schema from event_type_versions where type = $1 and version = $2`, key.name, key.version).Scan(&text)
+		if postgres.IsNoRows(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || text == nil {
+		return filled, err
+	}
+	filled.Weight = len(text)
+	if filled.Value, err = catalogue.Compile(text); err != nil {
+		s.core.Log.WarnContext(ctx, "a schema of the catalogue does not compile: payloads of its event type are not checked",
+			slog.String("event_type", key.name), slog.Int("version", key.version), slog.Any("error", err))
+	}
+	return filled, nil
+}

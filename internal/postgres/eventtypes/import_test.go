@@ -1,0 +1,85 @@
+package eventtypes_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres/storetest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestImport(t *testing.T) {
+	t.Parallel()
+	types, s, _ := setup(t)
+	put(t, types, orderPaid())
+	put(t, types, webhook.EventType{Name: "old"})
+	by := storetest.TestActor()
+	in := webhook.TypeImport{ReplaceAll: true, DryRun: true, Types: []webhook.ImportedType{
+		{Name: "new", Description: "New", Group: "G", Schema: []byte(`{"type":"object"}`), Examples: [][]byte{[]byte(`{}`)}},
+		{Name: "order.paid", Schema: []byte(`{"type":"string"}`)},
+		{Name: "plain"},
+	}}
+	changes, err := types.ImportEventTypes(t.Context(), by, in)
+	require.NoError(t, err)
+	summary := func(changes []webhook.ImportedChange) (all []string) {
+		for _, c := range changes {
+			all = append(all, fmt.Sprintf("%s %s %d", c.Name, c.Change, c.Version))
+		}
+		return all
+	}
+	want := []string{"new created 1", "order.paid updated 5", "plain created 0", "old archived 0"}
+	require.Equal(t, want, summary(changes))
+	require.Equal(t, 4, changes[1].Before.Version)
+	_, err = types.EventType(t.Context(), "new")
+	storetest.RequireCode(t, webhook.CodeNotFound, err)
+
+	in.DryRun = false
+	changes, err = types.ImportEventTypes(t.Context(), by, in)
+	require.NoError(t, err)
+	require.Equal(t, want, summary(changes))
+	paid, err := types.EventType(t.Context(), "order.paid")
+	require.NoError(t, err)
+	require.Len(t, paid.Versions, 3)
+	require.Equal(t, webhook.ValidationEnforce, paid.Validation, "what the document does not say stays")
+	require.Equal(t, "Orders", paid.Group)
+	require.Equal(t, webhook.EventTypeActive, paid.State)
+	old, err := types.EventType(t.Context(), "old")
+	require.NoError(t, err)
+	require.Equal(t, webhook.EventTypeArchived, old.State)
+	require.Equal(t, []string{`{"created": 2, "updated": 1, "archived": 1}`},
+		storetest.Query[string](t, s, `select detail::text from audit_log where action = 'event_type.import'`))
+	_, err = post(t, s, "order.paid", `{"order":1}`)
+	storetest.RequireCode(t, webhook.CodePayloadInvalid, err)
+
+	changes, err = types.ImportEventTypes(t.Context(), by, in)
+	require.NoError(t, err)
+	require.Equal(t, []string{"new unchanged 1", "order.paid unchanged 5", "plain unchanged 0"}, summary(changes))
+
+	all, err := types.AllEventTypes(t.Context(), 1000)
+	require.NoError(t, err)
+	require.Len(t, all, 3, "without archived ones")
+	require.Equal(t, []webhook.EventTypeVersion{{Version: 5, Schema: []byte(`{"type":"string"}`)}}, all[1].Versions)
+	_, err = types.AllEventTypes(t.Context(), 20)
+	storetest.RequireCode(t, webhook.CodeTooLarge, err)
+}
+
+func TestAnImportIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	types, s, _ := setup(t)
+	full := webhook.EventType{Name: "full"}
+	for i := range webhook.MaxEventTypeVersions {
+		full.Versions = append(full.Versions, webhook.EventTypeVersion{Version: i + 1})
+	}
+	put(t, types, full)
+	put(t, types, webhook.EventType{Name: "last", Versions: []webhook.EventTypeVersion{{Version: webhook.MaxEventTypeVersion}}})
+	in := webhook.TypeImport{Types: []webhook.ImportedType{
+		{Name: "a"}, {Name: "full", Schema: []byte(`{}`)}, {Name: "last", Schema: []byte(`{}`)},
+	}}
+	_, err := types.ImportEventTypes(t.Context(), storetest.TestActor(), in)
+	require.Equal(t, []string{
+		"types.full : has 10 versions: remove one first", "types.last : has no number left for a new version",
+	}, fieldsOf(t, webhook.CodeInvalid, err))
+	require.Equal(t, []string{"full", "last"}, storetest.Query[string](t, s, `select name from event_types order by name`))
+}
