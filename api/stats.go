@@ -34,6 +34,7 @@ func showCounts(c *webhook.Counts) client.StatsCounts {
 	}
 	view := client.StatsCounts{
 		Attempts: map[string]int64{}, FirstAttempts: c.FirstAttempts, FirstDelivered: c.FirstDelivered, Ended: map[string]int64{},
+		FilterMatched: c.FilterMatched, Filtered: c.Filtered,
 		LatencyMS: client.StatsLatency{P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99)},
 	}
 	for _, class := range webhook.OutcomeClasses() {

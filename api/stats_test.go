@@ -27,14 +27,14 @@ func TestStats(t *testing.T) {
 		},
 		"first_attempts": 0.0, "first_delivered": 0.0,
 		"ended":      map[string]any{"delivered": 0.0, "dead_lettered": 0.0, "cancelled": 0.0, "discarded": 0.0},
-		"latency_ms": map[string]any{"p50": nil, "p95": nil, "p99": nil},
+		"latency_ms": map[string]any{"p50": nil, "p95": nil, "p99": nil}, "filter_matched": 0.0, "filtered": 0.0,
 	}
 	require.Equal(t, map[string]any{
 		"since": "2026-01-31T08:30:00.123456Z", "until": "2026-01-31T09:30:00.123456Z", "step": "1m", "totals": zeros, "data": []any{},
 	}, b.ok(t, http.StatusOK, "operator", "GET", "/v1/stats", "").json)
 
 	minute := testNow().Truncate(time.Minute)
-	first := webhook.Counts{FirstAttempts: 10, FirstDelivered: 11}
+	first := webhook.Counts{FirstAttempts: 10, FirstDelivered: 11, FilterMatched: 12, Filtered: 13}
 	for i := range first.Attempts {
 		first.Attempts[i] = int64(i + 1)
 	}
@@ -42,7 +42,7 @@ func TestStats(t *testing.T) {
 		first.Ended[i] = int64(i + 20)
 	}
 	first.Latency[0] = 1
-	second := webhook.Counts{FirstAttempts: 100}
+	second := webhook.Counts{FirstAttempts: 100, Filtered: 1}
 	second.Latency[3] = 99
 	b.statistics = []webhook.StatisticsPoint{{At: minute.Add(-time.Minute), Counts: first}, {At: minute, Counts: second}}
 	ended := map[string]any{"delivered": 20.0, "dead_lettered": 21.0, "cancelled": 22.0, "discarded": 23.0}
@@ -53,16 +53,16 @@ func TestStats(t *testing.T) {
 	require.Equal(t, []any{
 		map[string]any{
 			"at": "2026-01-31T09:29:00.000000Z", "attempts": attempts, "first_attempts": 10.0, "first_delivered": 11.0, "ended": ended,
-			"latency_ms": map[string]any{"p50": 1.0, "p95": 1.0, "p99": 1.0},
+			"latency_ms": map[string]any{"p50": 1.0, "p95": 1.0, "p99": 1.0}, "filter_matched": 12.0, "filtered": 13.0,
 		},
 		map[string]any{
 			"at": "2026-01-31T09:30:00.000000Z", "attempts": zeros["attempts"], "first_attempts": 100.0, "first_delivered": 0.0, "ended": zeros["ended"],
-			"latency_ms": map[string]any{"p50": 8.0, "p95": 10.0, "p99": 10.0},
+			"latency_ms": map[string]any{"p50": 8.0, "p95": 10.0, "p99": 10.0}, "filter_matched": 0.0, "filtered": 1.0,
 		},
 	}, a["data"])
 	require.Equal(t, map[string]any{
 		"attempts": attempts, "first_attempts": 110.0, "first_delivered": 11.0, "ended": ended,
-		"latency_ms": map[string]any{"p50": 8.0, "p95": 10.0, "p99": 10.0},
+		"latency_ms": map[string]any{"p50": 8.0, "p95": 10.0, "p99": 10.0}, "filter_matched": 12.0, "filtered": 14.0,
 	}, a["totals"])
 }
 

@@ -28,6 +28,8 @@ type StatsCounts struct {
 	FirstDelivered int64            `json:"first_delivered"` // first attempts that delivered
 	Ended          map[string]int64 `json:"ended"`           // deliveries by the DeliveryState in which they ended
 	LatencyMS      StatsLatency     `json:"latency_ms"`
+	FilterMatched  int64            `json:"filter_matched"` // events of a type that the endpoint subscribes to, which its filter matched
+	Filtered       int64            `json:"filtered"`       // those that it kept out
 }
 
 // StatsLatency has quantiles of how long attempts took, in milliseconds; nil without an attempt that was answered or timed out.

@@ -17,6 +17,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/events"
 	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/tracing"
 	"github.com/everpost/everpost/internal/webhook"
@@ -108,21 +109,31 @@ func tenantLimits(c config.Config) webhook.Limits {
 	}
 }
 
-// observedEvents counts the events that the store accepts, makes a span of their commit, and puts their
+// observedEvents counts the events that the store accepts and the verdicts of filters, makes a span of their commit, and puts their
 // deliveries into the request's trace.
 type observedEvents struct {
 	*events.Events
 
-	metrics *telemetry.Metrics
+	metrics    *telemetry.Metrics
+	statistics *statistics.Recorder
+}
+
+// observe counts an event and what filters said of it, unless it was stored before, and puts its deliveries into the request's trace.
+func (c observedEvents) observe(ctx context.Context, a *webhook.Accepted) {
+	if a.Repeated {
+		return
+	}
+	c.metrics.Accepted()
+	c.statistics.Judged(a.Event.TenantID, a.Verdicts)
+	putInTrace(tracing.Of(ctx), a)
 }
 
 func (c observedEvents) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
 	below, span := tracing.Below(ctx, "commit events")
 	accepted, err := c.Events.Accept(below, e)
 	span.End(err)
-	if err == nil && !accepted.Repeated {
-		c.metrics.Accepted()
-		putInTrace(tracing.Of(ctx), &accepted)
+	if err == nil {
+		c.observe(ctx, &accepted)
 	}
 	return accepted, err
 }
@@ -133,10 +144,7 @@ func (c observedEvents) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]
 	all, err := c.Events.AcceptBatch(below, b)
 	span.End(err)
 	for i := range all {
-		if !all[i].Repeated {
-			c.metrics.Accepted()
-			putInTrace(tracing.Of(ctx), &all[i])
-		}
+		c.observe(ctx, &all[i])
 	}
 	return all, err
 }

@@ -7,12 +7,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/statistics"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -25,7 +27,7 @@ func TestAcceptedEventsAreCounted(t *testing.T) {
 	t.Cleanup(store.Close)
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme"})
 	require.NoError(t, err)
-	c := observedEvents{store.Events, telemetry.NewMetrics("test")}
+	c := observedEvents{store.Events, telemetry.NewMetrics("test"), statistics.New(statistics.Config{Store: store.Statistics, Now: time.Now})}
 	event := func(id string) webhook.NewEvent {
 		return webhook.NewEvent{TenantID: "acme", Type: "a", Payload: []byte("1"), ExternalID: id}
 	}

@@ -16,7 +16,7 @@ func (a *App) startAPI() {
 		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, TenantDeletions: tenantDeletions{a.store.Tenants, a.engine.TenantDeletions},
 		Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
-		Events: observedEvents{a.store.Events, a.metrics}, Erasures: a.store.Events,
+		Events: observedEvents{a.store.Events, a.metrics, a.statistics}, Erasures: a.store.Events,
 		Exports:    exports{a.store.Tenants, a.store.Events, a.store.Deliveries},
 		Deliveries: a.store.Deliveries, RequestKeys: a.store.Requests, Notifications: a.store.Notifications, SendsMail: a.options.Config.AnySMTP(),
 		EventTypes: a.store.EventTypes, EventTypeChanges: a.store.EventTypes, EventTypeImports: a.store.EventTypes,

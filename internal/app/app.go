@@ -107,7 +107,7 @@ type App struct {
 	fleet      *fleet.Fleet          // nil if this process sends, and counts the limits of endpoints for itself
 	notes      *monitor.Notes        // nil without a worker, as monitor
 	monitor    *monitor.Monitor
-	statistics *statistics.Recorder // nil without a worker
+	statistics *statistics.Recorder
 	health     *monitor.View
 	guard      *egress.Guard
 	roots      *x509.CertPool // to verify receivers; nil for the system's

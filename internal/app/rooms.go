@@ -27,8 +27,8 @@ func (a *App) engineConfig() engine.Config {
 // makeRooms makes what uses the engine: the activities, the intake, the monitor, which accepts events of its own, and the view of health.
 func (a *App) makeRooms() {
 	a.sender = newSender(&a.options, a.guard, a.roots)
+	a.startStatistics()
 	if a.options.Worker {
-		a.startStatistics()
 		a.makeActivities()
 	}
 	a.intake = intake.New(a.intakeConfig())

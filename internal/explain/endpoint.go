@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ type health struct {
 func Endpoint(h *webhook.Health, now time.Time) Explanation {
 	s := health{h, now}
 	e, clauses := s.conditionNow()
-	e.Summary = sentence(append(append(clauses, s.backlog()...), s.expiring()...)...)
+	e.Summary = sentence(slices.Concat(clauses, s.backlog(), s.expiring(), s.filtered())...)
 	e.Cause = joined(e.Cause, s.lastFailure())
 	if h.Backlog.Held > 0 && h.Endpoint.State == webhook.EndpointActive {
 		e.Next = joined(e.Next, "Of the held deliveries the oldest go first.")
@@ -49,6 +50,14 @@ func (h health) expiring() []string {
 	}
 	return []string{"at the pace of the last 15 min the newest waits for " + about + elapsed(wait) + ", and each is given up after " +
 		elapsed(policy.GiveUpAfter)}
+}
+
+// filtered warns of a filter that matches nothing.
+func (h health) filtered() []string {
+	if !h.MatchesNothing() {
+		return nil
+	}
+	return []string{fmt.Sprintf("its filter matched none of the last %d events of its types", h.Verdicts.Filtered)}
 }
 
 // Condition is Endpoint where it is not known what waits, nor the last failure.

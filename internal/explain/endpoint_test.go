@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -137,6 +138,21 @@ func TestHealthSummary(t *testing.T) {
 			},
 			"active, at its rate of 5 requests per second; more than 9000 held, the oldest go first; " +
 				"at the pace of the last 15 min the newest waits for more than 2 days, and each is given up after 3 days",
+		},
+		"a filter that matches nothing": {
+			webhook.Health{
+				Endpoint: func() webhook.Endpoint {
+					e := active
+					e.Filter = &filter.Filter{}
+					return e
+				}(),
+				Verdicts: webhook.Counts{Filtered: 1234},
+			},
+			"active; no failure on record; nothing waits; its filter matched none of the last 1234 events of its types",
+		},
+		"a filter that was removed": {
+			webhook.Health{Endpoint: active, Verdicts: webhook.Counts{Filtered: 1234}},
+			"active; no failure on record; nothing waits",
 		},
 		"a backlog that is sent in time": {
 			webhook.Health{

@@ -39,23 +39,12 @@ func newPendingCounts(limit int) pendingCounts {
 
 // add counts an attempt, unless a is nil, and the end of its delivery in a state, if ended is set.
 func (c *pendingCounts) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, state webhook.State, ended bool) {
-	k := key{ref.EndpointID, at.Unix() / 60}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.entries[k]
+	e := c.of(ref.TenantID, ref.EndpointID, at)
 	if e == nil {
-		if len(c.entries)+c.held >= c.max {
-			c.drop(a, ended)
-			return
-		}
-		e = &entry{tenant: ref.TenantID}
-		c.entries[k] = e
-		if 5*(len(c.entries)+c.held) >= 4*c.max {
-			select {
-			case c.filled <- struct{}{}:
-			default: // it is known
-			}
-		}
+		c.drop(a, ended)
+		return
 	}
 	if a != nil {
 		e.counts.AddAttempt(a)
@@ -63,6 +52,40 @@ func (c *pendingCounts) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, s
 	if ended {
 		e.counts.AddEnd(state)
 	}
+}
+
+// addVerdicts counts what filters said of an event.
+func (c *pendingCounts) addVerdicts(tenantID string, at time.Time, verdicts []webhook.FilterVerdict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range verdicts {
+		if e := c.of(tenantID, v.EndpointID, at); e != nil {
+			e.counts.AddVerdict(v.Matched)
+		} else {
+			c.dropped++
+		}
+	}
+}
+
+// of is the entry of an endpoint at a time; nil if there is no more room. The caller holds the lock.
+func (c *pendingCounts) of(tenantID string, id webhook.EndpointID, at time.Time) *entry {
+	k := key{id, at.Unix() / 60}
+	e := c.entries[k]
+	if e != nil {
+		return e
+	}
+	if len(c.entries)+c.held >= c.max {
+		return nil
+	}
+	e = &entry{tenant: tenantID}
+	c.entries[k] = e
+	if 5*(len(c.entries)+c.held) >= 4*c.max {
+		select {
+		case c.filled <- struct{}{}:
+		default: // it is known
+		}
+	}
+	return e
 }
 
 // drop counts what add would have counted as dropped. The caller holds the lock.
@@ -122,12 +145,12 @@ func (c *pendingCounts) droppedCount() int64 {
 	return c.dropped
 }
 
-// lost is how many attempts and ends are in counts.
+// lost is how many attempts, ends and verdicts are in counts.
 func lost(c *webhook.Counts) (n int64) {
 	for _, ends := range c.Ended {
 		n += ends
 	}
-	return n + c.Total()
+	return n + c.Total() + c.FilterMatched + c.Filtered
 }
 
 // withTotals returns the rows of what was counted, with one for each tenant and one for all of them,

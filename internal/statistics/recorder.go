@@ -45,7 +45,7 @@ type Config struct {
 	FlushEvery time.Duration
 }
 
-// Recorder counts attempts and ends of deliveries. It is safe for concurrent use.
+// Recorder counts attempts and ends of deliveries, and verdicts of filters. It is safe for concurrent use.
 type Recorder struct {
 	store  Store
 	log    *slog.Logger
@@ -87,7 +87,14 @@ func (r *Recorder) Counted(ref webhook.Ref, a *webhook.Attempt, state webhook.St
 	r.counts.add(ref, at, a, state, ended)
 }
 
-// Dropped is how many attempts and ends were not counted because too much waits to be written, or
+// Judged counts what filters of a tenant's endpoints said of an event that is stored.
+func (r *Recorder) Judged(tenantID string, verdicts []webhook.FilterVerdict) {
+	if len(verdicts) > 0 {
+		r.counts.addVerdicts(tenantID, r.now(), verdicts)
+	}
+}
+
+// Dropped is how many attempts, ends and verdicts were not counted because too much waits to be written, or
 // has waited for too long.
 func (r *Recorder) Dropped() int64 { return r.counts.droppedCount() }
 

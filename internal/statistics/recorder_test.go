@@ -153,6 +153,28 @@ func TestWhatIsStoredIsWhatWasCounted(t *testing.T) {
 	})
 }
 
+// Verdicts of filters count now, for their endpoints and the totals; what does not fit is counted as dropped.
+func TestVerdictsOfFilters(t *testing.T) {
+	t.Parallel()
+	store := newSum()
+	r := newRecorder(store, &bytes.Buffer{})
+	r.counts.max = 2
+	now := time.Date(2026, 1, 31, 9, 30, 59, 999, time.UTC)
+	r.now = func() time.Time { return now }
+	r.Judged("acme", nil)
+	r.Judged("acme", []webhook.FilterVerdict{{EndpointID: webhook.EndpointID{1}, Matched: true}, {EndpointID: webhook.EndpointID{2}}})
+	r.Judged("acme", []webhook.FilterVerdict{{EndpointID: webhook.EndpointID{3}}, {EndpointID: webhook.EndpointID{2}}})
+	require.EqualValues(t, 1, r.Dropped())
+	require.True(t, r.flush(t.Context()))
+	minute := now.Truncate(time.Minute)
+	require.Equal(t, map[webhook.StatisticsRow]webhook.Counts{
+		{TenantID: "acme", EndpointID: webhook.EndpointID{1}, Minute: minute}: {FilterMatched: 1},
+		{TenantID: "acme", EndpointID: webhook.EndpointID{2}, Minute: minute}: {Filtered: 2},
+		{TenantID: "acme", Minute: minute}:                                    {FilterMatched: 1, Filtered: 2},
+		{Minute: minute}:                                                      {FilterMatched: 1, Filtered: 2},
+	}, store.added)
+}
+
 // An end without an attempt counts now.
 func TestAnEndWithoutAnAttempt(t *testing.T) {
 	t.Parallel()

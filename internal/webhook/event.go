@@ -81,6 +81,13 @@ type Accepted struct {
 	SHA256     [sha256.Size]byte // of the payload, computed on arrival
 	Headers    map[string]string // of the event's requests; nil if Repeated
 	Repeated   bool              // an earlier request stored the event; nothing new was stored
+	Verdicts   []FilterVerdict   // of the filters that were asked; nil if Repeated
+}
+
+// FilterVerdict is what an endpoint's filter said of an event.
+type FilterVerdict struct {
+	EndpointID EndpointID
+	Matched    bool
 }
 
 // ForwardResult is what became of a delivery that was forwarded to another process.

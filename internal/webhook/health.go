@@ -255,9 +255,19 @@ type Health struct {
 	Backlog  Backlog
 	// History counts the attempts of the last HistorySpan, as all processes have stored them.
 	History Counts
+	// Verdicts counts what the endpoint's filter said of the last VerdictsSeen events of its types, within MinutesKept; zero without a filter.
+	Verdicts Counts
 	// LastFailure is the newest failed attempt of the deliveries that are open or dead letters; nil if
 	// there is none.
 	LastFailure *LastFailure
+}
+
+// VerdictsSeen is of how many events a filter has to match none before the health says so.
+const VerdictsSeen = 1000
+
+// MatchesNothing reports that the endpoint's filter kept out each of the last VerdictsSeen events.
+func (h *Health) MatchesNothing() bool {
+	return h.Endpoint.Filter != nil && h.Verdicts.FilterMatched == 0 && h.Verdicts.Filtered >= VerdictsSeen
 }
 
 // LastFailure is the last failed attempt to an endpoint, as it is stored.

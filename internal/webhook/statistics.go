@@ -120,6 +120,8 @@ type Counts struct {
 	Ended          [len(endStates)]int64
 	// Latency has the attempts that were answered, or ended by a timeout, by how long they took.
 	Latency [len(latencyBounds)]int64
+	// FilterMatched and Filtered are events of a type that the endpoint subscribes to, which its filter matched, and kept out.
+	FilterMatched, Filtered int64
 }
 
 // AddAttempt counts an attempt.
@@ -156,6 +158,15 @@ func (c *Counts) AddEnd(s State) {
 	}
 }
 
+// AddVerdict counts what the endpoint's filter said of an event.
+func (c *Counts) AddVerdict(matched bool) {
+	if matched {
+		c.FilterMatched++
+		return
+	}
+	c.Filtered++
+}
+
 // Add adds other counts.
 func (c *Counts) Add(other *Counts) {
 	for i, n := range other.Attempts {
@@ -169,6 +180,8 @@ func (c *Counts) Add(other *Counts) {
 	for i, n := range other.Latency {
 		c.Latency[i] += n
 	}
+	c.FilterMatched += other.FilterMatched
+	c.Filtered += other.Filtered
 }
 
 // Total is the number of attempts.

@@ -16,6 +16,8 @@ type counted struct {
 	Attempts       map[string]int  `json:"attempts"`
 	FirstAttempts  int             `json:"first_attempts"`
 	FirstDelivered int             `json:"first_delivered"`
+	FilterMatched  int             `json:"filter_matched"`
+	Filtered       int             `json:"filtered"`
 	Ended          map[string]int  `json:"ended"`
 	Latency        map[string]*int `json:"latency_ms"`
 }
@@ -117,4 +119,21 @@ func TestStatistics(t *testing.T) {
 		require.NotNil(t, health.SuccessRate)
 		require.Equal(t, want, [2]float64{*health.SuccessRate, *health.RetryRatio})
 	}
+}
+
+// What a filter matched and kept out is counted once for each event that is stored, whichever process accepted it.
+func TestStatisticsOfFilters(t *testing.T) {
+	t.Parallel()
+	b, r := setup(t), newReceiver(t)
+	ep := b.endpoint(r, "/hook", fieldsOf{"filter": fieldsOf{"payload": fieldsOf{"total": fieldsOf{"$gt": 100}}}})
+	for _, total := range []int{99, 100, 101, 100} { // the last is a repetition
+		fields := fieldsOf{"type": "order.paid", "external_id": fmt.Sprint("order-", total), "payload": fieldsOf{"total": total}}
+		got, err := b.client.call(contextFor(t, patience), http.MethodPost, b.path("/events"), fields)
+		require.NoError(t, err)
+		require.Less(t, got.status, 300, "%s", got.body)
+	}
+	b.requireStats(counted{
+		Attempts: attemptsBy(1, 0, 0), FirstAttempts: 1, FirstDelivered: 1, FilterMatched: 1, Filtered: 2,
+		Ended: map[string]int{"delivered": 1, "dead_lettered": 0, "cancelled": 0, "discarded": 0},
+	}, b.stats("?endpoint_id="+ep.ID))
 }

@@ -107,7 +107,8 @@ type arrival struct {
 	unknown webhook.EndpointID  // of its endpoint_ids, one that does not exist; zero: none
 	// candidates are the endpoints that subscribe to its type, until their filters are asked.
 	candidates []*webhook.Endpoint
-	earlier    *webhook.Event // result: what an earlier request stored in its place
+	verdicts   []webhook.FilterVerdict // of the filters that were asked
+	earlier    *webhook.Event          // result: what an earlier request stored in its place
 }
 
 func (a *arrival) isKnown() bool { return a.earlier != nil }
@@ -241,7 +242,7 @@ func (s *Events) match(ctx context.Context, in *posting) error {
 		in.Version = v.Version()
 		for i := range in.Arrivals {
 			a := &in.Arrivals[i]
-			a.id, a.Starts, a.reason, a.unknown = newEventID(shift), nil, "", webhook.EndpointID{}
+			a.id, a.Starts, a.verdicts, a.reason, a.unknown = newEventID(shift), nil, nil, "", webhook.EndpointID{}
 			if a.event.EndpointIDs == nil {
 				a.candidates = v.Match(a.event.Type, in.most())
 			} else {
@@ -295,7 +296,9 @@ func (in *posting) matchFilters(a *arrival) {
 			if seen == nil {
 				seen = a.event.Filtered()
 			}
-			if !e.Filter.Match(seen) {
+			matched := e.Filter.Match(seen)
+			a.verdicts = append(a.verdicts, webhook.FilterVerdict{EndpointID: e.ID, Matched: matched})
+			if !matched {
 				continue
 			}
 		}
@@ -353,7 +356,9 @@ func (in *posting) answer() []webhook.Accepted {
 		for _, start := range a.Starts {
 			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
 		}
-		all[i] = webhook.Accepted{Event: e, Deliveries: a.Starts, Payload: a.event.Payload, SHA256: a.sum, Headers: a.event.Headers}
+		all[i] = webhook.Accepted{
+			Event: e, Deliveries: a.Starts, Payload: a.event.Payload, SHA256: a.sum, Headers: a.event.Headers, Verdicts: a.verdicts,
+		}
 	}
 	return all
 }

@@ -111,6 +111,7 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 		return err
 	})
 	statistics.QueueRecent(batch, tenantID, id, &h.History)
+	statistics.QueueVerdicts(batch, tenantID, id, &h.Verdicts)
 	err = s.core.OfTenant(tenantID).ByIndex().WithConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
 		return conn.SendBatch(ctx, batch).Close()
 	})

@@ -55,7 +55,9 @@ func makeCounters() []counter {
 	for i, bound := range webhook.LatencyBounds() {
 		all = append(all, counter{"latency_" + strconv.FormatInt(bound, 10), func(c *webhook.Counts) *int64 { return &c.Latency[i] }})
 	}
-	return all
+	return append(all,
+		counter{"filter_matched", func(c *webhook.Counts) *int64 { return &c.FilterMatched }},
+		counter{"filtered", func(c *webhook.Counts) *int64 { return &c.Filtered }})
 }
 
 // each joins a text for each counter; %[1]s in it is the column.
@@ -161,11 +163,26 @@ var (
 	readRecent = `
 	select ` + sums + ` from statistics_minutes m
 	where m.tenant_id = $1 and m.endpoint_id = $2 and m.at > now() - $3::bigint * interval '1 millisecond'`
+	// The minutes that are kept, 2,880 at most, are read from the newest on.
+	readVerdicts = `
+	select coalesce(sum(matched), 0)::bigint, coalesce(sum(kept_out), 0)::bigint from (
+		select m.filter_matched as matched, m.filtered as kept_out,
+			sum(coalesce(m.filter_matched, 0) + coalesce(m.filtered, 0)) over (order by m.at desc) - coalesce(m.filter_matched, 0) - coalesce(m.filtered, 0) as later
+		from statistics_minutes m where m.tenant_id = $1 and m.endpoint_id = $2 and m.at > now() - $3::bigint * interval '1 millisecond') v
+	where later < $4`
 )
 
 // QueueRecent queues the read of an endpoint's counts of the last webhook.HistorySpan.
 func QueueRecent(b *pgx.Batch, tenantID string, id webhook.EndpointID, into *webhook.Counts) {
 	b.Queue(readRecent, tenantID, id, webhook.HistorySpan.Milliseconds()).QueryRow(func(row pgx.Row) error {
 		return row.Scan(scanInto(into)...)
+	})
+}
+
+// QueueVerdicts queues the read of what an endpoint's filter said of its last events: of as many minutes, of those that are kept, as have
+// webhook.VerdictsSeen events together.
+func QueueVerdicts(b *pgx.Batch, tenantID string, id webhook.EndpointID, into *webhook.Counts) {
+	b.Queue(readVerdicts, tenantID, id, webhook.MinutesKept.Milliseconds(), webhook.VerdictsSeen).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&into.FilterMatched, &into.Filtered)
 	})
 }

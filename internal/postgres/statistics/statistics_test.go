@@ -22,7 +22,7 @@ func countsOf(base int64) (c webhook.Counts) {
 			part[i] = next
 		}
 	}
-	c.FirstAttempts, c.FirstDelivered = next+1, next+2
+	c.FirstAttempts, c.FirstDelivered, c.FilterMatched, c.Filtered = next+1, next+2, next+3, next+4
 	return c
 }
 
@@ -171,4 +171,33 @@ func TestHistory(t *testing.T) {
 	h, _, err = b.Health(t.Context(), "acme", id, "")
 	require.NoError(t, err)
 	require.Zero(t, h.History)
+}
+
+// A filter that kept out each of the last 1,000 events is known, however many it matched before, and not one that matched one of them.
+func TestVerdictsOfTheLastEvents(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
+	now, seq := time.Now(), int64(0)
+	say := func(ago time.Duration, matched, filtered int64) {
+		seq++
+		counts := webhook.Counts{FilterMatched: matched, Filtered: filtered}
+		require.NoError(t, b.AddStatistics(t.Context(), flushOf(1, seq, "acme", b.Subscriber.ID, now.Add(-ago), counts)))
+	}
+	verdicts := func() [2]int64 {
+		h, _, err := b.Health(t.Context(), "acme", b.Subscriber.ID, "")
+		require.NoError(t, err)
+		return [2]int64{h.Verdicts.FilterMatched, h.Verdicts.Filtered}
+	}
+	require.Zero(t, verdicts())
+	say(30*time.Hour, 500, 1)
+	require.Equal(t, [2]int64{500, 1}, verdicts())
+	say(2*time.Hour, 0, 600)
+	require.Equal(t, [2]int64{500, 601}, verdicts(), "600 are not yet a thousand")
+	say(time.Hour, 0, 399)
+	require.Equal(t, [2]int64{500, 1000}, verdicts())
+	say(time.Minute, 0, 1)
+	require.Equal(t, [2]int64{0, 1000}, verdicts(), "the minutes before have no part in the last thousand")
+	say(50*time.Hour, 7, 7)
+	require.Equal(t, [2]int64{0, 1000}, verdicts())
 }
