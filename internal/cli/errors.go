@@ -152,6 +152,8 @@ func (s *session) hint(e *client.Error) string {
 			return fmt.Sprintf(" (%s %s); is that Everpost older than this command (%s)?", e.Method, printable.Text(e.Path), s.Version)
 		case "no such tenant":
 			return fmt.Sprintf(": %s; check --tenant, and that the key is this tenant's or an operator's", printable.Text(s.tenant))
+		case "no such event type": // they are of the installation
+			return ""
 		}
 		return fmt.Sprintf(" of tenant %s; check the id, and --tenant: what is another tenant's is not shown", printable.Text(s.tenant))
 	case http.StatusMethodNotAllowed:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -65,11 +66,25 @@ func (c *oneEventType) request(method string, body []byte, header map[string]str
 	return request{method: method, path: []string{"event-types", c.Name}, ofAll: true, body: body, header: header}
 }
 
-func (c *oneEventType) record(ctx context.Context, p Process, method string, body []byte, header map[string]string) error {
+// shown carries out a request about the event type, and prints how it is then.
+func (c *oneEventType) shown(ctx context.Context, p Process, method string, body []byte, header map[string]string) error {
 	if c.Name == "" {
 		return usage("<name>: is empty; it is the event type")
 	}
-	return with(p, c, func(s *session) error { return s.record(ctx, c.request(method, body, header)) })
+	return with(p, c, func(s *session) error {
+		a, err := s.do(ctx, c.request(method, body, header))
+		switch {
+		case err != nil:
+			return err
+		case s.json:
+			return s.show(a)
+		}
+		t, err := decode[client.ChangedEventType](a)
+		if err != nil {
+			return err
+		}
+		return printEventType(s, &t)
+	})
 }
 
 // EventTypesShowCommand shows an event type.
@@ -79,29 +94,19 @@ type EventTypesShowCommand struct {
 
 // Run shows it.
 func (c *EventTypesShowCommand) Run(ctx context.Context, p Process) error {
-	return with(p, c, func(s *session) error {
-		a, err := s.do(ctx, c.request(http.MethodGet, nil, nil))
-		switch {
-		case err != nil:
-			return err
-		case s.json:
-			return s.show(a)
-		}
-		t, err := decode[client.EventType](a)
-		if err != nil {
-			return err
-		}
-		return printEventType(s, &t)
-	})
+	return c.shown(ctx, p, http.MethodGet, nil, nil)
 }
 
-// printEventType prints an event type, with the schemas and examples as JSON of several lines.
-func printEventType(s *session, t *client.EventType) error {
+// printEventType prints an event type, with the schemas and examples as JSON of several lines, and what a change of schemas does.
+func printEventType(s *session, t *client.ChangedEventType) error {
 	err := printable.Table(s.Stdout, [][]string{
 		{"name", t.Name}, {"description", printable.OrDash(t.Description)}, {"group", text(t.Group)}, {"state", t.State},
 		{"replaced_by", text(t.ReplacedBy)}, {"validation", t.Validation}, {"ordering_key", text(t.OrderingKey)},
 	})
 	lines := []string{}
+	for _, c := range t.Changes {
+		lines = append(lines, changeWords(&c))
+	}
 	for _, v := range t.Versions {
 		lines = append(lines, "", "version "+strconv.Itoa(v.Version)+", schema:")
 		lines = append(lines, indented(v.Schema)...)
@@ -115,6 +120,20 @@ func printEventType(s *session, t *client.EventType) error {
 		}
 	}
 	return err
+}
+
+// changeWords say what a new or changed schema takes away from receivers and asks of senders.
+func changeWords(c *client.SchemaChange) string {
+	words := fmt.Sprintf("version %d, compared with %d:", c.Version, c.Against)
+	for _, of := range []struct {
+		name     string
+		pointers []string
+	}{{"removed", c.Removed}, {"required", c.Required}, {"retyped", c.Retyped}} {
+		if len(of.pointers) > 0 {
+			words += " " + of.name + " " + strings.Join(of.pointers, ", ") + ";"
+		}
+	}
+	return strings.TrimSuffix(words, ";")
 }
 
 // indented are the lines of a JSON text.
@@ -172,7 +191,7 @@ func (c *EventTypesPutCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	return c.record(ctx, p, http.MethodPut, body, ifMatch(c.IfMatch))
+	return c.shown(ctx, p, http.MethodPut, body, ifMatch(c.IfMatch))
 }
 
 // EventTypesUpdateCommand changes an event type.
@@ -187,7 +206,7 @@ func (c *EventTypesUpdateCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	return c.record(ctx, p, http.MethodPatch, body, ifMatch(c.IfMatch))
+	return c.shown(ctx, p, http.MethodPatch, body, ifMatch(c.IfMatch))
 }
 
 // EventTypesDeleteCommand deletes an event type.
@@ -199,7 +218,10 @@ type EventTypesDeleteCommand struct {
 
 // Run deletes it.
 func (c *EventTypesDeleteCommand) Run(ctx context.Context, p Process) error {
-	return c.record(ctx, p, http.MethodDelete, nil, ifMatch(c.IfMatch))
+	if c.Name == "" {
+		return usage("<name>: is empty; it is the event type")
+	}
+	return removed(ctx, p, c, c.request(http.MethodDelete, nil, ifMatch(c.IfMatch)), printable.Text(c.Name))
 }
 
 // EventTypesImportCommand imports event types.

@@ -41,6 +41,10 @@ func TestEventTypesCommand(t *testing.T) {
 	require.Contains(t, ok("import", "--openapi=@"+file, "--json"), `"change":"unchanged"`)
 	require.True(t, strings.HasPrefix(exported, "{"))
 	require.Equal(t, 2, run("import").code)
-	ok("delete", "invoice/paid")
-	require.Equal(t, 3, run("show", "invoice/paid").code)
+	require.Contains(t, ok("update", "invoice/paid", `--data={"versions":[{"version":1,"schema":{"required":["id"]}}]}`),
+		"\nversion 1, compared with 1: removed /total; required /id\n")
+	require.Equal(t, "deleted invoice/paid\n", ok("delete", "invoice/paid"))
+	r = run("show", "invoice/paid")
+	require.Equal(t, 3, r.code)
+	require.Equal(t, "everpost: no such event type\n", r.stderr)
 }

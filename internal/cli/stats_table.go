@@ -11,7 +11,7 @@ import (
 func statsTitles() []string {
 	return []string{
 		"AT", "DELIVERED", "4XX", "5XX", "TIMEOUT", "CONNECTION", "DNS", "TLS", "OTHER", "FIRST",
-		"ENDED", "DEAD", "CANCELLED", "DISCARDED", "P50", "P95", "P99",
+		"ENDED", "DEAD", "CANCELLED", "DISCARDED", "FILTERED", "P50", "P95", "P99",
 	}
 }
 
@@ -38,6 +38,7 @@ func cells(at string, counts *client.StatsCounts) []string {
 	for _, state := range []string{"delivered", "dead_lettered", "cancelled", "discarded"} {
 		cells = append(cells, strconv.FormatInt(counts.Ended[state], 10))
 	}
+	cells = append(cells, strconv.FormatInt(counts.Filtered, 10))
 	for _, ms := range []*int64{counts.LatencyMS.P50, counts.LatencyMS.P95, counts.LatencyMS.P99} {
 		if ms == nil {
 			cells = append(cells, "-")
