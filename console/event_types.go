@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/url"
 	"slices"
@@ -88,10 +89,9 @@ type shownVersion struct {
 	Newest   bool
 }
 
-// maxShownSchema is how much of a schema or of an example a page shows, and maxShownVersions of all of them, in bytes.
 const (
-	maxShownSchema   = 16 << 10
-	maxShownVersions = 48 << 10
+	maxShownSchema   = 16 << 10 // bytes of a schema or of an example
+	maxShownVersions = 80 << 10 // bytes of HTML of all of them: a page has 100 KB
 )
 
 // readEventType reads the event type of the path, with its ETag.
@@ -123,12 +123,21 @@ func showEventType(p *page) error {
 
 // part is a schema or an example, as far as there is room.
 func (s *shownVersion) part(text json.RawMessage, room *int) string {
+	shown, cut := cutExample(text, maxShownSchema, room)
+	s.Cut = s.Cut || cut
+	return shown
+}
+
+// maxEscape is how many bytes of HTML a byte of text takes at most.
+const maxEscape = 5
+
+// cutExample indents JSON and cuts it to a limit, and to the room that a page has left, in bytes of HTML.
+func cutExample(text json.RawMessage, limit int, room *int) (shown string, cut bool) {
 	indented, _ := pretty(string(text))
-	limit := max(0, min(*room, maxShownSchema))
-	s.Cut = s.Cut || len(indented) > limit
-	indented = clip(indented, limit)
-	*room -= len(indented)
-	return indented
+	indented = visible(indented)
+	shown = clip(indented, max(0, min(*room/maxEscape, limit)))
+	*room -= len(html.EscapeString(shown))
+	return shown, len(shown) < len(indented)
 }
 
 // exportEventTypes answers with the catalogue as a document to keep.

@@ -78,6 +78,11 @@ func (f form) withTypes(types []string) form {
 	return f
 }
 
+// listed are the words of a list that is typed, one per line or between commas.
+func listed(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) })
+}
+
 // fieldOf is the form's field that a path of the API is about: retry_policy.base is in retry_policy.
 func (f form) fieldOf(path string) string {
 	if slices.Contains(f.known, path) {

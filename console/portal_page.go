@@ -183,6 +183,18 @@ func (p *portalPage) info(v portalView) (portalInfo, error) {
 	return i, err
 }
 
+// hasEventTypes reports whether the catalogue has a type that customers see.
+func (p *portalPage) hasEventTypes() (bool, error) {
+	for _, state := range []webhook.EventTypeState{webhook.EventTypeActive, webhook.EventTypeDeprecated} {
+		var found client.Page[client.ListedEventType]
+		err := p.api.get(p.r.Context(), &found, url.Values{"limit": {"1"}, "state": {state.String()}}, apiPath("event-types"))
+		if err != nil || len(found.Data) > 0 {
+			return len(found.Data) > 0, unlessBusy(err)
+		}
+	}
+	return false, nil
+}
+
 // rememberedLook is that of the last session of the browser, for the page that says that it has ended. It comes from a cookie, so
 // that nothing of it is trusted.
 func (p *portalPage) rememberedLook() webhook.PortalOptions {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"html"
 	"net/http"
 	"net/url"
 	"slices"
@@ -35,18 +36,6 @@ const (
 	shownTypeRows    = 60 // of a part: a page has 100 KB
 	shownTypeSummary = 200
 )
-
-// hasEventTypes reports whether the catalogue has a type that customers see.
-func (p *portalPage) hasEventTypes() (bool, error) {
-	for _, state := range []webhook.EventTypeState{webhook.EventTypeActive, webhook.EventTypeDeprecated} {
-		var found client.Page[client.ListedEventType]
-		err := p.api.get(p.r.Context(), &found, url.Values{"limit": {"1"}, "state": {state.String()}}, apiPath("event-types"))
-		if err != nil || len(found.Data) > 0 {
-			return len(found.Data) > 0, unlessBusy(err)
-		}
-	}
-	return false, nil
-}
 
 func portalTypes(p *portalPage) error {
 	all, err := readEventTypes(p.page)
@@ -105,11 +94,14 @@ type portalField struct {
 type portalTarget struct{ ID, Name string }
 
 const (
-	shownFieldName   = 100 // bytes
-	shownFieldText   = 300
-	shownExample     = 6 << 10
-	maxTargets       = 50 // endpoints of a choice
-	shownFieldsBytes = 40 << 10
+	shownFieldName     = 100 // bytes
+	shownFieldText     = 300
+	shownFieldValue    = 60
+	shownExample       = 6 << 10
+	shownFieldsBytes   = 40 << 10 // of HTML
+	shownExamplesBytes = 30 << 10 // of HTML
+	fieldMarkup        = 200      // bytes that a field takes beside its texts
+	maxTargets         = 50       // endpoints of a choice
 )
 
 // readPortalType reads an event type. An archived one is not shown.
@@ -173,17 +165,21 @@ func (v *portalTypeView) readFields(t *texts, of *client.EventTypeVersion) {
 	for _, f := range fields {
 		f.Description = clip(visible(f.Description), shownFieldText)
 		f.Name = clip(visible(f.Name), shownFieldName)
+		for i := range f.Values {
+			f.Values[i] = clip(visible(f.Values[i]), shownFieldValue)
+		}
 		shown := portalField{f, t.typeWords(f)}
-		if room -= len(f.Name) + len(f.Description) + len(shown.Kind) + 2*markMarkup; room < 0 {
+		if room -= len(html.EscapeString(f.Name+f.Description+shown.Kind+strings.Join(f.Values, ""))) + fieldMarkup; room < 0 {
 			v.MoreFields = true
 			break
 		}
 		v.Fields = append(v.Fields, shown)
 	}
+	room = shownExamplesBytes
 	for _, example := range of.Examples {
-		text, _ := pretty(string(example))
-		v.MoreExample = v.MoreExample || len(text) > shownExample
-		v.Examples = append(v.Examples, clip(text, shownExample))
+		text, cut := cutExample(example, shownExample, &room)
+		v.MoreExample = v.MoreExample || cut
+		v.Examples = append(v.Examples, text)
 	}
 }
 

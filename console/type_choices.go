@@ -129,7 +129,7 @@ func (c typeChoice) size(before string, first bool) int {
 }
 
 // chooseTypes are the types of the catalogue to choose from, as far as there is room: the chosen ones, and those that have a text. An archived
-// type is among them only if it is chosen. What is chosen and is not in the catalogue is typed; all types alone are neither.
+// type is among them only if it is chosen. What is chosen and is not in the catalogue, or has no room, is typed; all types alone are neither.
 func chooseTypes(all []client.ListedEventType, chosen []string, find string) (c typeChoices, typed []string) {
 	c.Find = find
 	var choices []typeChoice
@@ -147,11 +147,17 @@ func chooseTypes(all []client.ListedEventType, chosen []string, find string) (c 
 	}
 	fit(choices)
 	room := maxChoiceBytes
-	for _, one := range choices {
-		if one.Checked {
-			room -= one.size("", true)
+	choices = slices.DeleteFunc(choices, func(one typeChoice) bool {
+		size := one.size("", true)
+		if !one.Checked {
+			return false
+		} else if size > room {
+			typed = append(typed, one.Name)
+			return true
 		}
-	}
+		room -= size
+		return false
+	})
 	for _, one := range choices {
 		last := ""
 		if n := len(c.Groups); n > 0 {
