@@ -96,11 +96,6 @@ func showChannelForm(p *page, f form, c client.NotificationChannel) error {
 	return p.show(view{Template: "channel-form", Title: title, Entry: at.title, Status: f.status(), Data: v})
 }
 
-// listed are the words of a list that is typed, one per line or between commas.
-func listed(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) })
-}
-
 // typedChannel is a channel as the form has it; of a chat that is changed, an empty target keeps the stored one.
 func typedChannel(typed url.Values, before client.NotificationChannel) client.NotificationChannelInput {
 	c := client.NotificationChannelInput{ID: before.ID, Kind: before.Kind, Target: strings.TrimSpace(typed.Get("target")), On: []string{}}

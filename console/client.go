@@ -22,6 +22,8 @@ type localAPI struct {
 	handler http.Handler
 	from    *http.Request // whose source address the audit log names
 	once    string        // the Idempotency-Key; "" for none
+	match   string        // If-Match; "" for none
+	etag    *string       // takes the ETag of an answer; nil: it is not wanted
 }
 
 // problem is an error response of the API.
@@ -93,11 +95,13 @@ func (c localAPI) send(ctx context.Context, into any, method, path string, body 
 	if raw, ok := body.(json.RawMessage); ok {
 		text = raw
 	} else if body != nil {
-		encoded, err := json.Marshal(body)
-		if err != nil {
+		var encoded bytes.Buffer
+		e := json.NewEncoder(&encoded)
+		e.SetEscapeHTML(false) // what was typed is stored as it was typed
+		if err := e.Encode(body); err != nil {
 			return fmt.Errorf("encode the body for %s: %w", path, err)
 		}
-		text = encoded
+		text = encoded.Bytes()
 	}
 	return c.do(ctx, method, path, nil, text, into)
 }
@@ -119,12 +123,18 @@ func (c localAPI) do(ctx context.Context, method, path string, query url.Values,
 	if c.once != "" {
 		r.Header.Set("Idempotency-Key", c.once)
 	}
+	if c.match != "" {
+		r.Header.Set("If-Match", c.match)
+	}
 	r.RemoteAddr, r.Host, r.TLS = c.from.RemoteAddr, c.from.Host, c.from.TLS
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto"} {
 		r.Header[name] = c.from.Header[name]
 	}
 	w := &answer{header: http.Header{}, status: http.StatusOK}
 	c.handler.ServeHTTP(w, r)
+	if c.etag != nil {
+		*c.etag = w.header.Get("ETag")
+	}
 	raw, isRaw := into.(*[]byte)
 	switch {
 	case w.over:

@@ -161,24 +161,61 @@ type endpointFormView struct {
 	Seen string // when the endpoint that the form shows was changed last
 	Back string
 
+	Choices     typeChoices // of the catalogue
 	Certificate *client.Certificate
 }
 
 func showEndpointForm(p *page, f form, e client.Endpoint) error {
-	v, title := endpointFormView{f, e.ID, seenAt(e.UpdatedAt), p.to("endpoints"), e.Certificate}, "Create an endpoint"
+	v, title := endpointFormView{Form: f, ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: p.to("endpoints"), Certificate: e.Certificate}, "Create an endpoint"
 	if e.ID != "" {
 		v.Back, title = p.to("endpoints", e.ID), "Edit the endpoint"
 	}
+	known, err := readEventTypes(p)
+	if unlessBusy(err) != nil {
+		return err
+	}
+	if len(known) > 0 {
+		chosen := e.EventTypes
+		if p.typed != nil {
+			chosen = p.typed["type"]
+		} else {
+			f.Values.Del("event_types")
+		}
+		var typed []string
+		v.Choices, typed = chooseTypes(known, chosen, p.typed.Get("find"))
+		v.Form = f.withTypes(typed)
+	}
 	return p.show(view{Template: "endpoint-form", Title: title, Entry: "Endpoints", Status: f.status(), Data: v})
+}
+
+// withChosenTypes is what was typed, with the event types that were checked among those that were typed. They are as before if only their order
+// differs.
+func withChosenTypes(typed url.Values, before []string) url.Values {
+	types := chosenTypes(typed)
+	if sameTypes(types, before) || len(types) == 0 && sameTypes([]string{"*"}, before) {
+		types = before
+	}
+	merged := maps.Clone(typed)
+	merged.Set("event_types", strings.Join(types, "\n"))
+	return merged
 }
 
 // refusedEndpoint is the form again, without the secrets that were typed.
 func refusedEndpoint(p *page, f form, err error) (form, error) {
 	f, err = f.refused(p.typed, err)
+	return withoutSecrets(f), err
+}
+
+// shownAgain is the form with what was typed, to look for event types.
+func shownAgain(p *page, values map[string]string) form {
+	return withoutSecrets(endpointForm(values).kept(p.typed))
+}
+
+func withoutSecrets(f form) form {
 	for _, secret := range []string{"auth.password", "auth.token", "auth.client_secret", "client_certificate.key"} {
 		f.Values.Del(secret)
 	}
-	return f, err
+	return f
 }
 
 // newValues are those of a form for a new endpoint: nothing but what its choices show.
@@ -202,8 +239,11 @@ type createdView struct {
 }
 
 func createEndpoint(p *page) error {
+	if p.typed.Has("show") {
+		return showEndpointForm(p, shownAgain(p, newValues()), client.Endpoint{})
+	}
 	var made client.Endpoint
-	if err := p.create(&made, endpointBody(p.typed, newValues()), "endpoints"); err != nil {
+	if err := p.create(&made, endpointBody(withChosenTypes(p.typed, nil), newValues()), "endpoints"); err != nil {
 		f, err := refusedEndpoint(p, endpointForm(newValues()), err)
 		if err != nil {
 			return err
@@ -232,9 +272,12 @@ func updateEndpoint(p *page) error {
 		return err
 	}
 	before := endpointValues(e)
+	if p.typed.Has("show") {
+		return showEndpointForm(p, shownAgain(p, before), e)
+	}
 	err := changedMeanwhile("endpoint", p.typed.Get("seen"), e.UpdatedAt)
 	if err == nil {
-		body := endpointBody(p.typed, before)
+		body := endpointBody(withChosenTypes(p.typed, e.EventTypes), before)
 		if len(body) == 0 {
 			return p.done(p.to("endpoints", id), "Nothing was changed.")
 		}

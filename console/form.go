@@ -46,10 +46,8 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 	default:
 		return f, err
 	}
-	f.Values, f.errors = url.Values{"once": typed["once"]}, map[string]string{} // the change may have been made all the same
-	for _, name := range f.known {
-		f.Values[name] = typed[name]
-	}
+	f = f.kept(typed) // "once", too: the change may have been made all the same
+	f.errors = map[string]string{}
 	for _, bad := range known.Errors {
 		if name := f.fieldOf(bad.Field); name != "" {
 			f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+bad.Message, "; ")
@@ -61,6 +59,28 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 		f.Problem = sentence(known.Detail)
 	}
 	return f, nil
+}
+
+// kept is the form with what was typed.
+func (f form) kept(typed url.Values) form {
+	f.Values = url.Values{"once": typed["once"]}
+	for _, name := range f.known {
+		f.Values[name] = typed[name]
+	}
+	return f
+}
+
+// withTypes is the form with further event types that are typed.
+func (f form) withTypes(types []string) form {
+	if now := listed(f.Value("event_types")); len(types) > 0 {
+		f.Values.Set("event_types", strings.Join(append(now, types...), "\n"))
+	}
+	return f
+}
+
+// listed are the words of a list that is typed, one per line or between commas.
+func listed(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) })
 }
 
 // fieldOf is the form's field that a path of the API is about: retry_policy.base is in retry_policy.
@@ -142,6 +162,11 @@ const notJSON = "is not valid JSON"
 
 // withPayload is the JSON object of fields and a payload, whose bytes stay as they are.
 func withPayload(fields map[string]any, payload []byte) (json.RawMessage, error) {
+	return withJSON(fields, "payload", payload)
+}
+
+// withJSON is the JSON object of fields and one more, whose bytes stay as they are.
+func withJSON(fields map[string]any, name string, text []byte) (json.RawMessage, error) {
 	head, err := json.Marshal(fields)
 	if err != nil {
 		return nil, fmt.Errorf("encode a form: %w", err)
@@ -150,7 +175,7 @@ func withPayload(fields map[string]any, payload []byte) (json.RawMessage, error)
 	if len(fields) > 0 {
 		head = append(head, ',')
 	}
-	return append(append(append(head, `"payload":`...), payload...), '}'), nil
+	return append(append(append(head, `"`+name+`":`...), text...), '}'), nil
 }
 
 // seenAt is when a thing that a form shows was changed last; "" for a new one.
@@ -167,6 +192,11 @@ func changedMeanwhile(thing, seen string, updatedAt client.Time) error {
 	if seen == "" || seen == seenAt(updatedAt) {
 		return nil
 	}
+	return changedByAnother(thing)
+}
+
+// changedByAnother is the refusal of a form that another was faster than.
+func changedByAnother(thing string) error {
 	return refusal(http.StatusConflict,
 		"the "+thing+" was changed in the meantime, so nothing was saved; check the values below, which are yours, and save again")
 }

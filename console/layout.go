@@ -103,9 +103,9 @@ func functions(now func() time.Time) template.FuncMap {
 		"words":  func(name any) string { return words(textOf(name)) },
 		"text":   textOf,
 		"number": func(n *int) int { return *cmp.Or(n, new(int)) },
-		"join":   strings.Join,
-		"input":  newInput,
-		"short":  func(text string, limit int) string { return clip(visible(text), limit) },
+		"join":   strings.Join, "pointers": pointers,
+		"input": newInput,
+		"short": func(text string, limit int) string { return clip(visible(text), limit) },
 	}
 }
 

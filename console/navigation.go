@@ -27,6 +27,7 @@ func navigation() []entry {
 		{"Keys", "/t/{tenant}/keys", signedIn},
 		{homeTitle, "/{$}", operators},
 		{tenantsTitle, "/tenants", operators},
+		{eventTypesTitle, "/event-types", operators},
 		{operatorsNotifiedTitle, "/notifications", operators},
 		{"Audit log", "/audit", operators},
 		{"Doctor", "/doctor", operators},

@@ -29,6 +29,7 @@ func TestPages(t *testing.T) {
 		return b.api(t, http.StatusOK, "PUT", path, fields)["channels"].([]any)[0].(map[string]any)["id"].(string)
 	}
 	channels, installations := channel("/v1/tenants/acme/notifications"), channel("/v1/notifications")
+	b.eventType(t, "order.paid", hostileType)
 	u := b.loggedIn(t, "operator")
 	ids := map[string]string{
 		"endpoints": endpoint, "events": event, "deliveries": delivery, "dead-letters": delivery, "replays": replay,
@@ -37,7 +38,7 @@ func TestPages(t *testing.T) {
 	seen := 0
 	for _, pattern := range console.Pages() {
 		path := strings.NewReplacer("{$}", "", "/{tenant}/notifications/{id}", "/acme/notifications/"+channels,
-			"/notifications/{id}", "/notifications/"+installations, "{tenant}", "acme", "{token}", "abc").Replace(pattern)
+			"/notifications/{id}", "/notifications/"+installations, "{tenant}", "acme", "{token}", "abc", "{name}", "order.paid", "{version}", "1").Replace(pattern)
 		for resource, id := range ids {
 			path = strings.Replace(path, resource+"/{id}", resource+"/"+id, 1)
 		}
@@ -122,7 +123,7 @@ func requireStructure(t *testing.T, path, text string) {
 			}
 			described = append(described, strings.Fields(attr(n, "aria-describedby"))...)
 		case "th":
-			require.Contains(t, []string{"col", "row"}, attr(n, "scope"), "%s: a header of a table without a scope", path)
+			require.Contains(t, []string{"col", "row", "rowgroup"}, attr(n, "scope"), "%s: a header of a table without a scope", path)
 		case "time":
 			require.NotEmpty(t, attr(n, "datetime"), path)
 		}

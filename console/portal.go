@@ -54,6 +54,7 @@ func portalRoutes() []route {
 		messages  = "/messages"
 		message   = messages + "/{id}"
 		delivery  = "/deliveries/{id}"
+		eventType = "/event-types/{name}"
 	)
 	return []route{
 		{pattern: get + "/links/{token}", access: public, handle: ofPortal(openPortalLink)},
@@ -84,6 +85,10 @@ func portalRoutes() []route {
 		{pattern: get + message + "/payload", access: portalLooks, handle: showPayload},
 		{pattern: post + delivery + "/replay", access: portalReplays, handle: ofPortal(sendPortalDelivery(commandReplay))},
 		{pattern: post + delivery + "/retry", access: portalReplays, handle: ofPortal(sendPortalDelivery(commandRetry))},
+
+		{pattern: get + "/event-types", access: portalLooks, handle: ofPortal(portalTypes)},
+		{pattern: get + eventType, access: portalLooks, handle: ofPortal(portalType)},
+		{pattern: post + eventType, access: portalManages, handle: ofPortal(sendTypeExample), slow: true, big: true},
 
 		{pattern: get + "/failed", access: portalLooks, handle: ofPortal(portalFailed)},
 		{pattern: get + "/failed/send-again", access: portalReplays, handle: ofPortal(askSendAllAgain)},

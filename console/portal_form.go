@@ -47,18 +47,13 @@ func (p *portalPage) refused(f form, err error) (form, error) {
 
 // portalEndpointForm is the form of a new endpoint or of one that is changed.
 type portalEndpointForm struct {
-	Form   form
-	ID     string // "" for a new one
-	Seen   string
-	Types  []typeChoice
-	Back   string
-	Action string // the label of the button
-}
-
-// typeChoice is an event type that can be chosen.
-type typeChoice struct {
-	Name    string
-	Checked bool
+	Form    form
+	ID      string // "" for a new one
+	Seen    string
+	Types   []typeChoice // that were seen, if there is no catalogue
+	Choices typeChoices  // of the catalogue
+	Back    string
+	Action  string // the label of the button
 }
 
 // maxTypeChoices bounds the event types to choose from; others are typed.
@@ -80,9 +75,9 @@ func seenTypes(p *portalPage) ([]string, error) {
 	return types, nil
 }
 
-// typeChoices are the event types that were seen and those that are chosen; what is chosen and is a pattern, or has no room, is typed. All types
+// seenChoices are the event types that were seen and those that are chosen; what is chosen and is a pattern, or has no room, is typed. All types
 // alone are neither.
-func typeChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
+func seenChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 	for _, name := range chosen {
 		switch {
 		case name == "*" && len(chosen) == 1:
@@ -94,7 +89,7 @@ func typeChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 	}
 	slices.Sort(seen)
 	for _, name := range seen {
-		choices = append(choices, typeChoice{name, slices.Contains(chosen, name)})
+		choices = append(choices, typeChoice{Name: name, Checked: slices.Contains(chosen, name)})
 	}
 	if len(choices) > 2*maxTypeChoices {
 		for _, c := range choices[2*maxTypeChoices:] {
@@ -112,39 +107,50 @@ func portalFormOf(e client.Endpoint) form {
 	return newForm("url", e.URL, "description", e.Description, "event_types", "")
 }
 
-// typedTypes are the event types that a form was sent with: the chosen ones, and those that were typed. None is all.
+// typedTypes are the event types that a form was sent with. None is all.
 func typedTypes(typed url.Values) []string {
-	types := slices.Clone(typed["type"])
-	for _, text := range strings.FieldsFunc(typed.Get("event_types"), func(r rune) bool { return strings.ContainsRune("\r\n, ", r) }) {
-		if !slices.Contains(types, text) {
-			types = append(types, text)
-		}
+	if types := chosenTypes(typed); len(types) > 0 {
+		return types
 	}
-	if len(types) == 0 {
-		return []string{"*"}
-	}
-	return types
+	return []string{"*"}
 }
 
 func showPortalForm(p *portalPage, f form, e client.Endpoint) error {
+	title := p.say("endpoint.add")
+	v := portalEndpointForm{ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: portalPath("endpoints"), Action: title}
+	if e.ID != "" {
+		v.Back, v.Action, title = portalPath("endpoints", e.ID), p.say("form.save"), p.say("endpoint.edit")
+	}
+	chosen := e.EventTypes
+	if p.typed != nil {
+		chosen = p.typed["type"]
+	}
 	seen, err := seenTypes(p)
 	if err != nil {
 		return err
 	}
-	chosen := e.EventTypes
-	if f.Failed() {
-		chosen = p.typed["type"]
-	}
-	title := p.say("endpoint.add")
-	v := portalEndpointForm{Form: f, ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: portalPath("endpoints"), Action: title}
-	if e.ID != "" {
-		v.Back, v.Action, title = portalPath("endpoints", e.ID), p.say("form.save"), p.say("endpoint.edit")
+	known, err := readEventTypes(p.page)
+	if unlessBusy(err) != nil {
+		return err
 	}
 	var typed []string
-	if v.Types, typed = typeChoices(seen, chosen); !f.Failed() {
-		v.Form.Values.Set("event_types", strings.Join(typed, "\n"))
+	if len(known) > 0 {
+		v.Choices, typed = chooseTypes(withSeen(known, seen), chosen, p.typed.Get("find"))
+	} else {
+		v.Types, typed = seenChoices(seen, chosen)
 	}
+	v.Form = f.withTypes(typed)
 	return p.show(portalView{Template: "endpoint-form", Title: title, Entry: "endpoints", Status: f.status(), Data: v})
+}
+
+// withSeen are the types of the catalogue, and those that were seen beside them.
+func withSeen(known []client.ListedEventType, seen []string) []client.ListedEventType {
+	for _, name := range seen {
+		if !slices.ContainsFunc(known, func(t client.ListedEventType) bool { return t.Name == name }) {
+			known = append(known, client.ListedEventType{Name: name})
+		}
+	}
+	return known
 }
 
 func newPortalEndpoint(p *portalPage) error {
@@ -154,6 +160,9 @@ func newPortalEndpoint(p *portalPage) error {
 func createPortalEndpoint(p *portalPage) error {
 	body := map[string]any{
 		"url": strings.TrimSpace(p.typed.Get("url")), "description": strings.TrimSpace(p.typed.Get("description")), "event_types": typedTypes(p.typed),
+	}
+	if p.typed.Has("show") {
+		return showPortalForm(p, portalFormOf(client.Endpoint{}).kept(p.typed), client.Endpoint{})
 	}
 	var made client.Endpoint
 	if err := p.create(&made, body, "endpoints"); err != nil {
@@ -181,6 +190,9 @@ func updatePortalEndpoint(p *portalPage) error {
 	if err := p.get(&e, nil, "endpoints", id); err != nil {
 		return err
 	}
+	if p.typed.Has("show") {
+		return showPortalForm(p, portalFormOf(e).kept(p.typed), e)
+	}
 	err := changedMeanwhile("endpoint", p.typed.Get("seen"), e.UpdatedAt)
 	if err == nil {
 		body := map[string]any{}
@@ -206,9 +218,4 @@ func updatePortalEndpoint(p *portalPage) error {
 		return showPortalForm(p, f, e)
 	}
 	return p.done(portalPath("endpoints", id), p.say("form.saved"))
-}
-
-func sameTypes(a, b []string) bool {
-	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
-	return slices.Equal(a, b)
 }

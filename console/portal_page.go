@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,6 +50,7 @@ type portalInfo struct {
 	CanRotate  bool
 	HasFailed  bool // there is a dead letter: the entry is shown
 	FailedHere bool // it is the current page
+	HasTypes   bool // the catalogue of event types has some
 }
 
 // portalLayout is what the layout shows.
@@ -78,6 +80,9 @@ func (i portalInfo) At(at any) string { return i.Instant(timeOf(at)) }
 
 // Count is a whole number.
 func (i portalInfo) Count(n any) string { return i.show(n) }
+
+// Number is the number of an element of a list.
+func (i portalInfo) Number(index int) string { return strconv.Itoa(index + 1) }
 
 // Milliseconds is a short duration.
 func (i portalInfo) Milliseconds(ms int64) string {
@@ -173,7 +178,21 @@ func (p *portalPage) info(v portalView) (portalInfo, error) {
 		return i, err
 	}
 	i.HasFailed = len(failed.Data) > 0 || i.FailedHere
-	return i, nil
+	var err error
+	i.HasTypes, err = p.hasEventTypes()
+	return i, err
+}
+
+// hasEventTypes reports whether the catalogue has a type that customers see.
+func (p *portalPage) hasEventTypes() (bool, error) {
+	for _, state := range []webhook.EventTypeState{webhook.EventTypeActive, webhook.EventTypeDeprecated} {
+		var found client.Page[client.ListedEventType]
+		err := p.api.get(p.r.Context(), &found, url.Values{"limit": {"1"}, "state": {state.String()}}, apiPath("event-types"))
+		if err != nil || len(found.Data) > 0 {
+			return len(found.Data) > 0, unlessBusy(err)
+		}
+	}
+	return false, nil
 }
 
 // rememberedLook is that of the last session of the browser, for the page that says that it has ended. It comes from a cookie, so

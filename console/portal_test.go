@@ -20,7 +20,7 @@ import (
 // portalPath is a page of the portal for the things that somePortal makes.
 func portalPath(t *testing.T, pattern string, ids map[string]string) string {
 	t.Helper()
-	path := strings.NewReplacer("{$}", "", "{token}", "abc").Replace(pattern)
+	path := strings.NewReplacer("{$}", "", "{token}", "abc", "{name}", "order.paid").Replace(pattern)
 	for resource, id := range ids {
 		path = strings.Replace(path, resource+"/{id}", resource+"/"+id, 1)
 	}
@@ -32,6 +32,7 @@ func portalPath(t *testing.T, pattern string, ids map[string]string) string {
 func (b *bundle) somePortal(t *testing.T) map[string]string {
 	t.Helper()
 	id := b.endpoint(t, "acme", `,"description":"<b>Orders</b> \u202e","event_types":["order.*","order.paid","a.b","c.d","e.f"]`)
+	b.eventType(t, "order.paid", hostileType)
 	b.endpoint(t, "acme", `,"signature":"v1a"`)
 	b.endpoint(t, "acme", `,"signature":"hex"`)
 	event, delivery := b.event(t, "acme", `{"type":"order.paid","payload":{"order":"<script>alert(1)</script>"},"external_id":"<i>order-17</i>",`+
@@ -160,7 +161,8 @@ func TestEveryVisibleTextIsOfTheCatalogue(t *testing.T) {
 }
 
 // data are texts that are no words of a language: what the test has stored, names of headers and languages of programs, numbers and signs.
-var data = regexp.MustCompile(`(https://)?receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order:17|order\.(paid|\*)|user\.created|` +
+var data = regexp.MustCompile(`(https://)?receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order:17|order\.(paid|settled|\*)|user\.created|` +
+	`<i>Orders</i>|<b>Paid</b> \[U\+202E\]|in full|"?<script>alert\(.\)</script>"?|</pre>|` +
 	`a\.b|c\.d|e\.f|everpost\.test|example\.event|(evt|ep|dlv)_[0-9a-z]+|whpk_\S+|whsec_•+|webhook-(id|timestamp|signature)|` +
 	`X-Webhook-Signature|X-Idempotency-Key|\b(Go|TypeScript|Python|PHP|Ruby)\b|nonsense|[0-9]+|[\s%–·:.,…←•]`)
 
@@ -184,7 +186,8 @@ func TestCapabilitiesOfALink(t *testing.T) {
 	// Which forms each link may post; the others do not exist for it.
 	always := []string{"/links/{token}", "/close"}
 	manage := []string{
-		"/endpoints/new", "/endpoints/{id}/edit", "/endpoints/{id}/pause", "/endpoints/{id}/resume", "/endpoints/{id}/delete", "/endpoints/{id}/test",
+		"/event-types/{name}", "/endpoints/new", "/endpoints/{id}/edit", "/endpoints/{id}/pause", "/endpoints/{id}/resume", "/endpoints/{id}/delete",
+		"/endpoints/{id}/test",
 	}
 	replay := []string{"/deliveries/{id}/replay", "/deliveries/{id}/retry", "/failed/send-again"}
 	for _, test := range []struct {
@@ -248,6 +251,7 @@ func TestPortalEditsAnEndpoint(t *testing.T) {
 	u := b.portal(t, "acme", "manage")
 	text := u.get(t, http.StatusOK, "/portal/endpoints/"+id+"/edit")
 	require.Contains(t, text, `value="order.paid" checked`)
+	require.Contains(t, text, ">order.*\na.b\nc.d\ne.f</textarea>", "what is not in the catalogue is typed")
 	seen := regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(text)[1]
 	form := u.form(text, "url", "https://receiver.example/new", "description", "New", "event_types", "order.*\nuser.*", "seen", seen)
 	form["type"] = []string{"order.paid", "a.b"}

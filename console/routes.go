@@ -19,6 +19,9 @@ func routes() []route { //nolint:funlen // a table
 		key         = keys + "/{id}"
 		channels    = "/notifications"
 		channel     = channels + "/{id}"
+		eventTypes  = "/event-types"
+		eventType   = eventTypes + "/{name}"
+		version     = eventType + "/versions/{version}"
 	)
 	return []route{
 		{pattern: get + "/{$}", handle: home},
@@ -116,6 +119,20 @@ func routes() []route { //nolint:funlen // a table
 		{pattern: post + channel + "/confirm", access: operators, handle: confirmAgain},
 		{pattern: get + channel + "/remove", access: operators, handle: askRemoveChannel},
 		{pattern: post + channel + "/remove", access: operators, handle: removeChannel},
+
+		{pattern: get + eventTypes, handle: listEventTypes},
+		{pattern: get + eventTypes + "-export", handle: exportEventTypes},
+		{pattern: get + eventTypes + "-import", access: operators, handle: askImport},
+		{pattern: post + eventTypes + "-import", access: operators, handle: importEventTypes, big: true},
+		{pattern: get + eventTypes + "-new", access: operators, handle: newEventType},
+		{pattern: post + eventTypes + "-new", access: operators, handle: createEventType, big: true},
+		{pattern: get + eventType, handle: showEventType},
+		{pattern: get + eventType + "/edit", access: operators, handle: editEventType},
+		{pattern: post + eventType + "/edit", access: operators, handle: updateEventType},
+		{pattern: get + version, access: operators, handle: editVersion},
+		{pattern: post + version, access: operators, handle: saveVersion, big: true},
+		{pattern: get + eventType + "/delete", access: operators, handle: askDeleteEventType},
+		{pattern: post + eventType + "/delete", access: operators, handle: deleteEventType},
 
 		{pattern: get + "/tenants", access: operators, handle: listTenants},
 		{pattern: post + "/tenants", access: operators, handle: createTenant},

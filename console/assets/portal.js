@@ -18,6 +18,25 @@
         time.title = here;
       }
     }
+    for (const box of all("input[data-filter]", from)) { // hides the choices that lack what is typed
+      const groups = all("details", document.getElementById(box.dataset.filter));
+      const opened = groups.filter((g) => g.open);
+      box.parentElement.hidden = false;
+      box.addEventListener("keydown", (e) => { if (e.key === "Enter") e.preventDefault(); });
+      box.addEventListener("input", () => {
+        const wanted = box.value.trim().toLowerCase();
+        for (const group of groups) {
+          const whole = $("summary", group).textContent.toLowerCase().includes(wanted);
+          let shown = 0;
+          for (const label of all("label", group)) {
+            label.hidden = !whole && !label.textContent.toLowerCase().includes(wanted);
+            if (!label.hidden) shown++;
+          }
+          group.hidden = shown === 0;
+          group.open = wanted ? shown > 0 : opened.includes(group);
+        }
+      });
+    }
     for (const button of all("button[data-copy]", from)) {
       const of = document.getElementById(button.dataset.copy);
       if (!of || !navigator.clipboard) continue;

@@ -24,7 +24,7 @@ const (
 var wideAndNarrow = []int64{1440, 375}
 
 // changingParts are what differs between pages of the same kind: ids, tenants, and what follows the path.
-var changingParts = regexp.MustCompile(`(evt|dlv|ep|rpl|key|lnk|aud|nch)_[0-9a-z]{26}|^/t/[^/]+|^/tenants/[^/?]+|[?#].*`)
+var changingParts = regexp.MustCompile(`(evt|dlv|ep|rpl|key|lnk|aud|nch)_[0-9a-z]{26}|^/t/[^/]+|^/tenants/[^/?]+|^/event-types/[^/?]+|[?#].*`)
 
 // lookAtEveryPage follows the links of an installation with some of everything. Each kind of page must have nothing wrong
 // for axe-core in either theme, must not scroll sideways on a phone, and must keep within its budget.
@@ -124,7 +124,7 @@ func (w *window) look(path, axe string, budget int) []string {
 	w.theme("light")
 	var below []string
 	for _, link := range evaluate[[]string](w, `[...document.querySelectorAll("a[href]")].filter(a => a.origin === location.origin && !a.hash &&
-		!a.pathname.endsWith("/payload")).map(a => a.pathname + a.search)`) {
+		!a.pathname.endsWith("/payload") && !a.pathname.endsWith("-export")).map(a => a.pathname + a.search)`) {
 		if rest, found := strings.CutPrefix(link, w.base[strings.LastIndex(w.base, "/"):]+"/"); found {
 			below = append(below, "/"+rest)
 		}
@@ -156,7 +156,35 @@ func (b *bundle) someOfEverything() {
 	b.refused(r, "odd")
 	b.post("nobody.wants", `{}`)
 	b.key("ingest")
+	b.someTypes()
 	b.ask(http.StatusOK, http.MethodPut, "/notifications", fieldsOf{"channels": []fieldsOf{{
 		"kind": "webhook", "target": r.URL() + "/told", "on": []string{"disabled", "dead_letters"}, "endpoint_ids": []string{paused.ID},
 	}}}, nil)
+}
+
+// someTypes puts types of all states into the catalogue, which all tenants of the installation share.
+func (b *bundle) someTypes() {
+	b.t.Helper()
+	schema := fieldsOf{"type": "object", "required": []string{"order"}, "properties": fieldsOf{
+		"order": fieldsOf{"type": "integer", "description": "The number of the order."},
+		"lines": fieldsOf{"type": "array", "items": fieldsOf{"type": "object", "properties": fieldsOf{
+			"sku":  fieldsOf{"type": "string", "description": "What was ordered."},
+			"kind": fieldsOf{"enum": []string{"new", "used"}, "deprecated": true},
+		}}},
+		"at": fieldsOf{"type": []string{"string", "null"}, "format": "date-time"},
+	}}
+	versions := []fieldsOf{
+		{"version": 1, "examples": []fieldsOf{{"order": 1}}},
+		{"version": 2, "schema": schema, "examples": []fieldsOf{{"order": 17, "lines": []fieldsOf{{"sku": "a"}}}, {"order": 18}}},
+	}
+	for name, fields := range map[string]fieldsOf{
+		"order.well": {"group": "Orders", "description": "An order was placed.", "versions": versions, "validation": "warn", "ordering_key": "/order"},
+		"order.odd":  {"group": "Orders", "description": "An order was odd.\nIt still is.", "state": "deprecated", "replaced_by": "order.well", "versions": versions},
+		"order.past": {"group": "Orders", "state": "archived"},
+		"user.new":   {"description": "A user has signed up."},
+	} {
+		got, err := b.client.call(contextFor(b.t, patience), http.MethodPut, "/v1/event-types/"+name, fields)
+		require.NoError(b.t, err)
+		require.Contains(b.t, []int{http.StatusOK, http.StatusCreated}, got.status, "%s", got.body)
+	}
 }

@@ -136,11 +136,12 @@ func lookAtPortal(t *testing.T, browser *browsers, in *instance) {
 		w := browser.open(t, in)
 		w.openPortal(b, button, fieldsOf{"scope": "manage", "lang": lang})
 		w.pressButton("The well one")
-		paths := []string{"/endpoints", "/endpoints/new", w.path(), "/messages", "/messages?type=none.such", "/messages?type=%21", "/failed", "/nowhere"}
+		paths := []string{"/endpoints", "/endpoints/new", w.path(), "/messages", "/messages?type=none.such", "/messages?type=%21", "/failed", "/nowhere",
+			"/event-types/order.odd"}
 		kinds := map[string]bool{}
 		for i := 0; i < len(paths); i++ {
 			kind := changingParts.ReplaceAllString(paths[i], "*")
-			if i > 7 && kinds[kind] {
+			if i > 8 && kinds[kind] {
 				continue
 			}
 			kinds[kind] = true

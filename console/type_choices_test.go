@@ -1,0 +1,95 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/client"
+)
+
+func typeOf(name, group, state string) client.ListedEventType {
+	t := client.ListedEventType{Name: name, State: state, Description: "About " + name + "\nand more"}
+	if group != "" {
+		t.Group = &group
+	}
+	return t
+}
+
+func TestChooseTypes(t *testing.T) {
+	t.Parallel()
+	all := []client.ListedEventType{
+		typeOf("z.lone", "", "active"), typeOf("b.one", "beta", "active"), typeOf("a.two", "Alpha", "deprecated"), typeOf("a.gone", "Alpha", "archived"),
+		typeOf("a.kept", "Alpha", "archived"), typeOf("a.one", "Alpha", "active"),
+	}
+	c, typed := chooseTypes(all, []string{"a.kept", "order.*", "unknown", "b.one"}, "")
+	require.Equal(t, []string{"order.*", "unknown"}, typed)
+	var lines []string
+	for _, g := range c.Groups {
+		line := fmt.Sprintf("%s %d %v:", g.Name, g.Chosen, g.Open)
+		for _, one := range g.Types {
+			line += fmt.Sprintf(" %s/%v/%v/%v", one.Name, one.Checked, one.Deprecated, one.Archived)
+			require.Equal(t, "About "+one.Name, one.Description)
+		}
+		lines = append(lines, line)
+	}
+	require.Equal(t, []string{
+		"Alpha 1 true: a.kept/true/false/true a.one/false/false/false a.two/false/true/false",
+		"beta 1 true: b.one/true/false/false", " 0 true: z.lone/false/false/false",
+	}, lines)
+	require.Zero(t, c.More)
+
+	c, _ = chooseTypes(all, []string{"b.one"}, "ALPH")
+	require.Len(t, c.Groups, 2, "the group that is looked for, and what is chosen")
+	require.Equal(t, "ALPH", c.Find)
+	_, typed = chooseTypes(all, []string{"*"}, "")
+	require.Empty(t, typed, "all types are none that is chosen")
+	_, typed = chooseTypes(all, []string{"*", "everpost.endpoint.disabled"}, "")
+	require.Equal(t, []string{"*", "everpost.endpoint.disabled"}, typed)
+}
+
+// However large the catalogue is, and whatever is in it, a form has its budget: what is chosen is in it, the rest can be looked for.
+func TestTypeChoicesAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		length int
+		group  func(i int) string
+		more   bool
+	}{
+		"usual names":      {20, func(i int) string { return fmt.Sprintf("Group %d", i/30) }, true},
+		"long names":       {128, func(i int) string { return strings.Repeat("<", 64-4) + fmt.Sprintf("%04d", i) }, true},
+		"without a group":  {8, func(int) string { return "" }, true},
+		"a small one":      {20, func(i int) string { return fmt.Sprintf("Group %d", i/30) }, false},
+		"long with groups": {128, func(int) string { return "One" }, true},
+	} {
+		var all []client.ListedEventType
+		var chosen []string
+		n := 1000
+		if !test.more {
+			n = 200
+		}
+		for i := range n {
+			one := typeOf(fmt.Sprintf("n%0*d", test.length-1, i), test.group(i), "deprecated")
+			one.ReplacedBy = &one.Name
+			one.Description = strings.Repeat("\"<", 500)
+			if all = append(all, one); i%10 == 9 {
+				chosen = append(chosen, one.Name)
+			}
+		}
+		c, typed := chooseTypes(all, chosen, "")
+		shown, checked := 0, 0
+		for _, g := range c.Groups {
+			shown += len(g.Types)
+			checked += g.Chosen
+		}
+		require.Len(t, chosen, checked+len(typed), name)
+		require.Equal(t, n, shown+c.More+len(typed), name)
+		require.Equal(t, strings.HasPrefix(name, "long"), len(typed) > 0, name)
+		require.Equal(t, test.more, c.More > 0, name)
+		require.LessOrEqual(t, len(fillForTest(t, "choices", c)), maxChoiceBytes+2<<10, name)
+		found, _ := chooseTypes(all, nil, all[n-1].Name)
+		require.Equal(t, all[n-1].Name, found.Groups[0].Types[0].Name, "it can be found")
+	}
+}
