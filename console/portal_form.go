@@ -26,7 +26,11 @@ func (p *portalPage) refused(f form, err error) (form, error) {
 	if err != nil {
 		return f, err
 	}
-	for name := range f.errors {
+	for name, message := range f.errors {
+		if name == "filter" {
+			f.errors[name] = p.texts().filterProblem(message)
+			continue
+		}
 		key := "field." + name
 		if !p.texts().Has(key) {
 			key = "field.other"
@@ -109,7 +113,7 @@ func typeChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 
 // portalFormOf is the form of an endpoint; showPortalForm adds its event types.
 func portalFormOf(e client.Endpoint) form {
-	return newForm("url", e.URL, "description", e.Description, "event_types", "")
+	return newForm("url", e.URL, "description", e.Description, "event_types", "", "filter", "")
 }
 
 // typedTypes are the event types that a form was sent with: the chosen ones, and those that were typed. None is all.
@@ -156,7 +160,11 @@ func createPortalEndpoint(p *portalPage) error {
 		"url": strings.TrimSpace(p.typed.Get("url")), "description": strings.TrimSpace(p.typed.Get("description")), "event_types": typedTypes(p.typed),
 	}
 	var made client.Endpoint
-	if err := p.create(&made, body, "endpoints"); err != nil {
+	err := addTypedFilter(p, body)
+	if err == nil {
+		err = p.createPlain(&made, body, "endpoints")
+	}
+	if err != nil {
 		f, err := p.refused(portalFormOf(client.Endpoint{}), err)
 		if err != nil {
 			return err
