@@ -99,14 +99,17 @@ func saveFilter(p *page) error {
 	if err != nil {
 		return err
 	}
-	changed, _, err := e.save(p)
+	changed, warnings, err := e.save(p)
 	if err != nil {
 		if e.form, err = e.form.refused(p.typed, err); err != nil {
 			return err
 		}
 		return showFilter(p, e)
 	}
-	if !changed {
+	switch {
+	case len(warnings) > 0:
+		return p.done(p.to("endpoints", e.endpoint.ID, "filter"), "The filter is saved, but see the warning.")
+	case !changed:
 		return p.done(p.to("endpoints", e.endpoint.ID), "Nothing was changed.")
 	}
 	return p.done(p.to("endpoints", e.endpoint.ID), "The filter is saved. It decides about events that are accepted from now on.")

@@ -78,7 +78,7 @@ func savePortalFilter(p *portalPage) error {
 	if err != nil {
 		return err
 	}
-	changed, _, err := e.save(p.page)
+	changed, warnings, err := e.save(p.page)
 	if err != nil {
 		if e.form, err = p.refused(e.form, err); err != nil {
 			return err
@@ -86,7 +86,10 @@ func savePortalFilter(p *portalPage) error {
 		return showPortalFilter(p, e)
 	}
 	said := "form.unchanged"
-	if changed {
+	switch {
+	case len(warnings) > 0:
+		return p.done(portalPath("endpoints", e.endpoint.ID, "filter"), p.say("filter.saved_with_warning"))
+	case changed:
 		said = "filter.saved"
 	}
 	return p.done(portalPath("endpoints", e.endpoint.ID), p.say(said))
