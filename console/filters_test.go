@@ -103,7 +103,7 @@ func TestEventSaysWhyItDoesNotMatch(t *testing.T) {
 	b.api(t, http.StatusNoContent, "DELETE", "/v1/tenants/acme/events/"+event+"/payload?cancel=true", "")
 	require.Contains(t, u.get(t, http.StatusOK, try), "Its payload is not kept any more.")
 	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/events/"+event), "the payload is not kept any more")
-	require.Contains(t, u.get(t, http.StatusOK, try+"x"), "19 of 19 match", "no such event")
+	require.Contains(t, u.get(t, http.StatusOK, try+"x"), "20 of 20 match", "no such event")
 }
 
 // What a filter asks for and the catalogue does not know is a warning; the filter is saved all the same.
