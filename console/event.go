@@ -92,7 +92,7 @@ func showEvent(p *page) error {
 		if v.shownPayload, _, err = readPayload(p, v.Event.ID, nil); err != nil {
 			return err
 		}
-		if v.Matches, err = readMatches(p, v.Event.ID, v.Endpoints); err != nil {
+		if v.Matches, err = readMatches(p, v.Event, v.Endpoints); err != nil {
 			return err
 		}
 	}
