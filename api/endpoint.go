@@ -50,6 +50,7 @@ type endpointHandler struct {
 	tenants    tenantReader
 	situations Situations
 	fields     endpointFields
+	warnings   filterWarnings
 	now        func() time.Time
 	log        *slog.Logger
 }
@@ -93,6 +94,7 @@ func (h *endpointHandler) create(c call) error {
 	if c.from.hidesSecrets() {
 		view.Secret = ""
 	}
+	view.Warnings = h.warnings.of(c.Request().Context(), stored.Filter, stored.EventTypes)
 	return c.json(http.StatusCreated, view)
 }
 
@@ -170,7 +172,9 @@ func (h *endpointHandler) update(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, showEndpoint(stored))
+	view := showEndpoint(stored)
+	view.Warnings = h.warnings.of(c.Request().Context(), stored.Filter, stored.EventTypes)
+	return c.json(http.StatusOK, view)
 }
 
 // stays means that an endpoint's URL keeps its origin.

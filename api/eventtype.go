@@ -18,6 +18,9 @@ type EventTypes interface {
 	EventType(ctx context.Context, name string) (webhook.EventType, error)
 	// ListEventTypes lists types by name; after is the last name of the previous page, "" for the first page. Their versions have numbers only.
 	ListEventTypes(ctx context.Context, f webhook.EventTypeFilter, limit int, after string) ([]webhook.EventType, error)
+	// NewestSchemas returns the schemas that the newest versions of types have; none if one of the types has none, or if they have more than most bytes
+	// together.
+	NewestSchemas(ctx context.Context, types []string, most int) ([][]byte, error)
 }
 
 // EventTypeChanges changes the catalogue. CodeChanged: the stored type is another than the caller has seen. before is what was stored.

@@ -16,6 +16,7 @@ type filterHandler struct {
 	events     Events
 	endpoints  Endpoints
 	tenants    tenantReader
+	warnings   filterWarnings
 	maxPayload int           // bytes
 	work       time.Duration // after which a page of matches ends
 }
@@ -28,6 +29,7 @@ type filterTest struct {
 	filter *filter.Filter
 	event  *webhook.NewEvent // nil for a stored one
 	id     webhook.EventID
+	types  []string // of the endpoint; nil: that of the event
 }
 
 // test says whether a filter matches an event, which is given or stored.
@@ -47,7 +49,12 @@ func (h *filterHandler) test(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, showFilterResult(t.filter.Explain(t.event.Filtered())))
+	r := showFilterResult(t.filter.Explain(t.event.Filtered()))
+	if t.types == nil {
+		t.types = []string{t.event.Type}
+	}
+	r.Warnings = h.warnings.of(c.Request().Context(), t.filter, t.types)
+	return c.json(http.StatusOK, r)
 }
 
 func (h *filterHandler) readTest(c call) (t filterTest, err error) {
@@ -71,6 +78,8 @@ func (h *filterHandler) readTest(c call) (t filterTest, err error) {
 				}
 				t.id = id
 			}
+		case "event_types":
+			set(d, &t.types, nil, readEventTypes)
 		default:
 			d.unknown()
 		}

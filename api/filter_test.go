@@ -17,7 +17,7 @@ func TestFilterIsTried(t *testing.T) {
 	b := setup(t)
 	const path = "/v1/tenants/acme/filters/test"
 	test := func(body string) map[string]any { return b.ok(t, http.StatusOK, "admin", "POST", path, body).json }
-	matched := map[string]any{"matched": true, "undecided": false, "failure": nil}
+	matched := map[string]any{"matched": true, "undecided": false, "failure": nil, "warnings": []any{}}
 	require.Equal(t, matched, test(`{"filter":null,"event":{"type":"a","payload":1}}`))
 	require.Equal(t, matched, test(`{"filter":{"payload":{"n":{"$gte":1.0}}},"event":{"type":"a","payload":{"n":1,"n":2}}}`))
 	require.Equal(t, matched, test(`{"filter":{"external_id":"x"},"event":{"type":"a","payload":1,"external_id":"x"}}`))
@@ -159,4 +159,45 @@ func TestPortalSetsFilters(t *testing.T) {
 	require.NotNil(t, b.endpoints[0].Filter)
 	b.ok(t, http.StatusCreated, "with", "POST", endpointsPath, whole)
 	b.refused(t, "without", "PATCH", path, `{"other":1}`, "other", "is not a known field")
+}
+
+// A field that no schema of the event types lists is a warning; the filter is taken all the same.
+func TestFilterIsComparedWithTheCatalogue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, schema := range map[string]string{"order.paid": `{"properties":{"amount":{}}}`, "order.sent": `{"properties":{"by":{}}}`, "order.any": `{}`} {
+		b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/event-types/"+name, `{"versions":[{"version":1,"schema":`+schema+`}]}`)
+	}
+	b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/event-types/order.none", `{}`)
+	const asked = `"filter":{"payload":{"amount":1,"amout":{"$gte":2}}}`
+	warning := func(pointers ...string) []any {
+		all := []any{}
+		for _, pointer := range pointers {
+			all = append(all, map[string]any{"field": "filter", "pointer": pointer, "message": "is in none of the schemas of these event types"})
+		}
+		return all
+	}
+	for types, want := range map[string][]any{
+		`["order.paid"]`: warning("/payload/amout"), `["order.sent"]`: warning("/payload/amount", "/payload/amout"),
+		`["order.paid","order.sent"]`: warning("/payload/amout"), `["order.paid","order.any"]`: warning(), `["order.paid","order.none"]`: warning(),
+		`["order.paid","unknown"]`: warning(), `["order.*"]`: warning(), `["*"]`: warning(),
+	} {
+		tried := b.ok(t, http.StatusOK, "admin", "POST", "/v1/tenants/acme/filters/test",
+			`{`+asked+`,"event":{"type":"x","payload":1},"event_types":`+types+`}`).json
+		require.Equal(t, want, tried["warnings"], types)
+		made := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook",`+asked+`,"event_types":`+types+`}`).json
+		if len(want) == 0 {
+			require.NotContains(t, made, "warnings", types)
+			continue
+		}
+		require.Equal(t, want, made["warnings"], types)
+		path := endpointsPath + "/" + made["id"].(string)
+		require.NotContains(t, b.ok(t, http.StatusOK, "admin", "GET", path, "").json, "warnings")
+		require.Equal(t, want, b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"description":"x"}`).json["warnings"])
+		require.NotContains(t, b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"filter":null}`).json, "warnings")
+	}
+	byType := b.ok(t, http.StatusOK, "admin", "POST", "/v1/tenants/acme/filters/test", `{`+asked+`,"event":{"type":"order.paid","payload":1}}`)
+	require.Equal(t, warning("/payload/amout"), byType.json["warnings"], "without event types, those of the event")
+	b.refused(t, "admin", "POST", "/v1/tenants/acme/filters/test", `{`+asked+`,"event":{"type":"a","payload":1},"event_types":["!"]}`,
+		"event_types[0]", notAFilter)
 }

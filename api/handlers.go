@@ -42,6 +42,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		situations: c.Situations, engine: c.Engine, deliveries: c.Deliveries, erasures: c.Erasures,
 		deadLettersKept: c.DeadLettersKept, workflowsKept: c.WorkflowsKept, now: c.Now, log: c.Logger,
 	}
+	warnings := filterWarnings{types: c.EventTypes, log: c.Logger}
 	conditions := conditionReader{situations: c.Situations, now: c.Now}.cached()
 	views := &deliveryViews{explanations: explained, workflowURLs: urls}
 	return &handlers{
@@ -61,7 +62,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 
 		endpoints: endpointHandler{
 			endpoints: c.Endpoints, secrets: c.EndpointSecrets, tenants: c.Tenants, situations: c.Situations,
-			fields: endpointFields{urls: c.URLs, now: c.Now}, now: c.Now, log: c.Logger,
+			fields: endpointFields{urls: c.URLs, now: c.Now}, warnings: warnings, now: c.Now, log: c.Logger,
 		},
 		switches:   switchHandler{c.EndpointSwitch},
 		releases:   releaseHandler{c.Releases},
@@ -74,7 +75,9 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		events: eventHandler{
 			events: c.Events, tenants: c.Tenants, starter: c.Starter, explanations: explained, maxPayload: c.MaxPayload, now: c.Now,
 		},
-		filters:  filterHandler{events: c.Events, endpoints: c.Endpoints, tenants: c.Tenants, maxPayload: c.MaxPayload, work: matchWork},
+		filters: filterHandler{
+			events: c.Events, endpoints: c.Endpoints, tenants: c.Tenants, warnings: warnings, maxPayload: c.MaxPayload, work: matchWork,
+		},
 		erasures: erasureHandler{erasures: c.Erasures, tenants: c.Tenants, starter: c.Starter},
 		deliveries: deliveryHandler{
 			deliveries: c.Deliveries, groups: c.DeadLetterGroups, endpoints: c.Endpoints, events: c.Events, tenants: c.Tenants, views: views,

@@ -29,6 +29,23 @@ func (m *memory) ListEventTypes(_ context.Context, f webhook.EventTypeFilter, li
 	return all[:min(limit, len(all))], m.broken
 }
 
+func (m *memory) NewestSchemas(_ context.Context, types []string, most int) (texts [][]byte, err error) {
+	defer m.lock()()
+	size := 0
+	for _, name := range types {
+		t := m.types[name]
+		if len(t.Versions) == 0 || t.Versions[len(t.Versions)-1].Schema == nil {
+			return nil, m.broken
+		}
+		texts = append(texts, t.Versions[len(t.Versions)-1].Schema)
+		size += len(texts[len(texts)-1])
+	}
+	if size > most {
+		texts = nil
+	}
+	return texts, m.broken
+}
+
 func (m *memory) PutEventType(_ context.Context, by webhook.Actor, t webhook.EventType, match webhook.RevisionMatch) (
 	stored, before webhook.EventType, err error,
 ) {

@@ -47,6 +47,7 @@ type Endpoint struct {
 	Certificate     *Certificate      `json:"client_certificate"`
 	Description     string            `json:"description"`
 	Metadata        map[string]string `json:"metadata"`
+	Warnings        []FieldError      `json:"warnings,omitempty"`  // in answers to changes: of the filter, where the schemas of the event types lack a field
 	Condition       *ShortCondition   `json:"condition,omitempty"` // absent in answers to changes, and while it cannot be read
 	CreatedAt       Time              `json:"created_at"`
 	UpdatedAt       Time              `json:"updated_at"`

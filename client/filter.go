@@ -11,6 +11,9 @@ type FilterTest struct {
 	Filter  json.RawMessage  `json:"filter"`
 	Event   *FilterTestEvent `json:"event,omitzero"`
 	EventID string           `json:"event_id,omitzero"`
+
+	// EventTypes are those of the endpoint that is to have the filter: with whose schemas it is compared. The event's type, if empty.
+	EventTypes []string `json:"event_types,omitempty"`
 }
 
 // FilterTestEvent is an event that is not sent.
@@ -26,6 +29,7 @@ type FilterResult struct {
 	Matched   bool           `json:"matched"`
 	Undecided bool           `json:"undecided"` // it matches, because deciding it takes too much work
 	Failure   *FilterFailure `json:"failure"`   // nil if it matches
+	Warnings  []FieldError   `json:"warnings"`  // fields that the schemas of the event types lack
 }
 
 // FilterFailure is the first condition of a filter that an event does not meet.

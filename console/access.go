@@ -10,11 +10,13 @@ const (
 	public                  // also without a session
 	operators               // sessions by an operator's key
 
-	portalLooks   // every session of a portal
-	portalManages // those whose link permits changes
-	portalReveals // those whose link permits to see secrets
-	portalRotates // those whose link permits both
-	portalReplays // those whose link permits to send again
+	portalLooks       // every session of a portal
+	portalManages     // those whose link permits changes
+	portalReveals     // those whose link permits to see secrets
+	portalRotates     // those whose link permits both
+	portalReplays     // those whose link permits to send again
+	portalFilters     // those whose link permits to try filters
+	portalSetsFilters // those whose link permits to set them, too
 )
 
 // sees reports whether a session may open pages of this access.
@@ -36,6 +38,10 @@ func (a access) sees(s session) bool {
 		return s.Access == webhook.AccessManage && s.Portal.Secrets
 	case portalReplays:
 		return s.Access.Portal() && s.Portal.Replay
+	case portalFilters:
+		return s.Access.Portal() && s.Portal.Filters
+	case portalSetsFilters:
+		return s.Access == webhook.AccessManage && s.Portal.Filters
 	}
 	return false
 }

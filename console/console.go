@@ -42,15 +42,18 @@
 //	home                                         what operators see first, and the menu's counts
 //	endpoint_names, stats, release, action       parts of pages
 //	search, search_id, policies                  the search and retry policies
+//	event_matches                                whether endpoints match an event
 //	event, delivery, overview                    events, deliveries and the overview
 //	type_choices, event_types                    the catalogue of event types
 //	event_type_form, event_type_import           its forms
+//	filter_trial                                 filters that are tried with events
 //	endpoint, endpoint_command                   endpoints
 //	endpoint_form, endpoint_test_request         their form, and test requests
+//	endpoint_filter                              the editor of their filters
 //	selection, matching, dead_letters, replays    commands to many, dead letters and replays
 //	portal_text, portal_look, portal             the portal's languages, files and pages: see below
 //	portal_page, portal_link, portal_words       one page of it, how its sessions begin and end, and what it calls things
-//	portal_endpoints, portal_form, portal_command, portal_verify, portal_types, portal_try, portal_messages
+//	portal_endpoints, portal_filter, portal_form, portal_command, portal_verify, portal_types, portal_try, portal_messages
 //	notifications, channel_form                  whom a tenant or the installation tells
 //	keys, tenants, audit, doctor                 keys, and what operators see
 //	login, link                                  how a session begins and ends

@@ -58,6 +58,7 @@ type eventView struct {
 	Event     client.AcceptedEvent
 	More      int // deliveries that are not shown
 	Endpoints endpointNames
+	Matches   matchesView
 }
 
 // shownPayload is the payload of an event on a page.
@@ -89,6 +90,9 @@ func showEvent(p *page) error {
 	}
 	if p.live == nil {
 		if v.shownPayload, _, err = readPayload(p, v.Event.ID, nil); err != nil {
+			return err
+		}
+		if v.Matches, err = readMatches(p, v.Event, v.Endpoints); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,15 @@ const (
 	sentTwicePause = 100 * time.Millisecond
 )
 
+// createPlain is create with a body in which texts are as they are: see plainJSON.
+func (p *page) createPlain(into, body any, parts ...string) error {
+	text, err := plainJSON(body)
+	if err != nil {
+		return err
+	}
+	return p.create(into, text, parts...)
+}
+
 // create makes something through the API, below /v1/tenants/{tenant} of the page's tenant: once for each page with the form.
 func (p *page) create(into, body any, parts ...string) error {
 	api, path := p.api, p.path(parts...)

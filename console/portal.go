@@ -78,6 +78,9 @@ func portalRoutes() []route {
 		{pattern: post + endpoint + "/secret", access: portalReveals, handle: ofPortal(revealSecret)},
 		{pattern: get + endpoint + "/rotate-secret", access: portalRotates, handle: ofPortal(askPortal(askToRotate))},
 		{pattern: post + endpoint + "/rotate-secret", access: portalRotates, handle: ofPortal(rotatePortalSecret)},
+		{pattern: get + endpoint + "/filter", access: portalFilters, handle: ofPortal(editPortalFilter)},
+		{pattern: post + endpoint + "/filter", access: portalFilters, handle: ofPortal(editPortalFilter)},
+		{pattern: post + endpoint + "/filter/save", access: portalSetsFilters, handle: ofPortal(savePortalFilter)},
 		{pattern: get + endpoint + "/verify", access: portalLooks, handle: ofPortal(showVerify)},
 
 		{pattern: get + messages, access: portalLooks, handle: ofPortal(portalMessages)},

@@ -71,7 +71,8 @@ type portalEndpointView struct {
 	Bars         []portalBar
 
 	Recent    []portalDelivery
-	HasSecret bool // it verifies with a secret, which can be revealed; else with its public key
+	Filter    string // "" for none
+	HasSecret bool   // it verifies with a secret, which can be revealed; else with its public key
 }
 
 // portalDelivery is a delivery in a list.
@@ -107,7 +108,7 @@ func portalEndpoint(p *portalPage) error {
 	v.Sentence = t.endpointSentence(health.Explanation.Code)
 	v.Waiting = t.more(health.Waiting+health.Scheduled+health.Held, health.More)
 	v.All = slices.Contains(v.Endpoint.EventTypes, "*") || len(v.Endpoint.EventTypes) == 0
-	v.HasSecret = v.Endpoint.PublicKey == nil
+	v.HasSecret, v.Filter = v.Endpoint.PublicKey == nil, filterFields(v.Endpoint.Filter).Value("filter")
 	if err := v.readStatistics(p, id); err != nil {
 		return err
 	}

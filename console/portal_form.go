@@ -26,7 +26,11 @@ func (p *portalPage) refused(f form, err error) (form, error) {
 	if err != nil {
 		return f, err
 	}
-	for name := range f.errors {
+	for name, message := range f.errors {
+		if name == "filter" {
+			f.errors[name] = p.texts().filterProblem(message)
+			continue
+		}
 		key := "field." + name
 		if !p.texts().Has(key) {
 			key = "field.other"
@@ -104,7 +108,7 @@ func seenChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 
 // portalFormOf is the form of an endpoint; showPortalForm adds its event types.
 func portalFormOf(e client.Endpoint) form {
-	return newForm("url", e.URL, "description", e.Description, "event_types", "")
+	return newForm("url", e.URL, "description", e.Description, "event_types", "", "filter", "")
 }
 
 // typedTypes are the event types that a form was sent with. None is all.
@@ -165,7 +169,11 @@ func createPortalEndpoint(p *portalPage) error {
 		return showPortalForm(p, portalFormOf(client.Endpoint{}).kept(p.typed), client.Endpoint{})
 	}
 	var made client.Endpoint
-	if err := p.create(&made, body, "endpoints"); err != nil {
+	err := addTypedFilter(p, body)
+	if err == nil {
+		err = p.createPlain(&made, body, "endpoints")
+	}
+	if err != nil {
 		f, err := p.refused(portalFormOf(client.Endpoint{}), err)
 		if err != nil {
 			return err

@@ -41,16 +41,18 @@ type portalView struct {
 type portalInfo struct {
 	*texts
 
-	Page       portalLayout
-	Data       any
-	now        time.Time
-	CanChange  bool
-	CanReveal  bool
-	CanReplay  bool
-	CanRotate  bool
-	HasFailed  bool // there is a dead letter: the entry is shown
-	FailedHere bool // it is the current page
-	HasTypes   bool // the catalogue of event types has some
+	Page         portalLayout
+	Data         any
+	now          time.Time
+	CanChange    bool
+	CanReveal    bool
+	CanReplay    bool
+	CanRotate    bool
+	CanFilter    bool
+	CanSetFilter bool
+	HasFailed    bool // there is a dead letter: the entry is shown
+	FailedHere   bool // it is the current page
+	HasTypes     bool // the catalogue of event types has some
 }
 
 // portalLayout is what the layout shows.
@@ -169,6 +171,7 @@ func (p *portalPage) info(v portalView) (portalInfo, error) {
 	i.Page.CSRF = csrfToken(s.token)
 	i.CanChange, i.CanReveal = portalManages.sees(s), portalReveals.sees(s)
 	i.CanRotate, i.CanReplay = portalRotates.sees(s), portalReplays.sees(s)
+	i.CanFilter, i.CanSetFilter = portalFilters.sees(s), portalSetsFilters.sees(s)
 	i.FailedHere = v.Entry == "failed"
 	if p.live != nil || i.Page.Bare {
 		return i, nil

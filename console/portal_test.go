@@ -143,6 +143,7 @@ func TestEveryVisibleTextIsOfTheCatalogue(t *testing.T) {
 	for path, form := range map[string][]string{
 		"/portal/endpoints/new":                           {"url", "nonsense", "description", strings.Repeat("x", 2000), "event_types", "!"},
 		"/portal/endpoints/" + ids["endpoints"] + "/edit": {"url", "ftp://x"}, "/portal/endpoints/" + ids["endpoints"] + "/test": {"type", "!", "payload", "{"},
+		"/portal/endpoints/" + ids["endpoints"] + "/filter": {"filter", `{"data":1}`, "type", "!", "payload", "{}"},
 	} {
 		u.get(t, http.StatusOK, path)
 		_, text := u.post(t, http.StatusBadRequest, path, form...)
@@ -190,14 +191,15 @@ func TestCapabilitiesOfALink(t *testing.T) {
 		"/endpoints/{id}/test",
 	}
 	replay := []string{"/deliveries/{id}/replay", "/deliveries/{id}/retry", "/failed/send-again"}
+	filter, setFilter := []string{"/endpoints/{id}/filter"}, []string{"/endpoints/{id}/filter/save"}
 	for _, test := range []struct {
 		scope, fields string
 		forms         []string
 	}{
 		{"view", "", nil}, {"view", `,"capabilities":["secrets"]`, []string{"/endpoints/{id}/secret"}}, {"view", `,"capabilities":["replay"]`, replay},
-		{"view", `,"capabilities":["filters"]`, nil},
+		{"view", `,"capabilities":["filters"]`, filter}, {"manage", `,"capabilities":["filters"]`, slices.Concat(manage, filter, setFilter)},
 		{"manage", `,"capabilities":[]`, manage}, {"manage", `,"capabilities":["replay"]`, slices.Concat(manage, replay)},
-		{"manage", "", slices.Concat(manage, replay, []string{"/endpoints/{id}/secret", "/endpoints/{id}/rotate-secret"})},
+		{"manage", "", slices.Concat(manage, replay, filter, setFilter, []string{"/endpoints/{id}/secret", "/endpoints/{id}/rotate-secret"})},
 	} {
 		u := b.portal(t, "acme", test.scope, test.fields)
 		text := u.get(t, http.StatusOK, page)

@@ -121,7 +121,7 @@ func TestMCPReadOnlyByDefault(t *testing.T) {
 	reads := []string{
 		"explain", "get_delivery", "get_endpoint", "get_event_type", "list_dead_letters", "list_deliveries", "list_endpoints", "list_event_matches",
 		"list_event_types",
-		"list_replays", "retry_policy_preview",
+		"list_replays", "retry_policy_preview", "test_filter",
 	}
 	writes := map[string][3]bool{ // destructive, idempotent, sends requests to receivers
 		"cancel_delivery": {true, true, false}, "close_circuit": {false, false, true}, "pause_endpoint": {true, true, false},

@@ -27,10 +27,16 @@ type filterFailed struct {
 
 func showMatch(m client.EventMatch) match {
 	shown := match{EndpointID: m.EndpointID, State: string(m.State), Sent: m.Sent, Matched: m.Matched, Reason: m.Reason}
-	if f := m.Failure; f != nil {
-		shown.Untrusted = &filterFailed{Pointer: clip(f.Pointer, maxURL), Wanted: clip(f.Wanted, maxURL), Missing: f.Missing}
-	}
+	shown.Untrusted = showFailed(m.Failure)
 	return shown
+}
+
+// showFailed is the condition without what the event has; nil for none.
+func showFailed(f *client.FilterFailure) *filterFailed {
+	if f == nil {
+		return nil
+	}
+	return &filterFailed{Pointer: clip(f.Pointer, maxURL), Wanted: clip(f.Wanted, maxURL), Missing: f.Missing}
 }
 
 // line describes the match, whose texts are cut.

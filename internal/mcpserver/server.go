@@ -95,6 +95,7 @@ func New(c Config) (*Server, error) {
 	s.addPolicyTool()
 	s.addEventTypeTools()
 	s.addMatchTool()
+	s.addFilterTool()
 	if c.Write {
 		s.addDeliveryCommands()
 		s.addEndpointCommands()

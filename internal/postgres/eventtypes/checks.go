@@ -1,6 +1,7 @@
 package eventtypes
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -143,6 +144,45 @@ func (s *Checks) validate(ctx context.Context, schema *catalogue.Schema, v webho
 		verdict.Refused = append(verdict.Refused, webhook.FieldError{Field: "payload", Pointer: m.Pointer, Message: m.Message})
 	}
 	return verdict, nil
+}
+
+// NewestSchemas returns the texts of the schemas that the newest versions of types have; none if one of the types has none, or if they have more
+// than most bytes together.
+func (s *Checks) NewestSchemas(ctx context.Context, types []string, most int) (texts [][]byte, err error) {
+	all, err := s.index.Get(ctx, struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	versions := make([]int16, len(types))
+	for i, name := range types {
+		t := all[name]
+		if len(t.versions) == 0 || !slices.Contains(t.schemas, t.versions[len(t.versions)-1]) {
+			return nil, nil
+		}
+		versions[i] = t.versions[len(t.versions)-1]
+	}
+	err = s.core.OfTenant("").WithConn(ctx, "read the schemas of event types", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `
+			select v.schema from unnest($1::text[], $2::smallint[]) as w (type, version)
+				join event_type_versions v on v.type = w.type and v.version = w.version
+			where v.schema is not null`, types, versions)
+		if err != nil {
+			return err
+		}
+		var text []byte
+		size := 0
+		_, err = pgx.ForEachRow(rows, []any{&text}, func() error {
+			if size += len(text); size <= most {
+				texts = append(texts, bytes.Clone(text))
+			}
+			return nil
+		})
+		if err == nil && (size > most || len(texts) < len(types)) { // one was changed meanwhile
+			texts = nil
+		}
+		return err
+	})
+	return texts, err
 }
 
 // readIndex reads all types, webhook.MaxCatalogueTypes at most, without their texts.
