@@ -23,6 +23,14 @@ func TestFilters(t *testing.T) {
 	require.Contains(t, b.fails("filters", "test", "--filter={", "--payload=1"), "--filter: is not JSON")
 	require.Equal(t, true, b.json("filters", "test", `--filter={"tags":"x"}`, "--payload=1", "--tag=w", "--tag=x")["matched"])
 
+	made := call{args: []string{
+		"event-types", "put", "order.paid", `--data={"versions":[{"version":1,"schema":{"properties":{"order":{}}}}]}`, "--url=" + b.url, "--key=" + operatorKey,
+	}}.run(t)
+	require.Zero(t, made.code, made.stderr)
+	const unknown = "is in none of the schemas of these event types"
+	require.Contains(t, b.ok("filters", "test", `--filter={"payload":{"ordr":1}}`, "--type=order.paid", "--payload={}"), unknown)
+	require.NotContains(t, b.ok("filters", "test", "--filter="+filter, "--type=order.paid", "--payload={}"), unknown)
+
 	table := rows(t, b.ok("events", "matches", event))
 	require.Equal(t, []string{"ENDPOINT", "MATCHES", "SENT", "STATE", "WHY NOT"}, table[0])
 	require.Equal(t, []string{other, "false", "false", "active", "event_type"}, table[1])
