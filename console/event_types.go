@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/everpost/everpost/client"
 )
@@ -14,11 +15,11 @@ const eventTypesTitle = "Event types"
 
 // typePath is the path of a page about an event type of the catalogue.
 func typePath(name string, parts ...string) string {
-	path := Root + "/event-types/" + url.PathEscape(name)
+	escaped := []string{Root + "/event-types", url.PathEscape(name)}
 	for _, part := range parts {
-		path += "/" + url.PathEscape(part)
+		escaped = append(escaped, url.PathEscape(part))
 	}
-	return path
+	return strings.Join(escaped, "/")
 }
 
 // eventTypesView is the catalogue of event types: a page of it, by group.

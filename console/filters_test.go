@@ -144,8 +144,8 @@ func TestCustomerEditsAFilter(t *testing.T) {
 		scope, fields  string
 		try, set, lead bool
 	}{
-		{"view", "", false, false, false}, {"view", `,"capabilities":["filters"]`, true, false, false}, {"manage", `,"capabilities":["secrets"]`, false, false, true},
-		{"manage", `,"capabilities":["filters"]`, true, true, true},
+		{"view", "", false, false, false}, {"view", `,"capabilities":["filters"]`, true, false, false},
+		{"manage", `,"capabilities":["secrets"]`, false, false, true}, {"manage", `,"capabilities":["filters"]`, true, true, true},
 	} {
 		u := b.portal(t, "acme", link.scope, link.fields+`,"lang":"en"`)
 		text := u.get(t, http.StatusOK, page)
@@ -172,7 +172,9 @@ func TestCustomerEditsAFilter(t *testing.T) {
 			u.post(t, http.StatusNotFound, page+"/filter/save", "filter", filter)
 			continue
 		}
-		for typed, says := range map[string]string{`{`: "This is not valid JSON.", `{"payload":{"a<b":{"$regex":1}}}`: "The mistake is here: /payload/a&lt;b/$regex", `1`: "This is not a filter."} {
+		for typed, says := range map[string]string{
+			`{`: "This is not valid JSON.", `{"payload":{"a<b":{"$regex":1}}}`: "The mistake is here: /payload/a&lt;b/$regex", `1`: "This is not a filter.",
+		} {
 			_, text = u.post(t, http.StatusBadRequest, page+"/filter/save", "filter", typed)
 			require.Contains(t, text, says)
 			_, text = u.post(t, http.StatusBadRequest, "/portal/endpoints/new", "url", "https://receiver.example/new", "filter", typed)

@@ -38,7 +38,8 @@ func TestPages(t *testing.T) {
 	seen := 0
 	for _, pattern := range console.Pages() {
 		path := strings.NewReplacer("{$}", "", "/{tenant}/notifications/{id}", "/acme/notifications/"+channels,
-			"/notifications/{id}", "/notifications/"+installations, "{tenant}", "acme", "{token}", "abc", "{name}", "order.paid", "{version}", "1").Replace(pattern)
+			"/notifications/{id}", "/notifications/"+installations, "{tenant}", "acme", "{token}", "abc",
+			"{name}", "order.paid", "{version}", "1").Replace(pattern)
 		for resource, id := range ids {
 			path = strings.Replace(path, resource+"/{id}", resource+"/"+id, 1)
 		}

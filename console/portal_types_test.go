@@ -67,7 +67,7 @@ func TestPortalOfALargeCatalogue(t *testing.T) {
 	b.api(t, http.StatusOK, "POST", "/v1/event-types/import", `{"schemas":{`+strings.Join(schemas, ",")+`}}`)
 	fields := make([]string, 300)
 	for i := range fields {
-		fields[i] = fmt.Sprintf(`"%s%03d":{"type":"string","description":"%s"}`, strings.Repeat("<", 50), i, strings.Repeat("'", 90))
+		fields[i] = fmt.Sprintf(`"%s%03d":{"type":"string","description":%q}`, strings.Repeat("<", 50), i, strings.Repeat("'", 90))
 	}
 	examples := strings.Repeat(`"`+strings.Repeat("<", 5000)+`",`, 4) + `"x"`
 	b.eventType(t, "big.one", `{"versions":[{"version":1,"schema":{"properties":{`+strings.Join(fields, ",")+`}},"examples":[`+examples+`]}]}`)

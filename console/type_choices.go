@@ -169,7 +169,7 @@ func chooseTypes(all []client.ListedEventType, chosen []string, find string) (c 
 		} else if !one.Checked {
 			room -= size
 		}
-		c.add(one)
+		c.Groups = addChoice(c.Groups, one)
 	}
 	for i := range c.Groups {
 		c.Groups[i].Open = c.Groups[i].Chosen > 0 || find != "" || len(choices) <= openTypes
@@ -190,16 +190,17 @@ func fit(choices []typeChoice) {
 	}
 }
 
-// add adds a choice to its group, which is the last one or a new one.
-func (c *typeChoices) add(one typeChoice) {
-	if n := len(c.Groups); n == 0 || c.Groups[n-1].Name != one.group {
-		c.Groups = append(c.Groups, typeGroup{Name: one.group})
+// addChoice adds a choice to its group, which is the last one or a new one.
+func addChoice(groups []typeGroup, one typeChoice) []typeGroup {
+	if n := len(groups); n == 0 || groups[n-1].Name != one.group {
+		groups = append(groups, typeGroup{Name: one.group})
 	}
-	g := &c.Groups[len(c.Groups)-1]
+	g := &groups[len(groups)-1]
 	g.Types = append(g.Types, one)
 	if one.Checked {
 		g.Chosen++
 	}
+	return groups
 }
 
 // chosenTypes are the event types that a form was sent with: the checked ones, and those that were typed.

@@ -28,12 +28,12 @@ func TestChooseTypes(t *testing.T) {
 	require.Equal(t, []string{"order.*", "unknown"}, typed)
 	var lines []string
 	for _, g := range c.Groups {
-		line := fmt.Sprintf("%s %d %v:", g.Name, g.Chosen, g.Open)
+		line := []string{fmt.Sprintf("%s %d %v:", g.Name, g.Chosen, g.Open)}
 		for _, one := range g.Types {
-			line += fmt.Sprintf(" %s/%v/%v/%v", one.Name, one.Checked, one.Deprecated, one.Archived)
+			line = append(line, fmt.Sprintf("%s/%v/%v/%v", one.Name, one.Checked, one.Deprecated, one.Archived))
 			require.Equal(t, "About "+one.Name, one.Description)
 		}
-		lines = append(lines, line)
+		lines = append(lines, strings.Join(line, " "))
 	}
 	require.Equal(t, []string{
 		"Alpha 1 true: a.kept/true/false/true a.one/false/false/false a.two/false/true/false",

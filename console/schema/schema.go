@@ -181,16 +181,14 @@ func valuesOf(schema map[string]any) (values []string, more bool) {
 	if one, ok := schema["const"]; ok {
 		all = []any{one}
 	}
-	for i, one := range all {
+	for _, one := range all[:min(len(all), MaxValues)] {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
-		if e.Encode(one) != nil || i == MaxValues {
-			return values, true
-		}
+		_ = e.Encode(one) //nolint:errchkjson // it was read from JSON
 		values = append(values, strings.TrimSpace(b.String()))
 	}
-	return values, false
+	return values, len(all) > MaxValues
 }
 
 func list(v any) []any {

@@ -23,6 +23,14 @@ func TestFilters(t *testing.T) {
 	require.Contains(t, b.fails("filters", "test", "--filter={", "--payload=1"), "--filter: is not JSON")
 	require.Equal(t, true, b.json("filters", "test", `--filter={"tags":"x"}`, "--payload=1", "--tag=w", "--tag=x")["matched"])
 
+	made := call{args: []string{
+		"event-types", "put", "order.paid", `--data={"versions":[{"version":1,"schema":{"properties":{"order":{}}}}]}`, "--url=" + b.url, "--key=" + operatorKey,
+	}}.run(t)
+	require.Zero(t, made.code, made.stderr)
+	const unknown = "is in none of the schemas of these event types"
+	require.Contains(t, b.ok("filters", "test", `--filter={"payload":{"ordr":1}}`, "--type=order.paid", "--payload={}"), unknown)
+	require.NotContains(t, b.ok("filters", "test", "--filter="+filter, "--type=order.paid", "--payload={}"), unknown)
+
 	table := rows(t, b.ok("events", "matches", event))
 	require.Equal(t, []string{"ENDPOINT", "MATCHES", "SENT", "STATE", "WHY NOT"}, table[0])
 	require.Equal(t, []string{other, "false", "false", "active", "event_type"}, table[1])
@@ -35,13 +43,13 @@ func TestMCPMatches(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	other, large := b.endpoint("--event-type=user.*"), b.endpoint(`--filter={"payload":{"order":{"$gte":100}}}`)
-	event, _ := b.send("order.paid", `{"order":17}`)
+	event, _ := b.send("order.paid", `{"order":17.25}`)
 	a := connectAgent(t, b.mcpCommand(operatorKey), nil)
 	text, out := a.ok("list_event_matches", map[string]any{"event_id": event})
 	require.Len(t, out["matches"], 2)
 	require.Contains(t, text, other+"  does not match: event_type; the event did not go to it")
 	require.Contains(t, text, large+`  does not match: filter at "/payload/order/$gte", which wants "100"; `)
-	require.NotContains(t, text, "17")
+	require.NotContains(t, text, "17.25")
 	require.Contains(t, a.fails("list_event_matches", map[string]any{"event_id": "evt_1"}), "event_id: is not the id of an event")
 }
 

@@ -177,9 +177,10 @@ func (b *bundle) someTypes() {
 		{"version": 1, "examples": []fieldsOf{{"order": 1}}},
 		{"version": 2, "schema": schema, "examples": []fieldsOf{{"order": 17, "lines": []fieldsOf{{"sku": "a"}}}, {"order": 18}}},
 	}
+	const odd = "An order was odd.\nIt still is."
 	for name, fields := range map[string]fieldsOf{
 		"order.well": {"group": "Orders", "description": "An order was placed.", "versions": versions, "validation": "warn", "ordering_key": "/order"},
-		"order.odd":  {"group": "Orders", "description": "An order was odd.\nIt still is.", "state": "deprecated", "replaced_by": "order.well", "versions": versions},
+		"order.odd":  {"group": "Orders", "description": odd, "state": "deprecated", "replaced_by": "order.well", "versions": versions},
 		"order.past": {"group": "Orders", "state": "archived"},
 		"user.new":   {"description": "A user has signed up."},
 	} {

@@ -283,3 +283,29 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 	_, err = post(t, s, "order.paid", `1`)
 	storetest.RequireCode(t, webhook.CodePayloadInvalid, err)
 }
+
+// Schemas are those of the newest versions, and only if each type has one.
+func TestNewestSchemas(t *testing.T) {
+	t.Parallel()
+	types, _, _ := setup(t)
+	put(t, types, orderPaid())
+	put(t, types, webhook.EventType{Name: "order.sent", Versions: []webhook.EventTypeVersion{
+		{Version: 1, Schema: []byte(`{"type":"object"}`)}, {Version: 2, Schema: []byte(`{"type": "string"}`)},
+	}})
+	put(t, types, webhook.EventType{Name: "order.bare", Versions: []webhook.EventTypeVersion{{Version: 1, Schema: []byte(`{}`)}, {Version: 2}}})
+	newest := func(most int, names ...string) (texts []string) {
+		found, err := types.NewestSchemas(t.Context(), names, most)
+		require.NoError(t, err)
+		for _, text := range found {
+			texts = append(texts, string(text))
+		}
+		return texts
+	}
+	const second = `{"type": "string"}`
+	require.Equal(t, []string{second}, newest(len(second), "order.sent"))
+	require.ElementsMatch(t, []string{second, paid}, newest(1<<10, "order.sent", "order.paid"))
+	require.Empty(t, newest(len(second)-1, "order.sent"), "too large")
+	require.Empty(t, newest(1<<10, "order.sent", "order.bare"), "its newest version has none")
+	require.Empty(t, newest(1<<10, "order.sent", "unknown"))
+	require.Empty(t, newest(1<<10))
+}
