@@ -16,7 +16,8 @@ import (
 // the requests under way, whose outcomes it counts.
 func (a *App) startStatistics() {
 	a.statistics = statistics.New(statistics.Config{Store: a.store.Statistics, Logger: a.log, Now: a.store.Now})
-	a.metrics.Gauge("everpost_statistics_dropped", "Attempts and ends of deliveries, and verdicts of filters, that are missing in the statistics: too much waited to be written.",
+	a.metrics.Gauge("everpost_statistics_dropped",
+		"Attempts and ends of deliveries, and verdicts of filters, that are missing in the statistics: too much waited to be written.",
 		func() float64 { return float64(a.statistics.Dropped()) })
 	a.push(phaseStatistics, a.statistics.Stop)
 	a.statistics.Start(a.life)

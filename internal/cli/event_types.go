@@ -124,16 +124,16 @@ func printEventType(s *session, t *client.ChangedEventType) error {
 
 // changeWords say what a new or changed schema takes away from receivers and asks of senders.
 func changeWords(c *client.SchemaChange) string {
-	words := fmt.Sprintf("version %d, compared with %d:", c.Version, c.Against)
+	words := []string{}
 	for _, of := range []struct {
 		name     string
 		pointers []string
 	}{{"removed", c.Removed}, {"required", c.Required}, {"retyped", c.Retyped}} {
 		if len(of.pointers) > 0 {
-			words += " " + of.name + " " + strings.Join(of.pointers, ", ") + ";"
+			words = append(words, of.name+" "+strings.Join(of.pointers, ", "))
 		}
 	}
-	return strings.TrimSuffix(words, ";")
+	return fmt.Sprintf("version %d, compared with %d: %s", c.Version, c.Against, strings.Join(words, "; "))
 }
 
 // indented are the lines of a JSON text.

@@ -24,7 +24,8 @@ func TestFilters(t *testing.T) {
 	require.Equal(t, true, b.json("filters", "test", `--filter={"tags":"x"}`, "--payload=1", "--tag=w", "--tag=x")["matched"])
 
 	made := call{args: []string{
-		"event-types", "put", "order.paid", `--data={"versions":[{"version":1,"schema":{"properties":{"order":{}}}}]}`, "--url=" + b.url, "--key=" + operatorKey,
+		"event-types", "put", "order.paid", `--data={"versions":[{"version":1,"schema":{"properties":{"order":{}}}}]}`,
+		"--url=" + b.url, "--key=" + operatorKey,
 	}}.run(t)
 	require.Zero(t, made.code, made.stderr)
 	const unknown = "is in none of the schemas of these event types"

@@ -166,10 +166,10 @@ var (
 	// The minutes that are kept, 2,880 at most, are read from the newest on.
 	readVerdicts = `
 	select coalesce(sum(matched), 0)::bigint, coalesce(sum(kept_out), 0)::bigint from (
-		select m.filter_matched as matched, m.filtered as kept_out,
-			sum(coalesce(m.filter_matched, 0) + coalesce(m.filtered, 0)) over (order by m.at desc) - coalesce(m.filter_matched, 0) - coalesce(m.filtered, 0) as later
+		select coalesce(m.filter_matched, 0) as matched, coalesce(m.filtered, 0) as kept_out,
+			sum(coalesce(m.filter_matched, 0) + coalesce(m.filtered, 0)) over (order by m.at desc) as since
 		from statistics_minutes m where m.tenant_id = $1 and m.endpoint_id = $2 and m.at > now() - $3::bigint * interval '1 millisecond') v
-	where later < $4`
+	where since - matched - kept_out < $4`
 )
 
 // QueueRecent queues the read of an endpoint's counts of the last webhook.HistorySpan.
