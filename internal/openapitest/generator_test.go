@@ -102,7 +102,7 @@ func (g generator) value(t *rapid.T, schema any, name string) any {
 		return rapid.SampledFrom(values).Draw(t, name)
 	}
 	for _, word := range []string{"anyOf", "oneOf"} {
-		if choices, ok := m[word].([]any); ok {
+		if choices, ok := m[word].([]any); ok && m["properties"] == nil {
 			return g.value(t, rapid.SampledFrom(choices).Draw(t, "choice for "+name), name)
 		}
 	}
@@ -149,6 +149,11 @@ func (g generator) kind(t *rapid.T, m map[string]any) string {
 func (g generator) object(t *rapid.T, m map[string]any) map[string]any {
 	made := map[string]any{}
 	parts := []any{m}
+	var chosen []any // properties that one of several choices requires
+	if choices, ok := m["anyOf"].([]any); ok {
+		choice, _ := rapid.SampledFrom(choices).Draw(t, "choice").(map[string]any)
+		chosen, _ = choice["required"].([]any)
+	}
 	if all, ok := m["allOf"].([]any); ok {
 		parts = append(parts, all...)
 	}
@@ -157,7 +162,7 @@ func (g generator) object(t *rapid.T, m map[string]any) map[string]any {
 		properties, _ := p["properties"].(map[string]any)
 		required, _ := p["required"].([]any)
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
-			if slices.Contains(required, any(name)) || rapid.IntRange(0, 3).Draw(t, "has "+name) == 0 {
+			if slices.Contains(slices.Concat(required, chosen), any(name)) || rapid.IntRange(0, 3).Draw(t, "has "+name) == 0 {
 				made[name] = g.value(t, properties[name], name)
 			}
 		}
