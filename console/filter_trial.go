@@ -188,7 +188,8 @@ func (e *triedEvent) try(p *page, filter json.RawMessage, of *webhook.Endpoint) 
 		return nil
 	}
 	var found client.FilterResult
-	err := sendTrial(p, &found, client.FilterTest{Filter: filter, EventID: e.ID})
+	// A pattern is compared with no schema: the first call has asked for warnings.
+	err := sendTrial(p, &found, client.FilterTest{Filter: filter, EventID: e.ID, EventTypes: []string{"*"}})
 	switch {
 	case isStatus(err, http.StatusGone), isStatus(err, http.StatusBadRequest): // the filter is right: there is no such event any more
 		e.Verdict = verdictRemoved

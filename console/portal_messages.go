@@ -33,7 +33,7 @@ const (
 
 func portalMessages(p *portalPage) error {
 	typed := p.r.URL.Query()
-	v := portalMessagesView{Filter: p.readFilter(typed, "type")}
+	v := portalMessagesView{Filter: p.readFilter(typed, "type", "external_id")}
 	var found client.Page[client.ListedEvent]
 	err := p.get(&found, v.Filter.page(strconv.Itoa(shownMessages), typed.Get("cursor")), "events")
 	if err != nil {

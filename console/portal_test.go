@@ -285,3 +285,18 @@ func TestStartRefusesABadLook(t *testing.T) {
 		require.ErrorContains(t, startError(t, change), setting)
 	}
 }
+
+// A message is found by its reference, which is its external id, or by its type.
+func TestPortalFindsMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.somePortal(t)
+	u := b.portal(t, "acme", "manage")
+	for query, found := range map[string]bool{
+		"external_id=%3Ci%3Eorder-17%3C%2Fi%3E": true, "type=order.paid&external_id=%3Ci%3Eorder-17%3C%2Fi%3E": true,
+		"type=order.paid": true, "external_id=order-18": false, "type=user.created&external_id=%3Ci%3Eorder-17%3C%2Fi%3E": false,
+	} {
+		text := u.get(t, http.StatusOK, "/portal/messages?"+query)
+		require.Equal(t, found, strings.Contains(text, "&lt;i&gt;order-17&lt;/i&gt;</p>"), query)
+	}
+}

@@ -123,7 +123,7 @@ func (c observedEvents) observe(ctx context.Context, a *webhook.Accepted) {
 	if a.Repeated {
 		return
 	}
-	c.metrics.Accepted()
+	c.metrics.Accepted(&a.Event)
 	c.statistics.Judged(a.Event.TenantID, a.Verdicts)
 	putInTrace(tracing.Of(ctx), a)
 }
@@ -132,10 +132,12 @@ func (c observedEvents) Accept(ctx context.Context, e webhook.NewEvent) (webhook
 	below, span := tracing.Below(ctx, "commit events")
 	accepted, err := c.Events.Accept(below, e)
 	span.End(err)
-	if err == nil {
-		c.observe(ctx, &accepted)
+	if err != nil {
+		c.metrics.NotAccepted(err)
+		return accepted, err
 	}
-	return accepted, err
+	c.observe(ctx, &accepted)
+	return accepted, nil
 }
 
 func (c observedEvents) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
@@ -143,6 +145,7 @@ func (c observedEvents) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]
 	span.Number("everpost.events", len(b.Events))
 	all, err := c.Events.AcceptBatch(below, b)
 	span.End(err)
+	c.metrics.NotAccepted(err)
 	for i := range all {
 		c.observe(ctx, &all[i])
 	}

@@ -42,10 +42,6 @@ func (a *App) startAPI() {
 		func() float64 { return float64(server.AnswerBytes()) })
 	a.metrics.Gauge("everpost_api_requests_in_flight", "Requests to the API that are being answered.",
 		func() float64 { return float64(server.InFlight()) })
-	a.metrics.Counter("everpost_events_schema_warned_total", "Events that were stored although their payload does not match the schema of their type.",
-		func() float64 { return float64(a.store.EventTypes.Warned()) })
-	a.metrics.Counter("everpost_events_schema_refused_total", "Events whose payload does not match the enforced schema of their type.",
-		func() float64 { return float64(a.store.EventTypes.Refused()) })
 	a.push(phaseAPI, func(context.Context) { server.Close() })
 	handler, end := a.withConsole(server)
 	handler = a.withMailPages(handler)

@@ -73,6 +73,11 @@ func (s *Core) OfTenantOrOperator(tenantID string) Caller {
 	return s.OfTenant(tenantID)
 }
 
+// AsIngest adds what events of all tenants lead to, and counts.
+func (s *Core) AsIngest() Caller {
+	return Caller{pool: s.pool, setting: SettingRole, value: RoleIngest}
+}
+
 // AsWorker reads and writes the deliveries of all tenants.
 func (s *Core) AsWorker() Caller { return Caller{pool: s.WorkPool} }
 

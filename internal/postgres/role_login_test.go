@@ -73,6 +73,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	require.True(t, again.Repeated)
 	require.Equal(t, accepted.Event.ID, again.Event.ID)
 	require.Equal(t, accepted.Event.PayloadSize, again.Event.PayloadSize)
+	require.NoError(t, s.AddStatistics(ctx, statisticsOf("acme", owner.endpoints["acme"].ID)), "what filters say of events")
 	for name, read := range owner.reads() {
 		found, err := read(ctx, s)
 		require.NoError(t, err, name)

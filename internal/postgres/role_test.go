@@ -51,7 +51,7 @@ func granted() map[string]map[string]string {
 		},
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
-			"idempotency_keys": "select insert update(event_id,event_ids) delete",
+			"idempotency_keys": "select insert update(event_id,event_ids) delete", "statistics_minutes": noDelete, "statistics_writers": noDelete,
 		},
 		postgres.RoleWorker: {
 			"tenants": "select update(endpoints_version)", "endpoints": "select update", "endpoint_secrets": "select update(kek_id,wrapped_key) delete",

@@ -28,6 +28,8 @@ type Metrics struct {
 	deferred                 *prometheus.CounterVec
 	circuits                 *prometheus.CounterVec
 	eventAccepted            prometheus.Counter
+	schemaWarned             prometheus.Counter
+	schemaRefused            prometheus.Counter
 	disabled                 prometheus.Counter
 	retryStorms              prometheus.Counter
 	operationalEvents        *prometheus.CounterVec
@@ -65,7 +67,11 @@ func NewMetrics(version string) *Metrics {
 		internalFaults: r.counter("everpost_internal_faults_total",
 			"Attempts that could not be made because of a fault of Everpost; nothing was recorded against the endpoint."),
 		eventAccepted: r.counter("everpost_events_accepted_total", "Events that were stored and answered with 202."),
-		disabled:      r.counter("everpost_endpoints_disabled_total", "Endpoints that this process has disabled because they only fail."),
+		schemaWarned: r.counter("everpost_events_schema_warned_total",
+			"Events that were stored although their payload does not match the schema of their type."),
+		schemaRefused: r.counter("everpost_events_schema_refused_total",
+			"Requests to store events that were refused because a payload does not match the enforced schema of its type."),
+		disabled: r.counter("everpost_endpoints_disabled_total", "Endpoints that this process has disabled because they only fail."),
 		retryStorms: r.counter("everpost_retry_storms_total",
 			"Warnings that an endpoint is sent mostly retries, at most one per endpoint and hour."),
 		operationalEvents: r.counters("everpost_operational_events_total",
@@ -161,8 +167,20 @@ func (m *Metrics) CircuitChanged(to string) { m.circuits.WithLabelValues(to).Inc
 // InternalFault counts an attempt that failed for an internal reason.
 func (m *Metrics) InternalFault(error) { m.internalFaults.Inc() }
 
-// Accepted counts a stored event.
-func (m *Metrics) Accepted() { m.eventAccepted.Inc() }
+// Accepted counts a stored event, and whether its payload matches the schema of its type.
+func (m *Metrics) Accepted(e *webhook.Event) {
+	m.eventAccepted.Inc()
+	if e.SchemaError != nil {
+		m.schemaWarned.Inc()
+	}
+}
+
+// NotAccepted counts a refusal of events whose payload does not match the enforced schema of their type.
+func (m *Metrics) NotAccepted(err error) {
+	if webhook.CodeOf(err) == webhook.CodePayloadInvalid {
+		m.schemaRefused.Inc()
+	}
+}
 
 // Disabled counts an endpoint that was disabled because all its deliveries failed.
 func (m *Metrics) Disabled() { m.disabled.Inc() }

@@ -71,7 +71,11 @@ func TestMetricsOfAttempts(t *testing.T) {
 		Number: 1, Run: 1, Outcome: retry.Outcome{Decision: retry.Permanent, Reason: retry.HTTPReason(400), Status: 400},
 	}, webhook.Progress{State: webhook.StateDeadLettered})
 	m.InternalFault(errors.New("ours"))
-	m.Accepted()
+	m.Accepted(&webhook.Event{})
+	wrong := "/order is required"
+	m.Accepted(&webhook.Event{SchemaError: &wrong})
+	m.NotAccepted(&webhook.Error{Code: webhook.CodePayloadInvalid})
+	m.NotAccepted(errors.New("ours"))
 
 	text := scrape(t, m)
 	for _, line := range []string{

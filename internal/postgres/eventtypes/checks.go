@@ -1,12 +1,10 @@
 package eventtypes
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"slices"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,8 +32,6 @@ type Checks struct {
 
 	index   *cache.Cache[struct{}, map[string]entry]
 	schemas *cache.Cache[schemaKey, *catalogue.Schema]
-
-	warned, refused atomic.Int64
 }
 
 // entry is what a check needs of a type.
@@ -70,12 +66,6 @@ func (s *Checks) Close() {
 	s.index.Close()
 	s.schemas.Close()
 }
-
-// Warned returns how many events were stored although their payload did not match.
-func (s *Checks) Warned() int64 { return s.warned.Load() }
-
-// Refused returns how many events were refused because their payload did not match.
-func (s *Checks) Refused() int64 { return s.refused.Load() }
 
 // Changed implements postgres.ChangeHandler.
 func (s *Checks) Changed(of postgres.Change) {
@@ -135,10 +125,8 @@ func (s *Checks) validate(ctx context.Context, schema *catalogue.Schema, v webho
 		return webhook.TypeVerdict{}, nil
 	}
 	if v == webhook.ValidationWarn {
-		s.warned.Add(1)
 		return webhook.TypeVerdict{SchemaError: found[0].String()}, nil
 	}
-	s.refused.Add(1)
 	verdict := webhook.TypeVerdict{Payload: true}
 	for _, m := range found {
 		verdict.Refused = append(verdict.Refused, webhook.FieldError{Field: "payload", Pointer: m.Pointer, Message: m.Message})
@@ -163,21 +151,16 @@ func (s *Checks) NewestSchemas(ctx context.Context, types []string, most int) (t
 	}
 	err = s.core.OfTenant("").WithConn(ctx, "read the schemas of event types", func(ctx context.Context, conn postgres.Querier) error {
 		rows, err := conn.Query(ctx, `
-			select v.schema from unnest($1::text[], $2::smallint[]) as w (type, version)
-				join event_type_versions v on v.type = w.type and v.version = w.version
-			where v.schema is not null`, types, versions)
+			select schema from (
+				select v.schema, sum(octet_length(v.schema::text)) over () as size from unnest($1::text[], $2::smallint[]) as w (type, version)
+					join event_type_versions v on v.type = w.type and v.version = w.version
+				where v.schema is not null) found
+			where size <= $3`, types, versions, most)
 		if err != nil {
 			return err
 		}
-		var text []byte
-		size := 0
-		_, err = pgx.ForEachRow(rows, []any{&text}, func() error {
-			if size += len(text); size <= most {
-				texts = append(texts, bytes.Clone(text))
-			}
-			return nil
-		})
-		if err == nil && (size > most || len(texts) < len(types)) { // one was changed meanwhile
+		texts, err = pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		if len(texts) < len(types) { // one was changed meanwhile
 			texts = nil
 		}
 		return err

@@ -182,7 +182,6 @@ func TestPayloadsAreValidated(t *testing.T) {
 	require.Equal(t, []string{"version : is of a type that is not in the catalogue of event types"}, fieldsOf(t, webhook.CodeInvalid, err))
 	_, err = post(t, s, "unknown", `1`)
 	require.NoError(t, err)
-	require.EqualValues(t, 1, types.Refused())
 
 	// A warning is stored, and shown by every read.
 	e.Validation = webhook.ValidationWarn
@@ -197,7 +196,6 @@ func TestPayloadsAreValidated(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, again.Repeated)
 	require.Equal(t, a.Event.SchemaError, again.Event.SchemaError, "the first answer again")
-	require.EqualValues(t, 2, types.Warned())
 
 	e.Validation = webhook.ValidationOff
 	put(t, types, e)

@@ -28,7 +28,7 @@ func (s *Statistics) AddStatistics(ctx context.Context, f webhook.StatisticsFlus
 	for i := range f.Rows {
 		rows[i] = &f.Rows[i]
 	}
-	return s.core.AsWorker().WithConn(ctx, "add statistics", func(ctx context.Context, conn postgres.Querier) error {
+	return s.core.AsIngest().WithConn(ctx, "add statistics", func(ctx context.Context, conn postgres.Querier) error {
 		_, err := conn.Exec(ctx, addMinutes, append([]any{f.Writer, f.Seq}, minuteRows.Args(rows)...)...)
 		return err
 	})
@@ -168,7 +168,9 @@ var (
 	select coalesce(sum(matched), 0)::bigint, coalesce(sum(kept_out), 0)::bigint from (
 		select coalesce(m.filter_matched, 0) as matched, coalesce(m.filtered, 0) as kept_out,
 			sum(coalesce(m.filter_matched, 0) + coalesce(m.filtered, 0)) over (order by m.at desc) as since
-		from statistics_minutes m where m.tenant_id = $1 and m.endpoint_id = $2 and m.at > now() - $3::bigint * interval '1 millisecond') v
+		from endpoints e join statistics_minutes m on m.tenant_id = e.tenant_id and m.endpoint_id = e.id
+		where e.tenant_id = $1 and e.id = $2 and e.filter is not null
+			and m.at >= greatest(e.updated_at, now() - $3::bigint * interval '1 millisecond')) v
 	where since - matched - kept_out < $4`
 )
 
@@ -180,7 +182,7 @@ func QueueRecent(b *pgx.Batch, tenantID string, id webhook.EndpointID, into *web
 }
 
 // QueueVerdicts queues the read of what an endpoint's filter said of its last events: of as many minutes, of those that are kept, as have
-// webhook.VerdictsSeen events together.
+// webhook.VerdictsSeen events together. What was said before the endpoint was changed, perhaps by another filter, is left out.
 func QueueVerdicts(b *pgx.Batch, tenantID string, id webhook.EndpointID, into *webhook.Counts) {
 	b.Queue(readVerdicts, tenantID, id, webhook.MinutesKept.Milliseconds(), webhook.VerdictsSeen).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&into.FilterMatched, &into.Filtered)

@@ -189,8 +189,9 @@ func TestVerdictsOfTheLastEvents(t *testing.T) {
 		require.NoError(t, err)
 		return [2]int64{h.Verdicts.FilterMatched, h.Verdicts.Filtered}
 	}
-	require.Zero(t, verdicts())
 	say(30*time.Hour, 500, 1)
+	require.Zero(t, verdicts(), "it has no filter")
+	b.Exec(t, `update endpoints set filter = '{"tags":"x"}', updated_at = now() - interval '40 hours'`)
 	require.Equal(t, [2]int64{500, 1}, verdicts())
 	say(2*time.Hour, 0, 600)
 	require.Equal(t, [2]int64{500, 601}, verdicts(), "600 are not yet a thousand")
@@ -198,6 +199,8 @@ func TestVerdictsOfTheLastEvents(t *testing.T) {
 	require.Equal(t, [2]int64{500, 1000}, verdicts())
 	say(time.Minute, 0, 1)
 	require.Equal(t, [2]int64{0, 1000}, verdicts(), "the minutes before have no part in the last thousand")
-	say(50*time.Hour, 7, 7)
+	say(39*time.Hour, 7, 7)
 	require.Equal(t, [2]int64{0, 1000}, verdicts())
+	b.Exec(t, `update endpoints set updated_at = now() - interval '90 minutes'`)
+	require.Equal(t, [2]int64{0, 400}, verdicts(), "what was said before the change was perhaps said by another filter")
 }
