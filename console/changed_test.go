@@ -34,6 +34,38 @@ func TestAFormUndoesNoOthersChange(t *testing.T) {
 	require.Equal(t, "Mine", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")["description"])
 }
 
+// A form that is shown again for another reason is refused all the same when it is saved: a change between is not undone.
+func TestAFormThatIsShownAgainUndoesNoOthersChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.eventType(t, "order.paid", `{}`)
+	console, portal := "/console/t/acme/endpoints/", "/portal/endpoints/"
+	operator, customer := b.loggedIn(t, "operator"), b.portal(t, "acme", "manage")
+	for _, test := range []struct {
+		u           *browser
+		path, saved string
+		status      int // of the form that is shown again
+		pairs       []string
+	}{
+		{operator, console + "%s/edit", "", http.StatusOK, []string{"show", "types"}},
+		{operator, console + "%s/filter", "/save", http.StatusOK, []string{"filter", `{"type":"x"}`}},
+		{operator, console + "%s/filter", "/save", http.StatusBadRequest, []string{"filter", "{"}},
+		{customer, portal + "%s/edit", "", http.StatusOK, []string{"show", "types"}},
+		{customer, portal + "%s/filter", "/save", http.StatusOK, []string{"filter", `{"type":"x"}`}},
+	} {
+		id := b.endpoint(t, "acme", "")
+		path := fmt.Sprintf(test.path, id)
+		mark := seenOf.FindStringSubmatch(test.u.get(t, http.StatusOK, path))[1]
+		require.NotEmpty(t, mark, path)
+		b.api(t, http.StatusOK, "PATCH", "/v1/tenants/acme/endpoints/"+id, `{"description":"Another's","filter":{"type":"y"}}`)
+		_, text := test.u.post(t, test.status, path, append(test.pairs, "url", "https://receiver.example/hook", "seen", mark)...)
+		require.Equal(t, mark, seenOf.FindStringSubmatch(text)[1], path)
+		_, text = test.u.post(t, http.StatusBadRequest, path+test.saved, "url", "https://receiver.example/hook", "filter", "", "seen", mark)
+		require.NotEqual(t, mark, seenOf.FindStringSubmatch(text)[1], "now it was said")
+		require.Equal(t, "Another's", b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints/"+id, "")["description"])
+	}
+}
+
 // Neither does the form of a tenant.
 func TestATenantsFormUndoesNoOthersChange(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,7 @@ type problem struct {
 	client.Problem
 
 	later bool // it is to be repeated soon
+	stale bool // the form showed what another has changed since
 }
 
 // Error implements error.

@@ -41,6 +41,11 @@ func readFilter(p *page) (e filterEditor, err error) {
 	return e, nil
 }
 
+// seen is when the endpoint that the form shows was changed last.
+func (e *filterEditor) seen(p *page) string {
+	return e.form.shows(p.typed, "seen", seenAt(e.endpoint.UpdatedAt))
+}
+
 // try tries the filter. It is nil with the form marked if what was typed cannot be tried.
 func (e *filterEditor) try(p *page, refused func(form, error) (form, error)) (*filterTrial, error) {
 	t, err := tryFilter(p, e.form, e.endpoint.EventTypes)
@@ -74,7 +79,7 @@ func (e *filterEditor) save(p *page) (changed bool, warnings []client.FieldError
 
 // showFilter shows the editor, and tries the filter unless it was refused.
 func showFilter(p *page, e filterEditor) error {
-	v := filterView{ID: e.endpoint.ID, Name: nameOf(e.endpoint), Seen: seenAt(e.endpoint.UpdatedAt), Back: p.to("endpoints", e.endpoint.ID)}
+	v := filterView{ID: e.endpoint.ID, Name: nameOf(e.endpoint), Seen: e.seen(p), Back: p.to("endpoints", e.endpoint.ID)}
 	if !e.form.Failed() {
 		var err error
 		if v.Trial, err = e.try(p, func(f form, err error) (form, error) { return f.refused(f.Values, err) }); err != nil {

@@ -166,7 +166,8 @@ type endpointFormView struct {
 }
 
 func showEndpointForm(p *page, f form, e client.Endpoint) error {
-	v, title := endpointFormView{Form: f, ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: p.to("endpoints"), Certificate: e.Certificate}, "Create an endpoint"
+	v, title := endpointFormView{Form: f, ID: e.ID, Back: p.to("endpoints"), Certificate: e.Certificate}, "Create an endpoint"
+	v.Seen = f.shows(p.typed, "seen", seenAt(e.UpdatedAt))
 	if e.ID != "" {
 		v.Back, title = p.to("endpoints", e.ID), "Edit the endpoint"
 	}
@@ -184,6 +185,8 @@ func showEndpointForm(p *page, f form, e client.Endpoint) error {
 		var typed []string
 		v.Choices, typed = chooseTypes(known, chosen, p.typed.Get("find"))
 		v.Form = f.withTypes(typed)
+	} else {
+		v.Form = f.withTypes(p.typed["type"]) // what was chosen while there was a catalogue
 	}
 	return p.show(view{Template: "endpoint-form", Title: title, Entry: "Endpoints", Status: f.status(), Data: v})
 }

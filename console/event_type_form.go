@@ -120,7 +120,7 @@ func updateEventType(p *page) error {
 		if err != nil {
 			return err
 		}
-		return showTypeForm(p, f, t.Name, etag)
+		return showTypeForm(p, f, t.Name, f.shows(p.typed, "etag", etag))
 	}
 	return p.done(typePath(t.Name), "The event type is changed.")
 }
@@ -265,7 +265,7 @@ func saveVersion(p *page) error {
 		if err != nil {
 			return err
 		}
-		return showVersionForm(p, f, t, etag, v.Version)
+		return showVersionForm(p, f, t, f.shows(p.typed, "etag", etag), v.Version)
 	}
 	if len(saved.Changes) > 0 {
 		return p.show(view{

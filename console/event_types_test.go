@@ -134,6 +134,8 @@ func TestEventTypeFormsAreRefused(t *testing.T) {
 	}
 
 	b.api(t, http.StatusOK, "PATCH", "/v1/event-types/order.paid", `{"group":"Another's"}`)
+	_, text := u.post(t, http.StatusBadRequest, version, "schema", "{", "etag", etagOf(t, added))
+	require.Equal(t, etagOf(t, added), etagOf(t, text), "it was refused for another reason: the next attempt is refused for the change")
 	for path, form := range map[string][]string{
 		edit:    {"description", "Mine", "state", "active", "validation", "off", "etag", etagOf(t, edited)},
 		version: {"schema", `{"title":"Mine"}`, "etag", etagOf(t, added)},

@@ -47,6 +47,10 @@ func TestOperatorEditsAFilter(t *testing.T) {
 	require.NotContains(t, text, "<script>alert")
 	require.Contains(t, text, "&lt;script&gt;alert(1)")
 
+	large := `{"amount":100,"text":"` + strings.Repeat("x", 100<<10) + `"}`
+	_, text = u.post(t, http.StatusOK, page+"/filter", "filter", filter, "payload", large)
+	require.Contains(t, text, "Your event", "a payload has more room than other forms")
+
 	for typed, says := range map[string]string{
 		`{"data": 1}`: "/data: is no field of an event", `{`: "is not valid JSON", `{"payload":{"n":{"$regex":"x"}}}`: "/payload/n/$regex: is not supported",
 		`{"<b>": 1}`: "/&lt;b&gt;: is no field of an event", `[]`: "must be an object",

@@ -21,6 +21,7 @@ type form struct {
 	Problem string // what is wrong with the whole, or with a field that the form does not show
 	errors  map[string]string
 	known   []string
+	stale   bool // it was refused because another has changed what it shows
 }
 
 // newForm is a form with initial values, as name, value, name, value, …. Its fields are those names.
@@ -47,7 +48,7 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 		return f, err
 	}
 	f = f.kept(typed) // "once", too: the change may have been made all the same
-	f.errors = map[string]string{}
+	f.errors, f.stale = map[string]string{}, known.stale
 	for _, bad := range known.Errors {
 		if name := f.fieldOf(bad.Field); name != "" {
 			f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+bad.Message, "; ")
@@ -197,6 +198,17 @@ func changedMeanwhile(thing, seen string, updatedAt client.Time) error {
 
 // changedByAnother is the refusal of a form that another was faster than.
 func changedByAnother(thing string) error {
-	return refusal(http.StatusConflict,
+	of := refusal(http.StatusConflict,
 		"the "+thing+" was changed in the meantime, so nothing was saved; check the values below, which are yours, and save again")
+	of.stale = true
+	return of
+}
+
+// shows is the mark, in the field of that name, of what the form shows: now for a new form, and for one that was refused because it is stale. A form that
+// is shown again for another reason keeps the mark that it was sent with: its reader has not been told of a change since.
+func (f form) shows(typed url.Values, name, now string) string {
+	if f.stale {
+		return now
+	}
+	return cmp.Or(typed.Get(name), now)
 }

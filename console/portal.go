@@ -79,8 +79,8 @@ func portalRoutes() []route {
 		{pattern: get + endpoint + "/rotate-secret", access: portalRotates, handle: ofPortal(askPortal(askToRotate))},
 		{pattern: post + endpoint + "/rotate-secret", access: portalRotates, handle: ofPortal(rotatePortalSecret)},
 		{pattern: get + endpoint + "/filter", access: portalFilters, handle: ofPortal(editPortalFilter)},
-		{pattern: post + endpoint + "/filter", access: portalFilters, handle: ofPortal(editPortalFilter)},
-		{pattern: post + endpoint + "/filter/save", access: portalSetsFilters, handle: ofPortal(savePortalFilter)},
+		{pattern: post + endpoint + "/filter", access: portalFilters, handle: ofPortal(editPortalFilter), big: true},
+		{pattern: post + endpoint + "/filter/save", access: portalSetsFilters, handle: ofPortal(savePortalFilter), big: true},
 		{pattern: get + endpoint + "/verify", access: portalLooks, handle: ofPortal(showVerify)},
 
 		{pattern: get + messages, access: portalLooks, handle: ofPortal(portalMessages)},
@@ -91,7 +91,7 @@ func portalRoutes() []route {
 
 		{pattern: get + "/event-types", access: portalLooks, handle: ofPortal(portalTypes)},
 		{pattern: get + eventType, access: portalLooks, handle: ofPortal(portalType)},
-		{pattern: post + eventType, access: portalManages, handle: ofPortal(sendTypeExample), slow: true, big: true},
+		{pattern: post + eventType, access: portalManages, handle: ofPortal(sendTypeExample), slow: true},
 
 		{pattern: get + "/failed", access: portalLooks, handle: ofPortal(portalFailed)},
 		{pattern: get + "/failed/send-again", access: portalReplays, handle: ofPortal(askSendAllAgain)},

@@ -53,7 +53,7 @@ func (t *texts) FilterWhy(f *client.FilterFailure) string {
 }
 
 func showPortalFilter(p *portalPage, e filterEditor) error {
-	v := portalFilterView{ID: e.endpoint.ID, Name: shortName(e.endpoint.Description, e.endpoint.URL), Seen: seenAt(e.endpoint.UpdatedAt)}
+	v := portalFilterView{ID: e.endpoint.ID, Name: shortName(e.endpoint.Description, e.endpoint.URL), Seen: e.seen(p.page)}
 	if !e.form.Failed() {
 		var err error
 		if v.Trial, err = e.try(p.page, p.refused); err != nil {

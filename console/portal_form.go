@@ -121,7 +121,7 @@ func typedTypes(typed url.Values) []string {
 
 func showPortalForm(p *portalPage, f form, e client.Endpoint) error {
 	title := p.say("endpoint.add")
-	v := portalEndpointForm{ID: e.ID, Seen: seenAt(e.UpdatedAt), Back: portalPath("endpoints"), Action: title}
+	v := portalEndpointForm{ID: e.ID, Seen: f.shows(p.typed, "seen", seenAt(e.UpdatedAt)), Back: portalPath("endpoints"), Action: title}
 	if e.ID != "" {
 		v.Back, v.Action, title = portalPath("endpoints", e.ID), p.say("form.save"), p.say("endpoint.edit")
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/everpost/everpost/client"
@@ -52,7 +53,8 @@ type portalInfo struct {
 	CanSetFilter bool
 	HasFailed    bool // there is a dead letter: the entry is shown
 	FailedHere   bool // it is the current page
-	HasTypes     bool // the catalogue of event types has some
+
+	hasTypes func() (bool, error)
 }
 
 // portalLayout is what the layout shows.
@@ -70,6 +72,14 @@ type portalLayout struct {
 
 // Say is a text of the catalogue.
 func (i portalInfo) Say(key string, pairs ...any) (string, error) { return i.Text(key, pairs...) }
+
+// HasTypes reports whether pages link to the catalogue of event types. Only a template that has the link asks.
+func (i portalInfo) HasTypes() (bool, error) {
+	if i.hasTypes == nil {
+		return false, nil
+	}
+	return i.hasTypes()
+}
 
 // To is the path of a page.
 func (i portalInfo) To(parts ...string) string { return portalPath(parts...) }
@@ -181,21 +191,15 @@ func (p *portalPage) info(v portalView) (portalInfo, error) {
 		return i, err
 	}
 	i.HasFailed = len(failed.Data) > 0 || i.FailedHere
-	var err error
-	i.HasTypes, err = p.hasEventTypes()
-	return i, err
+	i.hasTypes = sync.OnceValues(p.hasEventTypes)
+	return i, nil
 }
 
-// hasEventTypes reports whether the catalogue has a type that customers see.
+// hasEventTypes reports whether the catalogue has a type. If all are archived, the page that is linked to then says that there is none.
 func (p *portalPage) hasEventTypes() (bool, error) {
-	for _, state := range []webhook.EventTypeState{webhook.EventTypeActive, webhook.EventTypeDeprecated} {
-		var found client.Page[client.ListedEventType]
-		err := p.api.get(p.r.Context(), &found, url.Values{"limit": {"1"}, "state": {state.String()}}, apiPath("event-types"))
-		if err != nil || len(found.Data) > 0 {
-			return len(found.Data) > 0, unlessBusy(err)
-		}
-	}
-	return false, nil
+	var found client.Page[client.ListedEventType]
+	err := p.api.get(p.r.Context(), &found, url.Values{"limit": {"1"}}, apiPath("event-types"))
+	return len(found.Data) > 0, unlessBusy(err)
 }
 
 // rememberedLook is that of the last session of the browser, for the page that says that it has ended. It comes from a cookie, so

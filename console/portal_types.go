@@ -215,10 +215,7 @@ func targetsOf(p *portalPage, name string) ([]portalTarget, error) {
 		return nil, unlessBusy(err)
 	}
 	gets := func(e client.EndpointCondition) bool {
-		return slices.ContainsFunc(e.EventTypes, func(f string) bool {
-			prefix, pattern := strings.CutSuffix(f, "*")
-			return f == name || pattern && strings.HasPrefix(name, prefix)
-		})
+		return slices.ContainsFunc(e.EventTypes, func(filter string) bool { return webhook.FilterMatches(filter, name) })
 	}
 	slices.SortStableFunc(found.Data, func(a, b client.EndpointCondition) int {
 		switch first, second := gets(a), gets(b); {

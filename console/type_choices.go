@@ -18,14 +18,18 @@ const (
 	archivedType   = "archived"
 )
 
-// maxListed is how many rows the API lists at a time.
-const maxListed = 250
+const (
+	// maxListed is how many rows the API lists at a time.
+	maxListed = 250
+	// maxCataloguePages bounds the pages of the catalogue. The API cuts a page at 1 MiB, and the largest type takes less than 16 KiB in a list.
+	maxCataloguePages = (webhook.MaxCatalogueTypes + 63) / 64
+)
 
 // readEventTypes reads the catalogue of event types, by name.
 func readEventTypes(p *page) ([]client.ListedEventType, error) {
 	var all []client.ListedEventType
 	query := url.Values{"limit": {strconv.Itoa(maxListed)}}
-	for range webhook.MaxCatalogueTypes / maxListed {
+	for range maxCataloguePages {
 		var found client.Page[client.ListedEventType]
 		if err := p.api.get(p.r.Context(), &found, query, apiPath("event-types")); err != nil {
 			return nil, err

@@ -2,12 +2,16 @@ package console
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func typeOf(name, group, state string) client.ListedEventType {
@@ -92,4 +96,42 @@ func TestTypeChoicesAreBounded(t *testing.T) {
 		found, _ := chooseTypes(all, nil, all[n-1].Name)
 		require.Equal(t, all[n-1].Name, found.Groups[0].Types[0].Name, "it can be found")
 	}
+}
+
+// The catalogue is read to its end, also if its types are so large that the API cuts its pages.
+func TestTheWholeCatalogueIsRead(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
+		next := ""
+		if asked++; n < 15 {
+			next = strconv.Itoa(n + 1)
+		}
+		_, _ = fmt.Fprintf(w, `{"data":[{"name":"n%d"}],"next_cursor":%q}`, n, next)
+	})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	all, err := readEventTypes(&page{r: r, api: localAPI{handler: answer, from: r}})
+	require.NoError(t, err)
+	require.Len(t, all, 16)
+	require.Equal(t, 16, asked)
+}
+
+// A form without a catalogue keeps the types that were chosen while there was one.
+func TestChosenTypesAreTypedWithoutACatalogue(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	token, s := m.session(webhook.ConsoleSession{TenantID: "acme", Access: webhook.AccessKey}), m.console(t)
+	m.answer = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/event-types" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"detail":"busy"}`))
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"errors":[{"field":"url","message":"is wrong"}]}`))
+	}
+	w := request(s, http.MethodPost, "/console/t/acme/endpoints/new", keyCookie, token, "type", "order.paid", "type", "order.sent", "event_types", "x.*")
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Contains(t, w.Body.String(), ">x.*\norder.paid\norder.sent</textarea>")
 }
