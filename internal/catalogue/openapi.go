@@ -12,6 +12,7 @@ import (
 
 const (
 	maxDocumentNodes = 2_000_000 // values of schemas that an import looks at, references followed
+	maxDocumentBytes = 32 << 20  // of all schemas, examples and descriptions of an import, references followed
 	maxBundle        = 20_000    // values of one schema with what it refers to
 
 	components = "#/components/schemas/"
@@ -37,13 +38,17 @@ func FromOpenAPI(text []byte) (types []webhook.ImportedType, warnings, problems 
 	if len(all) == 0 {
 		return nil, nil, []Problem{{"webhooks", "must have at least one"}}
 	}
-	r := documentReader{root: root, left: maxDocumentNodes}
+	r := documentReader{root: root, left: maxDocumentNodes, bytes: maxDocumentBytes}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if len(types) == webhook.MaxCatalogueTypes {
 			r.refuse("webhooks", fmt.Sprintf("has more than %d entries", webhook.MaxCatalogueTypes))
 			break
 		}
 		types = append(types, r.webhook(name, all[name]))
+		if r.left < 0 || r.bytes < 0 {
+			r.refuse("webhooks", "have schemas, examples and descriptions that are too large together, references followed")
+			break
+		}
 	}
 	return types, r.warnings, r.problems
 }
@@ -51,7 +56,7 @@ func FromOpenAPI(text []byte) (types []webhook.ImportedType, warnings, problems 
 // documentReader reads one document.
 type documentReader struct {
 	root               map[string]any
-	left               int // values
+	left, bytes        int // values and bytes that there may still be; below 0: there are more
 	warnings, problems []Problem
 }
 
@@ -77,10 +82,13 @@ func (r *documentReader) webhook(name string, item any) webhook.ImportedType {
 		r.refuse(at, "has no post")
 	}
 	t := webhook.ImportedType{Name: name, Description: firstText(post["description"], post["summary"], object["description"], object["summary"])}
-	t.Deprecated, _ = post["deprecated"].(bool)
+	if deprecated, given := post["deprecated"].(bool); given {
+		t.Deprecated = &deprecated
+	}
 	if tags := list(post["tags"]); len(tags) > 0 {
 		t.Group, _ = tags[0].(string)
 	}
+	r.bytes -= len(t.Description) + len(t.Group)
 	body, _ := r.follow(post["requestBody"]).(map[string]any)
 	content, _ := body["content"].(map[string]any)
 	media, _ := content["application/json"].(map[string]any)
@@ -102,6 +110,9 @@ func (r *documentReader) follow(v any) any {
 	if !local {
 		return v
 	}
+	if r.bytes -= len(ref); r.bytes < 0 {
+		return nil
+	}
 	var at any = r.root
 	for name := range strings.SplitSeq(rest, "/") {
 		parent, _ := at.(map[string]any)
@@ -121,44 +132,98 @@ func firstText(all ...any) string {
 	return ""
 }
 
+// examples are those that fit, as many as there may be.
 func (r *documentReader) examples(at string, media map[string]any) (examples [][]byte) {
-	var all []any
-	if one, given := media["example"]; given {
-		all = append(all, one)
-	}
-	named, _ := media["examples"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		if one, ok := r.follow(named[name]).(map[string]any); ok && one["value"] != nil {
-			all = append(all, one["value"])
+	complete := true
+	add := func(value any) {
+		size := leastSize(value, webhook.MaxEventTypeExample)
+		r.bytes -= min(size, webhook.MaxEventTypeExample)
+		if size > webhook.MaxEventTypeExample {
+			complete = false
+			return
 		}
-	}
-	for _, one := range all {
-		text, err := json.Marshal(one)
-		if err != nil || len(text) > webhook.MaxEventTypeExample || len(examples) == webhook.MaxEventTypeExamples {
-			r.warn(at, "has an example that is too large, or more than there may be: it is left out")
-			continue
+		text, err := json.Marshal(value)
+		if err != nil || len(text) > webhook.MaxEventTypeExample {
+			complete = false
+			return
 		}
 		examples = append(examples, text)
+	}
+	if one, given := media["example"]; given {
+		add(one)
+	}
+	named, _ := media["examples"].(map[string]any)
+	if r.left -= len(named); r.left < 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if len(examples) == webhook.MaxEventTypeExamples || r.bytes < 0 {
+			complete = false
+			break
+		}
+		if one, ok := r.follow(named[name]).(map[string]any); ok && one["value"] != nil {
+			add(one["value"])
+		}
+	}
+	if !complete {
+		r.warn(at, "has an example that is too large, or more than there may be: it is left out")
 	}
 	return examples
 }
 
+// leastSize is a number of bytes that a value has as JSON at least. It stops counting beyond most.
+func leastSize(v any, most int) int {
+	switch v := v.(type) {
+	case string:
+		return len(v) + 2
+	case json.Number:
+		return len(v)
+	case []any:
+		n := 1 + max(1, len(v)) // brackets and commas
+		for _, one := range v {
+			if n > most {
+				break
+			}
+			n += leastSize(one, most-n)
+		}
+		return n
+	case map[string]any:
+		n := 1 + max(1, len(v))
+		for name, one := range v {
+			if n > most {
+				break
+			}
+			n += len(name) + 3 + leastSize(one, most-n)
+		}
+		return n
+	}
+	return 4
+}
+
 // bundle is a schema with the components that it refers to in its $defs.
 func (r *documentReader) bundle(at string, schema any) []byte {
-	b := bundler{document: r, at: at, left: maxBundle, defs: map[string]any{}}
+	b := bundler{document: r, at: at, left: maxBundle, bytes: MaxSchema, defs: map[string]any{}}
+	if given, ok := schema.(map[string]any); ok {
+		if id, _ := given["$id"].(string); strings.HasPrefix(id, exportedID) {
+			given = maps.Clone(given)
+			delete(given, "$id")
+			schema = given
+		}
+	}
 	b.components, _ = r.follow(map[string]any{"$ref": strings.TrimSuffix(components, "/")}).(map[string]any)
 	root, ok := b.rewrite(schema).(map[string]any)
-	for len(b.wanted) > 0 {
+	for len(b.wanted) > 0 && !b.failed {
 		name := b.wanted[0]
 		b.wanted = b.wanted[1:]
 		b.defs[name] = b.rewrite(b.components[name])
 	}
-	if !ok || b.failed {
+	switch {
+	case b.failed:
+		r.refuse(at, "has a schema that is too large with all that it refers to")
+		return nil
+	case !ok:
 		r.refuse(at, "has a schema that is not an object")
 		return nil
-	}
-	if id, _ := root["$id"].(string); strings.HasPrefix(id, exportedID) {
-		delete(root, "$id")
 	}
 	if len(b.defs) > 0 {
 		own, _ := root["$defs"].(map[string]any)
@@ -184,33 +249,51 @@ type bundler struct {
 	components map[string]any
 	defs       map[string]any
 	wanted     []string
-	left       int
+	left       int // values
+	bytes      int // that the schema may still have
 	failed     bool
+}
+
+// spend counts bytes. It reports whether the schema may have them.
+func (b *bundler) spend(n int) bool {
+	b.bytes -= n
+	b.document.bytes -= n
+	b.failed = b.failed || b.bytes < 0 || b.document.bytes < 0
+	return !b.failed
 }
 
 // rewrite copies a schema. What is data in it stays as it is.
 func (b *bundler) rewrite(v any) any {
 	b.left--
 	b.document.left--
-	if b.left < 0 || b.document.left < 0 {
-		if b.left == -1 || b.document.left == -1 {
-			b.document.refuse(b.at, "has a schema that is too large with all that it refers to")
-		}
-		b.failed = true
+	b.failed = b.failed || b.left < 0 || b.document.left < 0
+	if b.failed {
 		return nil
 	}
 	switch v := v.(type) {
 	case []any:
+		if !b.spend(1 + max(1, len(v))) {
+			return nil
+		}
 		all := make([]any, len(v))
 		for i, one := range v {
-			all[i] = b.rewrite(one)
+			if all[i] = b.rewrite(one); b.failed {
+				return nil
+			}
 		}
 		return all
 	case map[string]any:
+		if !b.spend(1 + max(1, len(v))) {
+			return nil
+		}
 		object := make(map[string]any, len(v))
 		for name, one := range v {
+			if !b.spend(len(name) + 3) {
+				return nil
+			}
 			switch name {
 			case "example", "examples", "const", "enum", "default":
+				b.spend(leastSize(one, b.bytes))
 				object[name] = one
 			case "$ref":
 				object[name] = b.reference(one)
@@ -222,6 +305,7 @@ func (b *bundler) rewrite(v any) any {
 		}
 		return object
 	}
+	b.spend(leastSize(v, b.bytes))
 	return v
 }
 
@@ -231,8 +315,14 @@ func (b *bundler) rewriteEach(v any) any {
 	if !ok {
 		return b.rewrite(v)
 	}
+	if !b.spend(1 + max(1, len(named))) {
+		return nil
+	}
 	object := make(map[string]any, len(named))
 	for name, one := range named {
+		if !b.spend(len(name) + 3) {
+			return nil
+		}
 		object[name] = b.rewrite(one)
 	}
 	return object
@@ -243,7 +333,11 @@ func (b *bundler) reference(v any) any {
 	ref, _ := v.(string)
 	rest, ok := strings.CutPrefix(ref, components)
 	if !ok {
+		b.spend(leastSize(v, b.bytes))
 		return v
+	}
+	if !b.spend(len(ref) - len(components) + len("#/$defs/")) {
+		return nil
 	}
 	name, path, deeper := strings.Cut(rest, "/")
 	plain := unescaped(name)
@@ -252,6 +346,7 @@ func (b *bundler) reference(v any) any {
 		return v
 	}
 	if _, known := b.defs[plain]; !known {
+		b.spend(len(plain) + 3)
 		b.defs[plain] = nil
 		b.wanted = append(b.wanted, plain)
 	}
