@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -212,6 +213,16 @@ func TestImportEventTypes(t *testing.T) {
 	} {
 		b.refused(t, "operator", "POST", path, body, want...)
 	}
+}
+
+// Nobody waits for the rest of the types of a request that has ended.
+func TestAnImportEndsWithItsRequest(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	in := typeImport{TypeImport: webhook.TypeImport{Types: []webhook.ImportedType{{Name: ".b"}}}}
+	require.ErrorIs(t, in.check(ctx), context.Canceled)
+	require.Empty(t, in.problems)
 }
 
 func TestExportEventTypes(t *testing.T) {

@@ -43,7 +43,9 @@ func (h *eventTypeImportHandler) importAll(c call) error {
 	if err := readObject(text, in.read); err != nil {
 		return err
 	}
-	in.check(c.Request().Context())
+	if err := in.check(c.Request().Context()); err != nil {
+		return err
+	}
 	if len(in.given) != 1 {
 		in.problems = append(in.problems, webhook.FieldError{Field: "body", Message: "must have either openapi or schemas"})
 	}
@@ -125,9 +127,12 @@ func (in *typeImport) readSchemas(d *jsonDecoder) {
 	}
 }
 
-// check checks names, schemas and examples. Examples that do not match their schema are left out.
-func (in *typeImport) check(ctx context.Context) {
+// check checks names, schemas and examples, until the request ends. Examples that do not match their schema are left out.
+func (in *typeImport) check(ctx context.Context) error {
 	for i := range in.Types {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		t := &in.Types[i]
 		at := "types." + string(appendName(nil, []byte(t.Name)))
 		refuse := func(message string) {
@@ -151,6 +156,7 @@ func (in *typeImport) check(ctx context.Context) {
 			in.checkSchema(ctx, t, at)
 		}
 	}
+	return nil
 }
 
 func (in *typeImport) warn(at, message string) {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -17,7 +18,7 @@ const (
 	MaxValues = 8 // of a field that has a few only
 
 	maxReferences = 16     // to the same field
-	maxSchemas    = 10_000 // that are looked at
+	maxSteps      = 20_000 // one for each schema that is looked at, and each name in it
 )
 
 // Field is a field of a payload.
@@ -48,24 +49,32 @@ func Fields(text []byte) (fields []Field, more bool) {
 }
 
 type reader struct {
-	root    map[string]any
-	fields  []Field
-	more    bool
-	schemas int
+	root   map[string]any
+	fields []Field
+	more   bool
+	steps  int
 }
 
 // within adds the fields of an object, or of the elements of a list.
 func (r *reader) within(schema map[string]any, depth int) {
 	properties, required := map[string]any{}, map[string]bool{}
-	for _, part := range r.parts(schema, 0) {
+	for _, part := range r.parts(schema) {
 		named, _ := part["properties"].(map[string]any)
+		if len(named) > 0 && (len(r.fields) == MaxFields || depth == MaxDepth) {
+			r.more = true
+			return
+		}
+		if r.steps += len(named) + len(list(part["required"])); r.steps > maxSteps {
+			r.more = true
+			return
+		}
 		maps.Copy(properties, named)
 		for _, name := range texts(part["required"]) {
 			required[name] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if len(r.fields) == MaxFields || depth == MaxDepth {
+		if len(r.fields) == MaxFields {
 			r.more = true
 			return
 		}
@@ -81,7 +90,7 @@ func (r *reader) within(schema map[string]any, depth int) {
 
 // field is what a schema says of a field, and the schemas of what is in it.
 func (r *reader) field(schema map[string]any) (f Field, inner []map[string]any) {
-	for _, part := range r.parts(schema, 0) {
+	for _, part := range r.parts(schema) {
 		f.Types = union(f.Types, typesOf(part))
 		if text, ok := part["description"].(string); ok && f.Description == "" {
 			f.Description = text
@@ -96,12 +105,12 @@ func (r *reader) field(schema map[string]any) (f Field, inner []map[string]any) 
 			f.Values, f.MoreValues = valuesOf(part)
 		}
 		for _, choice := range alternatives(part) {
-			for _, one := range r.parts(choice, 0) {
+			for _, one := range r.parts(choice) {
 				f.Types = union(f.Types, typesOf(one))
 			}
 		}
 		if items, ok := part["items"].(map[string]any); ok {
-			for _, one := range r.parts(items, 0) {
+			for _, one := range r.parts(items) {
 				f.Items = union(f.Items, typesOf(one))
 			}
 			inner = append(inner, items)
@@ -110,19 +119,26 @@ func (r *reader) field(schema map[string]any) (f Field, inner []map[string]any) 
 	return f, append(inner, schema)
 }
 
-// parts are a schema, what it refers to, and what holds besides: they say something of the same value.
-func (r *reader) parts(schema map[string]any, hops int) []map[string]any {
-	r.schemas++
-	if schema == nil || hops > maxReferences || r.schemas > maxSchemas {
+// parts are a schema, what it refers to, and what holds besides, each once: they say something of the same value.
+func (r *reader) parts(schema map[string]any) []map[string]any {
+	return r.partsOf(schema, 0, map[uintptr]bool{})
+}
+
+// partsOf are the parts that are not among the seen, which are known by their addresses.
+func (r *reader) partsOf(schema map[string]any, hops int, seen map[uintptr]bool) []map[string]any {
+	r.steps++
+	address := reflect.ValueOf(schema).Pointer()
+	if schema == nil || seen[address] || hops > maxReferences || r.steps > maxSteps {
 		return nil
 	}
+	seen[address] = true
 	parts := []map[string]any{schema}
 	if target := r.referred(schema); target != nil {
-		parts = append(parts, r.parts(target, hops+1)...)
+		parts = append(parts, r.partsOf(target, hops+1, seen)...)
 	}
 	for _, one := range list(schema["allOf"]) {
 		part, _ := one.(map[string]any)
-		parts = append(parts, r.parts(part, hops+1)...)
+		parts = append(parts, r.partsOf(part, hops+1, seen)...)
 	}
 	return parts
 }

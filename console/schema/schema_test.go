@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -81,4 +82,22 @@ func TestFieldsAreBounded(t *testing.T) {
 		fmt.Fprintf(&deep, `"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
 	}
 	Fields([]byte(`{"$defs":{` + deep.String() + `"d40":{}},"properties":{"a":{"$ref":"#/$defs/d0"}}}`))
+}
+
+// Many ways to the same wide object cost a bounded number of steps.
+func TestFieldsSpendStepsOnNames(t *testing.T) {
+	t.Parallel()
+	refs := func(name string) string {
+		return strings.TrimSuffix(strings.Repeat(`{"$ref":"#/$defs/`+name+`"},`, 300), ",")
+	}
+	var names strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&names, `"p%d":{},`, i)
+	}
+	schema := `{"allOf":[` + refs("a") + `],"$defs":{"a":{"allOf":[` + refs("b") + `]},"b":{"properties":{` + names.String() + `"x":{}}}}}`
+	begun := time.Now()
+	fields, more := Fields([]byte(schema))
+	require.True(t, more)
+	require.Len(t, fields, MaxFields)
+	require.Less(t, time.Since(begun), 2*time.Second)
 }

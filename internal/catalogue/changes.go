@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -9,7 +10,7 @@ import (
 const (
 	maxProperties = 2000   // that a comparison looks at
 	maxNesting    = 32     // levels of a payload
-	maxCompared   = 20_000 // schemas
+	maxCompared   = 20_000 // steps: one for each schema, each name in it, and each 100 bytes of a pointer
 )
 
 // Change is what a version of a schema takes away from receivers and asks of senders, against the one before. Its entries are JSON pointers into
@@ -56,50 +57,74 @@ type property struct {
 type outline struct {
 	root       map[string]any
 	properties map[string]*property
+	seen       map[visit]bool
 	steps      int
 }
 
-func outlineOf(schema []byte) map[string]*property {
-	o := outline{properties: map[string]*property{}}
-	if doc, err := decode(schema); err == nil {
-		o.root, _ = doc.(map[string]any)
-		o.walk(o.root, "", 0, 0)
-	}
-	return o.properties
+// visit is a schema, by its address, for the value at a pointer.
+type visit struct {
+	schema  uintptr
+	pointer string
 }
 
-// walk adds the properties of a schema for the value at a pointer. hops counts the references to the same value.
-func (o *outline) walk(schema map[string]any, at string, level, hops int) {
+func outlineOf(schema []byte) map[string]*property {
+	return newOutline(schema).properties
+}
+
+func newOutline(schema []byte) *outline {
+	o := &outline{properties: map[string]*property{}, seen: map[visit]bool{}}
+	if doc, err := decode(schema); err == nil {
+		o.root, _ = doc.(map[string]any)
+		o.walk(o.root, "", 0)
+	}
+	return o
+}
+
+// walk adds the properties of a schema for the value at a pointer, once.
+func (o *outline) walk(schema map[string]any, at string, level int) {
+	known, _ := schema["properties"].(map[string]any)
+	required := list(schema["required"])
+	this := visit{reflect.ValueOf(schema).Pointer(), at}
 	o.steps++
-	if level > maxNesting || hops > maxInPlace || len(o.properties) >= maxProperties || o.steps > maxCompared {
+	if o.seen[this] || level > maxNesting || len(o.properties) >= maxProperties {
 		return
 	}
+	if o.steps += len(known) + len(required); o.steps > maxCompared {
+		return
+	}
+	o.seen[this] = true
 	if target := o.referred(schema); target != nil {
-		o.walk(target, at, level, hops+1)
+		o.walk(target, at, level)
 	}
 	for _, one := range list(schema["allOf"]) {
 		if part, ok := one.(map[string]any); ok {
-			o.walk(part, at, level, hops+1)
+			o.walk(part, at, level)
 		}
 	}
-	known, _ := schema["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		child := at + pointerTo(name)
+		if o.steps += len(child) / 100; o.steps > maxCompared {
+			return
+		}
 		o.at(child)
 		if part, ok := known[name].(map[string]any); ok {
 			o.setTypes(child, part)
-			o.walk(part, child, level+1, 0)
+			o.walk(part, child, level+1)
 		}
 	}
-	for _, one := range list(schema["required"]) {
-		if name, ok := one.(string); ok && len(o.properties) < maxProperties {
+	for _, one := range required {
+		name, ok := one.(string)
+		if o.steps += (len(at) + len(name)) / 100; o.steps > maxCompared {
+			return
+		}
+		if ok && len(o.properties) < maxProperties {
 			o.at(at + pointerTo(name)).required = true
 		}
 	}
 	if items, ok := schema["items"].(map[string]any); ok {
 		o.at(at + "/*")
 		o.setTypes(at+"/*", items)
-		o.walk(items, at+"/*", level+1, 0)
+		o.walk(items, at+"/*", level+1)
 	}
 }
 

@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -55,4 +56,36 @@ func TestCompareIsBounded(t *testing.T) {
 		require.True(t, Compare([]byte(schema), []byte(schema)).IsZero())
 	}
 	require.Less(t, time.Since(begun), 20*time.Second)
+}
+
+// Many ways to the same wide object are gone once, and what differs is still found.
+func TestCompareSpendsStepsOnProperties(t *testing.T) {
+	t.Parallel()
+	refs := func(name string) string {
+		return strings.TrimSuffix(strings.Repeat(`{"$ref":"#/$defs/`+name+`"},`, 300), ",")
+	}
+	hostile := func(last string) []byte {
+		var names strings.Builder
+		for i := range 1000 {
+			fmt.Fprintf(&names, `"p%d":{},`, i)
+		}
+		return []byte(`{"allOf":[` + refs("a") + `],"$defs":{"a":{"allOf":[` + refs("b") + `]},"b":{"properties":{` + names.String() + `"` + last + `":{}}}}}`)
+	}
+	before := hostile("x")
+	require.Less(t, len(before), MaxSchema)
+	require.Equal(t, Change{Removed: []string{"/x"}}, Compare(before, hostile("y")))
+	require.Less(t, newOutline(before).steps, 5000)
+
+	// Long pointers cost more: they are kept.
+	var wide strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&wide, `{"$ref":"#/$defs/b","properties":{"q%d":{"$ref":"#/$defs/b"}}},`, i)
+	}
+	o := newOutline([]byte(`{"allOf":[` + wide.String() +
+		`{}],"$defs":{"b":{"properties":{"` + strings.Repeat("n", 9000) + `":{"$ref":"#"}},"required":["r1","r2","r3"]}}}`))
+	size := 0
+	for at := range o.properties {
+		size += len(at)
+	}
+	require.Less(t, size, 4<<20)
 }

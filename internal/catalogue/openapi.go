@@ -12,6 +12,7 @@ import (
 
 const (
 	maxDocumentNodes = 2_000_000 // values of schemas that an import looks at, references followed
+	maxDocumentBytes = 32 << 20  // of all schemas, examples and descriptions of an import, references followed
 	maxBundle        = 20_000    // values of one schema with what it refers to
 
 	components = "#/components/schemas/"
@@ -37,13 +38,17 @@ func FromOpenAPI(text []byte) (types []webhook.ImportedType, warnings, problems 
 	if len(all) == 0 {
 		return nil, nil, []Problem{{"webhooks", "must have at least one"}}
 	}
-	r := documentReader{root: root, left: maxDocumentNodes}
+	r := documentReader{root: root, left: maxDocumentNodes, bytes: maxDocumentBytes}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if len(types) == webhook.MaxCatalogueTypes {
 			r.refuse("webhooks", fmt.Sprintf("has more than %d entries", webhook.MaxCatalogueTypes))
 			break
 		}
 		types = append(types, r.webhook(name, all[name]))
+		if r.left < 0 || r.bytes < 0 {
+			r.refuse("webhooks", "have schemas, examples and descriptions that are too large together, references followed")
+			break
+		}
 	}
 	return types, r.warnings, r.problems
 }
@@ -51,7 +56,7 @@ func FromOpenAPI(text []byte) (types []webhook.ImportedType, warnings, problems 
 // documentReader reads one document.
 type documentReader struct {
 	root               map[string]any
-	left               int // values
+	left, bytes        int // values and bytes that there may still be; below 0: there are more
 	warnings, problems []Problem
 }
 
@@ -77,10 +82,13 @@ func (r *documentReader) webhook(name string, item any) webhook.ImportedType {
 		r.refuse(at, "has no post")
 	}
 	t := webhook.ImportedType{Name: name, Description: firstText(post["description"], post["summary"], object["description"], object["summary"])}
-	t.Deprecated, _ = post["deprecated"].(bool)
+	if deprecated, given := post["deprecated"].(bool); given {
+		t.Deprecated = &deprecated
+	}
 	if tags := list(post["tags"]); len(tags) > 0 {
 		t.Group, _ = tags[0].(string)
 	}
+	r.bytes -= len(t.Description) + len(t.Group)
 	body, _ := r.follow(post["requestBody"]).(map[string]any)
 	content, _ := body["content"].(map[string]any)
 	media, _ := content["application/json"].(map[string]any)
@@ -102,6 +110,9 @@ func (r *documentReader) follow(v any) any {
 	if !local {
 		return v
 	}
+	if r.bytes -= len(ref); r.bytes < 0 {
+		return nil
+	}
 	var at any = r.root
 	for name := range strings.SplitSeq(rest, "/") {
 		parent, _ := at.(map[string]any)
@@ -121,144 +132,43 @@ func firstText(all ...any) string {
 	return ""
 }
 
+// examples are those that fit, as many as there may be.
 func (r *documentReader) examples(at string, media map[string]any) (examples [][]byte) {
-	var all []any
-	if one, given := media["example"]; given {
-		all = append(all, one)
-	}
-	named, _ := media["examples"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		if one, ok := r.follow(named[name]).(map[string]any); ok && one["value"] != nil {
-			all = append(all, one["value"])
+	complete := true
+	add := func(value any) {
+		size := leastSize(value, webhook.MaxEventTypeExample)
+		r.bytes -= min(size, webhook.MaxEventTypeExample)
+		if size > webhook.MaxEventTypeExample {
+			complete = false
+			return
 		}
-	}
-	for _, one := range all {
-		text, err := json.Marshal(one)
-		if err != nil || len(text) > webhook.MaxEventTypeExample || len(examples) == webhook.MaxEventTypeExamples {
-			r.warn(at, "has an example that is too large, or more than there may be: it is left out")
-			continue
+		text, err := json.Marshal(value)
+		if err != nil || len(text) > webhook.MaxEventTypeExample {
+			complete = false
+			return
 		}
 		examples = append(examples, text)
 	}
+	if one, given := media["example"]; given {
+		add(one)
+	}
+	named, _ := media["examples"].(map[string]any)
+	if r.left -= len(named); r.left < 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if len(examples) == webhook.MaxEventTypeExamples || r.bytes < 0 {
+			complete = false
+			break
+		}
+		if one, ok := r.follow(named[name]).(map[string]any); ok && one["value"] != nil {
+			add(one["value"])
+		}
+	}
+	if !complete {
+		r.warn(at, "has an example that is too large, or more than there may be: it is left out")
+	}
 	return examples
-}
-
-// bundle is a schema with the components that it refers to in its $defs.
-func (r *documentReader) bundle(at string, schema any) []byte {
-	b := bundler{document: r, at: at, left: maxBundle, defs: map[string]any{}}
-	b.components, _ = r.follow(map[string]any{"$ref": strings.TrimSuffix(components, "/")}).(map[string]any)
-	root, ok := b.rewrite(schema).(map[string]any)
-	for len(b.wanted) > 0 {
-		name := b.wanted[0]
-		b.wanted = b.wanted[1:]
-		b.defs[name] = b.rewrite(b.components[name])
-	}
-	if !ok || b.failed {
-		r.refuse(at, "has a schema that is not an object")
-		return nil
-	}
-	if id, _ := root["$id"].(string); strings.HasPrefix(id, exportedID) {
-		delete(root, "$id")
-	}
-	if len(b.defs) > 0 {
-		own, _ := root["$defs"].(map[string]any)
-		for name := range own {
-			if _, twice := b.defs[name]; twice {
-				r.refuse(at, "has $defs of the same name as a component: "+cut(name, maxShownPointer))
-			}
-		}
-		maps.Copy(b.defs, own)
-		root["$defs"] = b.defs
-	}
-	text, err := json.Marshal(root)
-	if err != nil {
-		r.refuse(at, "has a schema that is not JSON")
-	}
-	return text
-}
-
-// bundler rewrites the references of one schema.
-type bundler struct {
-	document   *documentReader
-	at         string
-	components map[string]any
-	defs       map[string]any
-	wanted     []string
-	left       int
-	failed     bool
-}
-
-// rewrite copies a schema. What is data in it stays as it is.
-func (b *bundler) rewrite(v any) any {
-	b.left--
-	b.document.left--
-	if b.left < 0 || b.document.left < 0 {
-		if b.left == -1 || b.document.left == -1 {
-			b.document.refuse(b.at, "has a schema that is too large with all that it refers to")
-		}
-		b.failed = true
-		return nil
-	}
-	switch v := v.(type) {
-	case []any:
-		all := make([]any, len(v))
-		for i, one := range v {
-			all[i] = b.rewrite(one)
-		}
-		return all
-	case map[string]any:
-		object := make(map[string]any, len(v))
-		for name, one := range v {
-			switch name {
-			case "example", "examples", "const", "enum", "default":
-				object[name] = one
-			case "$ref":
-				object[name] = b.reference(one)
-			case "properties", "patternProperties", "dependentSchemas", "$defs", "definitions":
-				object[name] = b.rewriteEach(one)
-			default:
-				object[name] = b.rewrite(one)
-			}
-		}
-		return object
-	}
-	return v
-}
-
-// rewriteEach rewrites the schemas of a map, whose names say nothing.
-func (b *bundler) rewriteEach(v any) any {
-	named, ok := v.(map[string]any)
-	if !ok {
-		return b.rewrite(v)
-	}
-	object := make(map[string]any, len(named))
-	for name, one := range named {
-		object[name] = b.rewrite(one)
-	}
-	return object
-}
-
-// reference is a reference as it is in the bundle.
-func (b *bundler) reference(v any) any {
-	ref, _ := v.(string)
-	rest, ok := strings.CutPrefix(ref, components)
-	if !ok {
-		return v
-	}
-	name, path, deeper := strings.Cut(rest, "/")
-	plain := unescaped(name)
-	if _, there := b.components[plain]; !there {
-		b.document.refuse(b.at, "refers to a component that does not exist: "+cut(plain, maxShownPointer))
-		return v
-	}
-	if _, known := b.defs[plain]; !known {
-		b.defs[plain] = nil
-		b.wanted = append(b.wanted, plain)
-	}
-	if deeper {
-		return "#/$defs/" + name + "/" + path
-	}
-	return "#/$defs/" + name
 }
 
 // ToOpenAPI is an OpenAPI 3.1 document with a webhook for each type: the schema and the examples of its newest version.

@@ -48,7 +48,8 @@ func TestFromOpenAPI(t *testing.T) {
 	require.Len(t, types, 3)
 	paid, sent := types[0], types[1]
 	require.Equal(t, []string{"order.paid", "Paid", "Orders"}, []string{paid.Name, paid.Description, paid.Group})
-	require.True(t, paid.Deprecated)
+	require.Equal(t, new(true), paid.Deprecated)
+	require.Nil(t, sent.Deprecated)
 	require.JSONEq(t, `{"$ref":"#/$defs/Order","$defs":{
 		"Order":{"type":"object","properties":{"lines":{"items":{"$ref":"#/$defs/Line"}},"parent":{"$ref":"#/$defs/Order"}}},
 		"Line":{"type":"object","properties":{"sku":{"type":"string"}},"required":["sku"]}}}`, string(paid.Schema))
@@ -126,7 +127,7 @@ func TestExportAndImport(t *testing.T) {
 	require.True(t, Same([]byte(schema), types[0].Schema))
 	types[0].Schema = nil
 	require.Equal(t, []webhook.ImportedType{
-		{Name: "a", Description: "An a", Group: "G", Deprecated: true, Examples: [][]byte{[]byte(`{"a":"x"}`)}}, {Name: "b"},
+		{Name: "a", Description: "An a", Group: "G", Deprecated: new(true), Examples: [][]byte{[]byte(`{"a":"x"}`)}}, {Name: "b"},
 	}, types)
 }
 
@@ -136,4 +137,54 @@ func TestSame(t *testing.T) {
 	require.True(t, Same(nil, nil))
 	require.False(t, Same(nil, []byte(`null`)))
 	require.False(t, Same([]byte(`{"a":1}`), []byte(`{"a":"1"}`)))
+}
+
+// What many webhooks share is counted in bytes for each of them, before it is copied.
+func TestImportsAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("x", MaxSchema)
+	for name, media := range map[string]string{
+		"a text":          `{"schema":{"$ref":"#/components/schemas/A"}}`,
+		"a default":       `{"schema":{"default":"` + text + `"}}`,
+		"names":           `{"schema":{"properties":{"` + text + `":{}}}}`,
+		"a long array":    `{"schema":{"enum":[0` + strings.Repeat(",0", MaxSchema) + `]}}`,
+		"another address": `{"schema":{"$ref":"https://` + text + `"}}`,
+	} {
+		types, _, problems := FromOpenAPI([]byte(`{"openapi":"3.1.0","webhooks":{"a":{"post":{"requestBody":{"content":{"application/json":` + media +
+			`}}}}},"components":{"schemas":{"A":{"description":"` + text + `"}}}}`))
+		require.Equal(t, []Problem{{"webhooks.a.post.requestBody", "has a schema that is too large with all that it refers to"}}, problems, name)
+		require.Nil(t, types[0].Schema, name)
+	}
+
+	hooks := map[string]any{}
+	for i := range webhook.MaxCatalogueTypes {
+		hooks[fmt.Sprintf("t%d", i)] = map[string]any{"$ref": "#/components/pathItems/p"}
+	}
+	together := func(media map[string]any) []Problem {
+		item := map[string]any{"post": map[string]any{"requestBody": map[string]any{"content": map[string]any{"application/json": media}}}}
+		doc, err := json.Marshal(map[string]any{"openapi": "3.1.0", "webhooks": hooks, "components": map[string]any{"pathItems": map[string]any{"p": item}}})
+		require.NoError(t, err)
+		_, _, problems := FromOpenAPI(doc)
+		return problems
+	}
+	require.Empty(t, together(map[string]any{"schema": map[string]any{"title": text[:MaxSchema/4]}}))
+	want := Problem{"webhooks", "have schemas, examples and descriptions that are too large together, references followed"}
+	require.Contains(t, together(map[string]any{"schema": map[string]any{"title": text[:MaxSchema-100]}}), want)
+	many := map[string]any{}
+	for i := range 5000 {
+		many[fmt.Sprintf("e%d", i)] = map[string]any{"value": i}
+	}
+	require.Contains(t, together(map[string]any{"examples": many}), want)
+}
+
+func TestExamplesOfADocument(t *testing.T) {
+	t.Parallel()
+	r := documentReader{left: maxDocumentNodes, bytes: maxDocumentBytes}
+	named := map[string]any{"a": map[string]any{"value": strings.Repeat("x", webhook.MaxEventTypeExample)}}
+	for i := range 10 {
+		named[fmt.Sprintf("b%d", i)] = map[string]any{"value": i}
+	}
+	examples := r.examples("a", map[string]any{"examples": named})
+	require.Equal(t, "0 1 2 3 4", strings.Trim(fmt.Sprintf("%s", examples), "[]"))
+	require.Len(t, r.warnings, 1)
 }

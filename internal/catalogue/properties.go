@@ -134,6 +134,9 @@ func (e *expansion) add(s map[string]any, depth int) {
 		return
 	}
 	e.all = append(e.all, s)
+	own, _ := s["$id"].(string)
+	base, _ := e.root["$id"].(string)
+	e.open = e.open || own != "" && own != base // its references lead to parts of its own
 	if ref, given := s["$ref"].(string); given && !e.seen[ref] {
 		e.seen[ref] = true
 		target := (&outline{root: e.root}).referred(s)
@@ -151,9 +154,11 @@ func (e *expansion) add(s map[string]any, depth int) {
 			e.addAny(one, depth)
 		}
 	}
-	dependent, _ := s["dependentSchemas"].(map[string]any)
-	for _, one := range dependent {
-		e.addAny(one, depth)
+	for _, keyword := range []string{"dependentSchemas", "dependencies"} { // the latter is draft-07's, and may have lists of names too
+		dependent, _ := s[keyword].(map[string]any)
+		for _, one := range dependent {
+			e.addAny(one, depth)
+		}
 	}
 }
 

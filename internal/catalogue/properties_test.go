@@ -36,6 +36,10 @@ func TestProperties(t *testing.T) {
 		// Further ways in which schemas apply to the same value.
 		{[]string{`{"properties":{"a":{}},"if":{"properties":{"b":{}}},"then":{"properties":{"c":{}}}}`}, "c", false},
 		{[]string{`{"properties":{"a":{}},"dependentSchemas":{"a":{"properties":{"d":{}}}}}`}, "d", false},
+		{[]string{`{"properties":{"a":{}},"dependencies":{"a":{"properties":{"d":{}}},"b":["a"]}}`}, "d", false},
+		{[]string{`{"properties":{"a":{}},"dependencies":{"a":["d"]}}`}, "d", true},
+		{[]string{`{"$id":"urn:a","properties":{"a":{"$id":"urn:b","properties":{"b":{}}}}}`}, "a c", false},
+		{[]string{`{"$id":"urn:a","properties":{"a":{"$ref":"#"}}}`}, "a c", true},
 		{[]string{`{"properties":{"a":{"oneOf":[{"type":"null"},{"$ref":"#"}]}}}`}, "a b", true},
 		{[]string{`{"properties":{"a":{"prefixItems":[{"properties":{"b":{}}}]}}}`}, "a b", false},
 		{[]string{`{"properties":{"a":{"items":[{"properties":{"b":{}}}]}}}`}, "a c", true},

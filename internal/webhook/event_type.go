@@ -138,7 +138,7 @@ type ImportedType struct {
 	Name        string
 	Description string
 	Group       string
-	Deprecated  bool
+	Deprecated  *bool  // false: active; nil: as it is
 	Schema      []byte // nil: none
 	Examples    [][]byte
 }

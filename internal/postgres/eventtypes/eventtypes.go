@@ -84,14 +84,19 @@ func scanVersion(row pgx.CollectableRow) (v webhook.EventTypeVersion, err error)
 		return v, err
 	}
 	v.Schema = bytes.Clone(schema)
+	v.Examples, err = examplesOf(examples)
+	return v, err
+}
+
+func examplesOf(text []byte) (examples [][]byte, err error) {
 	var list []json.RawMessage
-	if err := json.Unmarshal(examples, &list); err != nil {
-		return v, fmt.Errorf("read examples: %w", err)
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("read examples: %w", err)
 	}
 	for _, example := range list {
-		v.Examples = append(v.Examples, bytes.Clone(example))
+		examples = append(examples, bytes.Clone(example))
 	}
-	return v, nil
+	return examples, nil
 }
 
 // ListEventTypes lists types in the byte order of their names, without schemas and examples. after is the last name of the previous page, ""
@@ -214,7 +219,8 @@ func lockAll(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// write stores a type in place of another. A revision is never used again, also after the type was deleted and created anew.
+// write stores a type in place of another. Its revision is the time in microseconds, or one more than before if that is larger. A type that is deleted
+// and created anew has a larger one too, unless the clock was set back in between.
 func write(ctx context.Context, tx pgx.Tx, t, before *webhook.EventType) (webhook.EventType, error) {
 	if before.Revision == 0 {
 		if err := allowOneMore(ctx, tx); err != nil {

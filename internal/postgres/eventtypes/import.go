@@ -1,6 +1,7 @@
 package eventtypes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,7 @@ import (
 var errDryRun = errors.New("dry run")
 
 // ImportEventTypes adds types to the catalogue in one transaction, or only says what that would do. Known types get the description, group and
-// state of the document, a new version if its schema is another than the newest, and keep the rest. CodeInvalid: a type has no room for another version;
+// state that the document says, a new version if its schema is another than the newest, and keep the rest. CodeInvalid: a type has no room for that;
 // CodeQuota: the catalogue would have too many types.
 func (s *EventTypes) ImportEventTypes(ctx context.Context, by webhook.Actor, in webhook.TypeImport) (changes []webhook.ImportedChange, err error) {
 	defer s.core.ChangedHere(postgres.Change{Kind: postgres.ChangeEventType})
@@ -73,12 +74,17 @@ func importType(ctx context.Context, tx pgx.Tx, in *webhook.ImportedType) (webho
 	if in.Group != "" {
 		t.Group = in.Group
 	}
-	if t.State = webhook.EventTypeActive; in.Deprecated {
-		t.State = webhook.EventTypeDeprecated
+	if in.Deprecated != nil {
+		if t.State = webhook.EventTypeActive; *in.Deprecated {
+			t.State = webhook.EventTypeDeprecated
+		}
 	}
 	change := webhook.ImportedChange{Name: in.Name, Change: webhook.ImportUpdated}
 	if err := addVersion(&t, in); err != nil {
 		return change, err
+	}
+	if sizeOf(t.Versions) > webhook.MaxEventTypeSize && !sameVersions(&before, &t) {
+		return change, webhook.Invalid("types."+in.Name, "would have more than 1 MiB of schemas and examples: remove a version first")
 	}
 	if newest := t.Version(0); newest != nil {
 		change.Version, change.Schema = newest.Version, newest.Schema
@@ -156,30 +162,46 @@ func counts(changes []webhook.ImportedChange) []byte {
 // together. CodeTooLarge: they have more.
 func (s *EventTypes) AllEventTypes(ctx context.Context, most int) (types []webhook.EventType, err error) {
 	err = s.core.OfTenant("").InSnapshot(ctx, "export event types", func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `select `+columns+` from event_types t where t.state <> $1 order by t.name`, int16(webhook.EventTypeArchived))
+		rows, err := tx.Query(ctx, `
+			select `+columns+`, v.version, v.schema, coalesce(v.examples, '[]')
+			from event_types t left join lateral (
+				select version, schema, examples from event_type_versions where type = t.name order by version desc limit 1) v on true
+			where t.state <> $1 order by t.name limit $2`, int16(webhook.EventTypeArchived), webhook.MaxCatalogueTypes)
 		if err != nil {
 			return err
 		}
-		if types, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.EventType, error) { return scan(row) }); err != nil {
-			return err
-		}
-		for i := range types {
-			rows, err := tx.Query(ctx, `select version, schema, examples from event_type_versions where type = $1 order by version desc limit 1`, types[i].Name)
+		defer rows.Close()
+		for rows.Next() {
+			t, err := scanNewest(rows)
 			if err != nil {
 				return err
 			}
-			if types[i].Versions, err = pgx.CollectRows(rows, scanVersion); err != nil {
-				return err
-			}
-			if most -= sizeOf(types[i].Versions); most < 0 {
+			if most -= sizeOf(t.Versions); most < 0 {
 				return &webhook.Error{
 					Code: webhook.CodeTooLarge, Message: "the schemas and examples of the catalogue are too large for one document: read the types one by one",
 				}
 			}
+			types = append(types, t)
 		}
-		return nil
+		return rows.Err()
 	})
 	return types, err
+}
+
+// scanNewest reads a type with its newest version, if it has one.
+func scanNewest(row pgx.CollectableRow) (webhook.EventType, error) {
+	var (
+		number           *int
+		schema, examples []byte
+	)
+	t, err := scan(row, &number, &schema, &examples)
+	if err != nil || number == nil {
+		return t, err
+	}
+	v := webhook.EventTypeVersion{Version: *number, Schema: bytes.Clone(schema)}
+	v.Examples, err = examplesOf(examples)
+	t.Versions = []webhook.EventTypeVersion{v}
+	return t, err
 }
 
 func sizeOf(versions []webhook.EventTypeVersion) (n int) {

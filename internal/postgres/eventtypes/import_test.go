@@ -2,6 +2,7 @@ package eventtypes_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,7 @@ func TestImport(t *testing.T) {
 	require.Len(t, paid.Versions, 3)
 	require.Equal(t, webhook.ValidationEnforce, paid.Validation, "what the document does not say stays")
 	require.Equal(t, "Orders", paid.Group)
-	require.Equal(t, webhook.EventTypeActive, paid.State)
+	require.Equal(t, webhook.EventTypeDeprecated, paid.State)
 	old, err := types.EventType(t.Context(), "old")
 	require.NoError(t, err)
 	require.Equal(t, webhook.EventTypeArchived, old.State)
@@ -60,6 +61,7 @@ func TestImport(t *testing.T) {
 	all, err := types.AllEventTypes(t.Context(), 1000)
 	require.NoError(t, err)
 	require.Len(t, all, 3, "without archived ones")
+	require.Empty(t, all[2].Versions)
 	require.Equal(t, []webhook.EventTypeVersion{{Version: 5, Schema: []byte(`{"type":"string"}`)}}, all[1].Versions)
 	_, err = types.AllEventTypes(t.Context(), 20)
 	storetest.RequireCode(t, webhook.CodeTooLarge, err)
@@ -82,4 +84,36 @@ func TestAnImportIsAllOrNothing(t *testing.T) {
 		"types.full : has 10 versions: remove one first", "types.last : has no number left for a new version",
 	}, fieldsOf(t, webhook.CodeInvalid, err))
 	require.Equal(t, []string{"full", "last"}, storetest.Query[string](t, s, `select name from event_types order by name`))
+}
+
+func TestAnImportKeepsTheState(t *testing.T) {
+	t.Parallel()
+	types, _, _ := setup(t)
+	put(t, types, webhook.EventType{Name: "a", State: webhook.EventTypeArchived})
+	for _, c := range []struct {
+		deprecated *bool
+		want       webhook.EventTypeState
+	}{{nil, webhook.EventTypeArchived}, {new(true), webhook.EventTypeDeprecated}, {nil, webhook.EventTypeDeprecated}, {new(false), webhook.EventTypeActive}} {
+		_, err := types.ImportEventTypes(t.Context(), storetest.TestActor(), webhook.TypeImport{Types: []webhook.ImportedType{{Name: "a", Deprecated: c.deprecated}}})
+		require.NoError(t, err)
+		stored, err := types.EventType(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, c.want, stored.State)
+	}
+}
+
+func TestAnImportKeepsTypesSmall(t *testing.T) {
+	t.Parallel()
+	types, _, _ := setup(t)
+	large := webhook.EventType{Name: "large", Versions: []webhook.EventTypeVersion{
+		{Version: 1, Schema: []byte(`{"title":"` + strings.Repeat("x", webhook.MaxEventTypeSize-20) + `"}`)},
+	}}
+	put(t, types, large)
+	for _, in := range []webhook.ImportedType{
+		{Name: "large", Schema: []byte(`{"title":"another"}`)}, {Name: "large", Examples: [][]byte{[]byte(`"an example"`)}},
+	} {
+		_, err := types.ImportEventTypes(t.Context(), storetest.TestActor(), webhook.TypeImport{Types: []webhook.ImportedType{in}})
+		require.Equal(t, []string{"types.large : would have more than 1 MiB of schemas and examples: remove a version first"},
+			fieldsOf(t, webhook.CodeInvalid, err))
+	}
 }
