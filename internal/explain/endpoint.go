@@ -106,7 +106,8 @@ func (h health) condition() Explanation {
 		}
 	case s.Failing():
 		return Explanation{
-			Code: EndpointFails, Summary: "active, but " + lastFailed(s, h.failure().Reason), Next: "Failed deliveries are sent again by the retry policy; those with a final answer, such as 401, are given up.",
+			Code: EndpointFails, Summary: "active, but " + lastFailed(s, h.failure().Reason),
+			Next:   "Failed deliveries are sent again by the retry policy; those with a final answer, such as 401, are given up.",
 			Remedy: h.remedy(), Actions: []Action{h.toEndpoint(TestEndpoint)},
 		}
 	case s.Strayed != webhook.Strayed{}:

@@ -255,8 +255,8 @@ type Health struct {
 	Backlog  Backlog
 	// History counts the attempts of the last HistorySpan, as all processes have stored them.
 	History Counts
-	// Verdicts counts what the endpoint's filter said of the last VerdictsSeen events of its types, within MinutesKept and since the endpoint was changed; zero without
-	// a filter.
+	// Verdicts counts what the endpoint's filter said of the last VerdictsSeen events of its types, within MinutesKept and since the
+	// endpoint was changed; zero without a filter.
 	Verdicts Counts
 	// LastFailure is the newest failed attempt of the deliveries that are open or dead letters; nil if
 	// there is none.
