@@ -105,7 +105,8 @@ func TestTheWholeCatalogueIsRead(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 		next := ""
-		if asked++; n < 15 {
+		asked++
+		if n < 15 {
 			next = strconv.Itoa(n + 1)
 		}
 		_, _ = fmt.Fprintf(w, `{"data":[{"name":"n%d"}],"next_cursor":%q}`, n, next)

@@ -94,7 +94,8 @@ func TestAnImportKeepsTheState(t *testing.T) {
 		deprecated *bool
 		want       webhook.EventTypeState
 	}{{nil, webhook.EventTypeArchived}, {new(true), webhook.EventTypeDeprecated}, {nil, webhook.EventTypeDeprecated}, {new(false), webhook.EventTypeActive}} {
-		_, err := types.ImportEventTypes(t.Context(), storetest.TestActor(), webhook.TypeImport{Types: []webhook.ImportedType{{Name: "a", Deprecated: c.deprecated}}})
+		imported := []webhook.ImportedType{{Name: "a", Deprecated: c.deprecated}}
+		_, err := types.ImportEventTypes(t.Context(), storetest.TestActor(), webhook.TypeImport{Types: imported})
 		require.NoError(t, err)
 		stored, err := types.EventType(t.Context(), "a")
 		require.NoError(t, err)
