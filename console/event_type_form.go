@@ -62,7 +62,7 @@ func showTypeForm(p *page, f form, name, etag string) error {
 
 func newEventType(p *page) error { return showTypeForm(p, newTypeForm(), "", "") }
 
-// createEventType creates an event type. One that exists is refused: the API's PUT would replace it.
+// createEventType creates an event type. One that exists is refused, because a PUT would replace it, unless somebody else creates it at the same moment.
 func createEventType(p *page) error {
 	name := strings.TrimSpace(p.typed.Get("name"))
 	err := typeIsNew(p, name)
