@@ -93,7 +93,7 @@ func TestMetricsOfAttempts(t *testing.T) {
 		`everpost_backoff_duration_seconds_sum 10`,
 		`everpost_backoff_duration_seconds_count 1`,
 		`everpost_internal_faults_total 1`,
-		`everpost_events_accepted_total 1`,
+		`everpost_events_accepted_total 2`, `everpost_events_schema_warned_total 1`, `everpost_events_schema_refused_total 1`,
 		`everpost_build_info{version="1.2.3"} 1`,
 		`everpost_test_gauge 42`,
 	} {
