@@ -41,8 +41,12 @@ func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
 // ErrNotInstalled.
 func find(ctx context.Context, dirs []string, cluster string, major int) (binaries, error) {
 	var seen []string
+	var slow error // it is there, and the machine is too busy to say which release it is
 	for _, dir := range dirs {
 		bin, err := inspect(ctx, dir)
+		if errors.Is(err, context.DeadlineExceeded) {
+			slow = err
+		}
 		if err != nil {
 			continue
 		}
@@ -55,6 +59,8 @@ func find(ctx context.Context, dirs []string, cluster string, major int) (binari
 		return binaries{}, fmt.Errorf("look for PostgreSQL: %w", err)
 	}
 	switch {
+	case slow != nil:
+		return binaries{}, fmt.Errorf("look for PostgreSQL: %w", slow)
 	case len(seen) == 0:
 		return binaries{}, ErrNotInstalled
 	case major == 0:
@@ -149,6 +155,9 @@ func inspect(ctx context.Context, dir string) (binaries, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, bin.path("postgres"), "--version").Output() //nolint:gosec // a path this package put together
+	if ctx.Err() != nil {
+		return bin, fmt.Errorf("%s --version has not answered within %s: %w", bin.path("postgres"), versionTimeout, ctx.Err())
+	}
 	if err != nil {
 		return bin, fmt.Errorf("run %s --version: %w", bin.path("postgres"), err)
 	}

@@ -377,4 +377,13 @@ func TestFindChecksWhatItFinds(t *testing.T) {
 		require.NoError(t, err, test.name)
 		require.Equal(t, test.want, got.dir, test.name)
 	}
+
+	// On a busy machine a program may be there and not answer in time: that is said, and not that it is missing.
+	busy := t.TempDir()
+	for _, name := range []string{"postgres", "initdb"} {
+		require.NoError(t, os.WriteFile(filepath.Join(busy, name), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755))
+	}
+	_, err := find(t.Context(), []string{empty, busy}, "", 0)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.EqualError(t, err, "look for PostgreSQL: "+busy+"/postgres --version has not answered within 5s: context deadline exceeded")
 }
