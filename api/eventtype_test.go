@@ -215,7 +215,7 @@ func TestImportEventTypes(t *testing.T) {
 	}
 }
 
-// Nobody waits for the rest of the types of a request that has ended.
+// An import whose request has ended stops at the next type.
 func TestAnImportEndsWithItsRequest(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
