@@ -225,7 +225,7 @@ func showFields(fields []webhook.FieldError) []client.FieldError {
 
 // fieldsInWords is the first error and the number of the others.
 func fieldsInWords(fields []webhook.FieldError) string {
-	text := fields[0].Field + ": " + fields[0].Message
+	text := client.FieldError(fields[0]).Place() + ": " + fields[0].Message
 	if more := len(fields) - 1; more > 0 {
 		text += " (and " + strconv.Itoa(more) + " more)"
 	}

@@ -65,6 +65,14 @@ type FieldError struct {
 	Pointer string `json:"pointer,omitempty"` // within the field: a JSON pointer, of a payload that does not match its schema
 }
 
+// Place is the field, and where in it: "payload at /order/id".
+func (e FieldError) Place() string {
+	if e.Pointer == "" {
+		return e.Field
+	}
+	return e.Field + " at " + e.Pointer
+}
+
 // Error is an answer that is not 2xx.
 type Error struct {
 	Problem // zero but for Status if Foreign

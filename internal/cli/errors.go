@@ -95,7 +95,7 @@ func (s *session) newAPIError(r request, e *client.Error) error {
 	if len(e.Errors) > 0 {
 		fields := make([]string, len(e.Errors))
 		for i, bad := range e.Errors {
-			fields[i] = printable.Text(bad.Field + ": " + bad.Message + r.given(bad.Field))
+			fields[i] = printable.Text(bad.Place() + ": " + bad.Message + r.given(bad.Field))
 		}
 		text = strings.Join(fields, "; ")
 	}

@@ -284,7 +284,7 @@ func printImport(s *session, a client.Answer) error {
 		return err
 	}
 	for _, w := range shown.Warnings {
-		if err := s.line(printable.Text(w.Field + ": " + w.Message)); err != nil {
+		if err := s.line(printable.Text(w.Place() + ": " + w.Message)); err != nil {
 			return err
 		}
 	}

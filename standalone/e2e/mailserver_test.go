@@ -77,6 +77,7 @@ func newMailServer(t *testing.T, change func(*smtp.Server)) *mailServer {
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
+		_ = l.Close() // Serve may not have begun, and then the server does not know it
 		<-ended
 	})
 	return m
