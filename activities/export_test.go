@@ -47,7 +47,9 @@ func (s *Steps) RecordStep(ctx context.Context, step webhook.Step) (webhook.Deli
 // PostWithHeaders makes the request of an event with headers, as an attempt does.
 func PostWithHeaders(ctx context.Context, sender Sender, target *webhook.Target, headers map[string]string) (webhook.Attempt, error) {
 	event, now := webhook.NewEventID(), time.Now()
-	m := message{event, webhook.DeliveryIDOf(event, target.ID), "order.paid", now, 1, headers}
+	m := message{
+		event: event, delivery: webhook.DeliveryIDOf(event, target.ID), eventType: "order.paid", created: now, number: 1, headers: headers, run: 1,
+	}
 	made, _, err := post(ctx, sender, now, target, m, []byte(`{"order":17}`))
 	return made, err
 }

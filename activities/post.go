@@ -26,7 +26,7 @@ type Sender interface {
 // An error is an internal fault: nothing is known of the receiver.
 func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, payload []byte,
 ) (made webhook.Attempt, reusedEnded bool, err error) {
-	body := target.PayloadFormat.Body(m.eventType, m.created, payload) // what is signed is what is sent
+	body := target.PayloadFormat.Body(m.eventType, m.created, m.place, payload) // what is signed is what is sent
 	span := tracing.Receiver(ctx, target.URL)
 	defer func() { span.End(err) }()
 	header, ownCount, err := signed(m, target, body, now, span.Trace())

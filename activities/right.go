@@ -62,7 +62,7 @@ func (att *attempt) claimedContent(ctx context.Context, claimed *webhook.ClaimRe
 		att.log.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", att.in.DeliveryID, "event", att.in.EventID)
 		return nil
 	}
-	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt, Headers: claimed.Headers}
+	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt, Headers: claimed.Headers, Sequence: claimed.Sequence}
 }
 
 // takeFresh takes the delivery's fresh token; nil if there is none.

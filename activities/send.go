@@ -46,7 +46,10 @@ func (att *attempt) send(ctx context.Context) outcome {
 // the end of this process would meet every request to the endpoint.
 func (att *attempt) request(ctx context.Context) (webhook.Attempt, error) {
 	in, target, content := &att.in, att.facts.target, att.facts.content
-	about := message{in.EventID, in.DeliveryID, in.EventType, content.CreatedAt, in.Attempts + 1, content.Headers}
+	about := message{
+		event: in.EventID, delivery: in.DeliveryID, eventType: in.EventType, created: content.CreatedAt, number: in.Attempts + 1,
+		headers: content.Headers, place: content.Sequence, run: in.Run,
+	}
 	made, reusedEnded, err := post(ctx, att.sender, att.now(), target, about, content.Payload)
 	if err != nil {
 		fault := &internalError{error: fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err), text: err.Error()}

@@ -20,6 +20,8 @@ type message struct {
 	created   time.Time         // of the event
 	number    int               // of the attempt; 0 for a test request
 	headers   map[string]string // the event's own; nil for none
+	place     webhook.Sequence  // zero if the delivery is not numbered
+	run       int               // of the delivery; 0 for a test request
 }
 
 // signed returns the header of one request: first the ownCount fields of the endpoint's own, then
@@ -41,7 +43,7 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time, trace
 	if target.TraceContext && trace != "" {
 		fields = append(fields, [2]string{"traceparent", string(trace)})
 	}
-	header = make([][2]string, 0, len(target.Headers)+len(m.headers)+8)
+	header = make([][2]string, 0, len(target.Headers)+len(m.headers)+12)
 	for _, name := range slices.Sorted(maps.Keys(target.Headers)) {
 		if !has(fields, name) {
 			header = append(header, [2]string{name, target.Headers[name]})
@@ -55,11 +57,30 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time, trace
 		}
 	}
 	header = append(header, fields...)
-	return append(header,
+	header = append(header,
 		[2]string{"everpost-attempt", strconv.Itoa(m.number)},
 		[2]string{"everpost-event-type", m.eventType},
 		[2]string{"everpost-delivery-id", m.delivery.String()},
-	), ownCount, nil
+	)
+	return appendPlace(header, m), ownCount, nil
+}
+
+// appendPlace appends the place of a numbered delivery in its line. A replay keeps the number, and says so.
+func appendPlace(header [][2]string, m message) [][2]string {
+	if m.place.IsZero() {
+		return header
+	}
+	if m.place.Key != "" {
+		header = append(header, [2]string{"everpost-ordering-key", webhook.OrderingKeyHeader(m.place.Key)})
+	}
+	header = append(header,
+		[2]string{"everpost-sequence", strconv.FormatInt(m.place.Number, 10)},
+		[2]string{"everpost-line", strconv.FormatInt(m.place.Line, 10)},
+	)
+	if m.run > 1 {
+		header = append(header, [2]string{"everpost-replay", strconv.Itoa(m.run)})
+	}
+	return header
 }
 
 // appendEvent appends the event's own fields to those of the endpoint, without those that the endpoint, its auth or Everpost sets.

@@ -68,7 +68,9 @@ func (t *Tests) Acquire(tenantID string, id webhook.EndpointID) (release func(),
 // known of the receiver.
 func (t *Tests) Send(ctx context.Context, target *webhook.Target, eventType string, payload []byte) (webhook.Attempt, error) {
 	event, now := webhook.NewEventID(), t.Now()
-	made, _, err := post(ctx, t.sender, now, target, message{event, webhook.DeliveryIDOf(event, target.ID), eventType, now, 0, nil}, payload)
+	made, _, err := post(ctx, t.sender, now, target, message{
+		event: event, delivery: webhook.DeliveryIDOf(event, target.ID), eventType: eventType, created: now,
+	}, payload)
 	if fault, ok := errors.AsType[*sendError](err); ok {
 		return webhook.Attempt{}, &webhook.Error{
 			Code: webhook.CodeUnavailable, Message: "the request could not be made because of a fault of Everpost; nothing is known of the receiver",

@@ -18,7 +18,8 @@ func showEndpoint(e webhook.Endpoint) client.Endpoint {
 	policy, source := e.PolicyInForce()
 	return client.Endpoint{
 		ID: e.ID.String(), TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, Filter: showFilter(e.Filter),
-		State: stateOf(e.State), StateReason: nullable(e.StateReason), StateSince: timestamp(e.StateSince), StateBy: nullable(e.StateBy),
+		Ordering: client.Ordering{By: e.Ordering.By.String()},
+		State:    stateOf(e.State), StateReason: nullable(e.StateReason), StateSince: timestamp(e.StateSince), StateBy: nullable(e.StateBy),
 		Signature: e.Signature, PublicKey: nullable(e.PublicKey), PayloadFormat: e.PayloadFormat.String(),
 		TraceContext: e.TraceContext, Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
 		RetryPolicy: showPolicy(policy), PolicySource: source.String(),

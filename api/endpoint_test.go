@@ -19,7 +19,8 @@ func TestEndpointShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook?a=1&b=2","event_types":["order.*"]}`)
 	id, secret := a.json["id"].(string), a.json["secret"].(string)
-	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"filter":null,"state":"active",` +
+	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"filter":null,"ordering":{"by":"none"},` +
+		`"state":"active",` +
 		`"state_reason":null,"state_since":null,"state_by":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw","trace_context":false,` +
 		`"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
 		`"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
@@ -45,7 +46,8 @@ func TestEndpointShape(t *testing.T) {
 }
 
 // full sets every field to a value other than its default.
-const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"filter":{"payload": {"a<b":{"$gte":1.0}}},"description":"two\nlines",` +
+const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"filter":{"payload": {"a<b":{"$gte":1.0}}},"ordering":{"by":"number"},` +
+	`"description":"two\nlines",` +
 	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
 	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,` +
@@ -74,6 +76,7 @@ func TestEndpointWithEveryField(t *testing.T) {
 	require.Equal(t, []int{302, 303}, e.SuccessStatuses)
 	require.Equal(t, webhook.PayloadEnvelope, e.PayloadFormat)
 	require.True(t, e.TraceContext)
+	require.Equal(t, webhook.OrderingNumber, e.Ordering.By)
 	require.Equal(t, `{"payload":{"a<b":{"$gte":1.0}}}`, e.Filter.Text())
 	require.Equal(t, map[string]any{"payload": map[string]any{"a<b": map[string]any{"$gte": 1.0}}}, a.json["filter"])
 }
@@ -111,7 +114,8 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"retry_policy":`+policy+`}`)
 	require.Equal(t, want, b.endpoints[0])
 
-	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"filter":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,`+
+	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"filter":null,"ordering":null,"description":null,"headers":null,"timeout":null,`+
+		`"max_in_flight":null,`+
 		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,`+
 		`"success_statuses":null,"auto_replay":null,"signature":null,`+
 		`"payload_format":null,"trace_context":null,"metadata":null}`)

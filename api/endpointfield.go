@@ -45,6 +45,8 @@ func (f *endpointFields) read(d *jsonDecoder, e *webhook.Endpoint, name string) 
 		set(d, &e.EventTypes, initial.EventTypes, readEventTypes)
 	case "filter":
 		set(d, &e.Filter, nil, readFilter)
+	case "ordering":
+		set(d, &e.Ordering, webhook.Ordering{}, readOrdering)
 	case "description":
 		set(d, &e.Description, "", readDescription)
 	case "headers":
@@ -165,6 +167,22 @@ func readEventTypes(d *jsonDecoder) []string {
 		d.note("must name at least one event type; omit it for all types")
 	}
 	return types
+}
+
+// readOrdering reads how an endpoint's deliveries are ordered.
+func readOrdering(d *jsonDecoder) (o webhook.Ordering) {
+	d.object(func(name []byte) {
+		if string(name) != "by" {
+			d.unknown()
+			return
+		}
+		text, ok := d.str()
+		known := false
+		if o.By, known = webhook.ParseOrderingBy(text); ok && !known {
+			d.note(`must be "none" or "number"`)
+		}
+	}, "by")
+	return o
 }
 
 // readFilter reads a filter of events; nil for one without conditions.

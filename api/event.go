@@ -24,6 +24,7 @@ func showEvent(e webhook.Event) client.Event {
 		ID: e.ID.String(), ExternalID: nullable(e.ExternalID), Type: e.Type, CreatedAt: timestamp(e.CreatedAt),
 		DeliverAt: timestamp(e.DeliverAt), PayloadSize: e.PayloadSize, Removed: showRemoval(e.Removed),
 		Reason: nullable(e.Reason), EndpointIDs: make([]string, 0, len(e.EndpointIDs)), Tags: e.Tags, Headers: e.Headers,
+		OrderingKey: e.OrderingKey,
 	}
 	if e.Version != 0 {
 		view.Version = &e.Version
@@ -44,6 +45,7 @@ func showAccepted(a webhook.Accepted) client.AcceptedEvent {
 	for _, start := range a.Deliveries {
 		view.Deliveries = append(view.Deliveries, client.DeliveryStub{
 			ID: start.DeliveryID.String(), EndpointID: start.EndpointID.String(), State: client.DeliveryPending,
+			Line: start.Sequence.Line, Sequence: start.Sequence.Number,
 		})
 	}
 	return view
@@ -140,6 +142,7 @@ func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 		case "deliver_at":
 			if !d.null() {
 				e.DeliverAt = readDeliverAt(d, now)
+				noteUnordered(d, &e)
 			}
 		case "endpoint_ids":
 			if !d.null() {
@@ -174,8 +177,20 @@ func readContent(d *jsonDecoder, e *webhook.NewEvent, name string) {
 		if !d.null() {
 			e.Tags = readTags(d)
 		}
+	case "ordering_key":
+		if !d.null() {
+			e.OrderingKey = readPrintable(d, webhook.MaxOrderingKey)
+			noteUnordered(d, e)
+		}
 	default:
 		d.unknown()
+	}
+}
+
+// noteUnordered notes that an event cannot both wait for a time and have a place among others.
+func noteUnordered(d *jsonDecoder, e *webhook.NewEvent) {
+	if e.OrderingKey != "" && !e.DeliverAt.IsZero() {
+		d.note("cannot be given: an event has either a deliver_at or an ordering_key")
 	}
 }
 
@@ -259,8 +274,10 @@ func (h *eventHandler) get(c call) error {
 	x := h.explanations.explainer(c)
 	x.expect(shown)
 	for _, d := range shown {
+		place := event.SequenceOf(d.EndpointID)
 		view.Deliveries = append(view.Deliveries, client.DeliveryStub{
 			ID: d.DeliveryID.String(), EndpointID: d.EndpointID.String(), State: client.DeliveryState(d.State.String()), Summary: x.summary(d),
+			Line: place.Line, Sequence: place.Number,
 		})
 	}
 	if explained := x.event(event); explained != nil {

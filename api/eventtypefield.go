@@ -120,7 +120,7 @@ func readJSONPointer(d *jsonDecoder) string {
 		return ""
 	}
 	rest := strings.NewReplacer("~0", "", "~1", "").Replace(text)
-	if len(text) > webhook.MaxOrderingKey || !strings.HasPrefix(text, "/") || strings.Contains(rest, "~") || !printable(text, webhook.MaxOrderingKey) {
+	if len(text) > webhook.MaxOrderingPointer || !strings.HasPrefix(text, "/") || strings.Contains(rest, "~") || !printable(text, webhook.MaxOrderingPointer) {
 		d.note(notAJSONPointer)
 		return ""
 	}

@@ -134,7 +134,7 @@ func (h *filterHandler) withPayload(ctx context.Context, c call, e webhook.Event
 	if err != nil {
 		return nil, err
 	}
-	return &webhook.NewEvent{Type: e.Type, ExternalID: e.ExternalID, Tags: e.Tags, Payload: payload}, nil
+	return &webhook.NewEvent{Type: e.Type, ExternalID: e.ExternalID, OrderingKey: e.OrderingKey, Tags: e.Tags, Payload: payload}, nil
 }
 
 func showFilterResult(x filter.Explanation) client.FilterResult {

@@ -114,7 +114,7 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 		Ramp: new(false),
 	}
 	fields := client.EndpointFields{
-		URL: "https://example.com", EventTypes: []string{"order.*"}, Filter: json.RawMessage(`{"type":"order.paid"}`),
+		URL: "https://example.com", EventTypes: []string{"order.*"}, Filter: json.RawMessage(`{"type":"order.paid"}`), Ordering: &client.Ordering{By: "number"},
 		Description: new(""), Headers: map[string]string{},
 		Timeout: "auto", MaxInFlight: 1, RateLimit: 0.5, RetryPolicy: &client.RetryPolicy{Preset: "fast", AmbiguousDelays: []string{}},
 		AutoDisable:    &client.AutoDisable{},

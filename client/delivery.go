@@ -58,7 +58,9 @@ type DeliveryStub struct {
 	ID         string        `json:"id"`
 	EndpointID string        `json:"endpoint_id"`
 	State      DeliveryState `json:"state"`
-	Summary    string        `json:"summary,omitempty"` // for people; absent in the answer to a post
+	Line       int64         `json:"line,omitempty"`     // of a numbered delivery: which line; numbers compare within a line
+	Sequence   int64         `json:"sequence,omitempty"` // its number there: 1, 2, 3 and so on
+	Summary    string        `json:"summary,omitempty"`  // for people; absent in the answer to a post
 }
 
 // Decision is what follows from the outcome of an attempt.

@@ -22,6 +22,7 @@ type Endpoint struct {
 	URL             string            `json:"url"`
 	EventTypes      []string          `json:"event_types"`
 	Filter          json.RawMessage   `json:"filter"` // null for none
+	Ordering        Ordering          `json:"ordering"`
 	State           EndpointState     `json:"state"`
 	StateReason     *string           `json:"state_reason"`
 	StateSince      Time              `json:"state_since"`              // when the state was changed last; null if it never was
@@ -51,6 +52,12 @@ type Endpoint struct {
 	Condition       *ShortCondition   `json:"condition,omitempty"` // absent in answers to changes, and while it cannot be read
 	CreatedAt       Time              `json:"created_at"`
 	UpdatedAt       Time              `json:"updated_at"`
+}
+
+// Ordering is what an endpoint's deliveries are numbered by: "none", the default, or "number". With "number" each request has the next number of
+// its line, which is what the endpoint gets with one ordering key. Nothing waits for another.
+type Ordering struct {
+	By string `json:"by"`
 }
 
 // ProbedEndpoint is an endpoint whose circuit was closed by hand.

@@ -11,6 +11,7 @@ type EndpointFields struct {
 	URL             string               `json:"url,omitzero"`         // required for a new endpoint
 	EventTypes      []string             `json:"event_types,omitzero"` // types and patterns; default ["*"]
 	Filter          json.RawMessage      `json:"filter,omitzero"`      // an object; null for none, the default
+	Ordering        *Ordering            `json:"ordering,omitzero"`    // default {"by": "none"}
 	Description     *string              `json:"description,omitzero"`
 	Headers         map[string]string    `json:"headers,omitzero"`
 	Auth            *AuthInput           `json:"auth,omitzero"`

@@ -24,6 +24,7 @@ type Event struct {
 	SchemaValid *bool           `json:"schema_valid,omitempty"` // false: the payload does not match the schema of its type; nil otherwise
 	SchemaError string          `json:"schema_error,omitempty"` // the first mismatch, without anything of the payload
 	Tags        []string        `json:"tags,omitempty"`         // gone after an erasure of the payload
+	OrderingKey string          `json:"ordering_key,omitempty"` // as posted, or found in the payload; gone after an erasure of the payload
 
 	// Headers are those that each request of the event has after the endpoint's own. Only a single event and an export have them, and
 	// while the payload is kept.
@@ -98,6 +99,10 @@ type EventInput struct {
 
 	// Tags are what events can be found by: at most 10, different ones, of 1 to 64 letters, digits and . : / - _
 	Tags []string `json:"tags,omitzero"`
+
+	// OrderingKey says which events belong together, such as the id of an order: 1 to 128 printable characters. Endpoints with an ordering number
+	// what they get with each key. Not with DeliverAt.
+	OrderingKey string `json:"ordering_key,omitzero"`
 }
 
 // EventFilter selects events. What is zero is not compared.

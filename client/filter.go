@@ -18,10 +18,11 @@ type FilterTest struct {
 
 // FilterTestEvent is an event that is not sent.
 type FilterTestEvent struct {
-	Type       string          `json:"type"`
-	Payload    json.RawMessage `json:"payload"`
-	ExternalID string          `json:"external_id,omitzero"`
-	Tags       []string        `json:"tags,omitzero"`
+	Type        string          `json:"type"`
+	Payload     json.RawMessage `json:"payload"`
+	ExternalID  string          `json:"external_id,omitzero"`
+	OrderingKey string          `json:"ordering_key,omitzero"`
+	Tags        []string        `json:"tags,omitzero"`
 }
 
 // FilterResult is whether a filter matches an event.

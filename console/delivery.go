@@ -154,7 +154,9 @@ func (v *deliveryView) addBody(p *page) error {
 		format, _ = webhook.ParsePayloadFormat(v.Endpoint.PayloadFormat)
 	}
 	v.Enveloped = format == webhook.PayloadEnvelope
-	shown, body, err := readPayload(p, e.ID, func(payload []byte) []byte { return format.Body(e.Type, e.CreatedAt.Time, payload) })
+	shown, body, err := readPayload(p, e.ID, func(payload []byte) []byte {
+		return format.Body(e.Type, e.CreatedAt.Time, placeOf(e, v.Delivery.EndpointID), payload)
+	})
 	if err != nil {
 		return err
 	}
@@ -167,6 +169,16 @@ func (v *deliveryView) addBody(p *page) error {
 	}
 	v.Curl = curlOf(*v.Endpoint, v.Attempts[0], string(body))
 	return nil
+}
+
+// placeOf is the place of the delivery to an endpoint in its line; zero if it is not numbered.
+func placeOf(e client.AcceptedEvent, endpoint string) webhook.Sequence {
+	for _, d := range e.Deliveries {
+		if d.EndpointID == endpoint {
+			return webhook.Sequence{Key: e.OrderingKey, Line: d.Line, Number: d.Sequence}
+		}
+	}
+	return webhook.Sequence{}
 }
 
 // curlOf repeats a request with curl. What was redacted stays so; the signature is the old one.

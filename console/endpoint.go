@@ -176,6 +176,7 @@ func settingsOf(e client.Endpoint) []setting {
 		text("Sends dead letters again after an outage", yesNo(e.AutoReplay), "no"),
 		text("Signature", e.Signature, "v1"),
 		text("Body", e.PayloadFormat, "raw"),
+		text("Numbers", e.Ordering.By, "none"),
 		text("Headers", cmp.Or(strings.Join(headers, ", "), "none"), "none"),
 		text("Authentication", auth, "none"),
 		text("Client certificate", certificateWords(e.Certificate), "no"),

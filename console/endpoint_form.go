@@ -15,7 +15,7 @@ import (
 func endpointFields() []string {
 	return []string{
 		"url", "description", "event_types", "timeout", "max_in_flight", "rate_limit_per_second",
-		"headers", "signature", "payload_format", "success_statuses", "auto_replay",
+		"headers", "signature", "payload_format", "ordering", "success_statuses", "auto_replay",
 	}
 }
 
@@ -34,7 +34,7 @@ func endpointValues(e client.Endpoint) map[string]string {
 	values := map[string]string{
 		"url": e.URL, "description": e.Description, "event_types": strings.Join(e.EventTypes, "\n"), "timeout": e.Timeout,
 		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64),
-		"headers": headerLines(e.Headers), "signature": e.Signature, "payload_format": e.PayloadFormat, "auto_replay": yesNo(e.AutoReplay),
+		"headers": headerLines(e.Headers), "signature": e.Signature, "payload_format": e.PayloadFormat, "ordering": e.Ordering.By, "auto_replay": yesNo(e.AutoReplay),
 		"success_statuses": statusList(e.SuccessStatuses),
 	}
 	var own *client.RetryPolicy
@@ -126,6 +126,8 @@ func endpointValue(name, text string) any {
 			statuses = append(statuses, number(status))
 		}
 		return statuses
+	case "ordering":
+		return client.Ordering{By: text}
 	case "headers":
 		return headersOf(text)
 	}
@@ -223,7 +225,7 @@ func withoutSecrets(f form) form {
 
 // newValues are those of a form for a new endpoint: nothing but what its choices show.
 func newValues() map[string]string {
-	values := map[string]string{"signature": "v1", "payload_format": "raw", "auto_replay": "no"}
+	values := map[string]string{"signature": "v1", "payload_format": "raw", "ordering": "none", "auto_replay": "no"}
 	policyValues(values, nil)
 	authValues(values, nil)
 	values["circuit_breaker.enabled"], values["auto_disable.enabled"] = "yes", "yes"

@@ -161,7 +161,8 @@ type newEventView struct {
 }
 
 func eventForm() form {
-	return newForm("type", "order.paid", "payload", "{\n  \"order\": 17\n}", "external_id", "", "endpoint_ids", "", "deliver_at", "", "headers", "", "tags", "")
+	return newForm("type", "order.paid", "payload", "{\n  \"order\": 17\n}", "external_id", "", "endpoint_ids", "", "deliver_at", "", "headers", "", "tags", "",
+		"ordering_key", "")
 }
 
 func showEventForm(p *page, f form, from string) error {
@@ -170,7 +171,7 @@ func showEventForm(p *page, f form, from string) error {
 	})
 }
 
-// newEvent shows the form of an event, filled in with an earlier one's type, payload, headers and tags if it is to be
+// newEvent shows the form of an event, filled in with an earlier one's type, payload, headers, tags and ordering key if it is to be
 // sent again.
 func newEvent(p *page) error {
 	f, from := eventForm(), p.r.URL.Query().Get("from")
@@ -189,6 +190,7 @@ func newEvent(p *page) error {
 	f.Values.Set("type", e.Type)
 	f.Values.Set("headers", headerLines(e.Headers))
 	f.Values.Set("tags", strings.Join(e.Tags, " "))
+	f.Values.Set("ordering_key", e.OrderingKey)
 	if len(payload) > webhook.DefaultMaxPayload {
 		f.Values.Set("payload", "")
 		f, _ = f.refused(f.Values, wrong("payload", "of the event is too large for this form; download it, and send it with the command line or the API"))
@@ -216,6 +218,9 @@ func sendEvent(p *page) error {
 	}
 	if tags := strings.Fields(strings.ReplaceAll(typed.Get("tags"), ",", " ")); len(tags) > 0 {
 		fields["tags"] = tags
+	}
+	if key := typed.Get("ordering_key"); key != "" {
+		fields["ordering_key"] = key
 	}
 	if !json.Valid([]byte(payload)) {
 		f, _ := eventForm().refused(typed, wrong("payload", notJSON))

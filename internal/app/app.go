@@ -229,10 +229,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 }
 
 // storeConns is the size of the pool that serves tenants and operators, so that all pools of the process have so many
-// connections at most. A worker's pool has half of it; seven are those of the group commits (four), of the listener, of
+// connections at most. A worker's pool has half of it; nine are those of the group commits (six), of the listener, of
 // readiness, and of what is done with the login's own rights.
 func storeConns(all int) int32 {
-	return int32((all - 7) * 2 / 3) //nolint:gosec,mnd // see above; bounded by the setting
+	return int32((all - 9) * 2 / 3) //nolint:gosec,mnd // see above; bounded by the setting
 }
 
 // Start starts the parts in the reverse order of an event's path, so that the API accepts

@@ -45,7 +45,7 @@ func TestEndpointSettings(t *testing.T) {
 	flags := []string{
 		"--event-type=a,b.*", `--filter={"payload":{"total":{"$gte":100}}}`,
 		"--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
-		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--trace-context", "--auto-replay",
+		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--ordering=number", "--trace-context", "--auto-replay",
 		"--success-status=302", "--success-status=307",
 		"--metadata=team=a;b,c", "--metadata=x=y",
 		"--data", `{"circuit_breaker":{"enabled":false},"auto_disable":false,"description":"a flag goes before it"}`,
@@ -54,7 +54,7 @@ func TestEndpointSettings(t *testing.T) {
 		"event_types": []any{"a", "b.*"}, "description": "ours", "timeout": "7s",
 		"filter":        map[string]any{"payload": map[string]any{"total": map[string]any{"$gte": 100.0}}},
 		"headers":       map[string]any{"X-Token": "[redacted]", "X-Empty": "[redacted]"},
-		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "payload_format": "envelope", "trace_context": true, "auto_replay": true,
+		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "payload_format": "envelope", "ordering": map[string]any{"by": "number"}, "trace_context": true, "auto_replay": true,
 		"success_statuses": []any{302.0, 307.0},
 		"metadata":         map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
 	}

@@ -152,7 +152,7 @@ type eventTypeFields struct {
 	State       *string `help:"active, deprecated or archived." placeholder:"STATE"`
 	ReplacedBy  *string `help:"The event type to use instead." placeholder:"NAME"`
 	Validation  *string `help:"Of payloads by the schema: off, warn or enforce." placeholder:"KIND"`
-	OrderingKey *string `help:"A JSON pointer to the ordering key in the payload." placeholder:"POINTER"`
+	OrderingKey *string `help:"A JSON pointer to the ordering key in the payload, for events that are sent without one." placeholder:"POINTER"`
 	Data        source  `help:"Any settings as the API takes them, such as versions with schemas and examples: a JSON object, @file, or - for standard input. Flags override its fields." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
 	IfMatch     string  `help:"The ETag that was read: the change is refused if the event type was changed since." name:"if-match" placeholder:"ETAG"`
 }

@@ -25,6 +25,7 @@ type SendCommand struct {
 	Endpoint       []webhook.EndpointID `help:"Send to this endpoint only, whatever types it subscribes to; may be repeated." placeholder:"ID"`
 	Header         []string             `help:"A header of its requests, as 'Name: value'; may be repeated. An endpoint's own of that name wins." placeholder:"HEADER" sep:"none"` //nolint:lll // a struct tag cannot be wrapped
 	Tag            []string             `help:"A tag to find the event by: letters, digits and . : / - _; may be repeated." placeholder:"TAG" sep:"none"`
+	OrderingKey    string               `help:"Which events it belongs to, such as the id of an order." placeholder:"KEY"`
 	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one is not delivered."`
 	Timeout        time.Duration        `default:"2m" help:"How long to wait." placeholder:"DURATION"`
 }
@@ -70,7 +71,7 @@ func (c *SendCommand) Run(ctx context.Context, p Process) error {
 
 // body returns the request's body.
 func (c *SendCommand) body(payload []byte) ([]byte, error) {
-	fields := map[string]any{"type": c.Type, "external_id": c.ExternalID, "deliver_at": c.DeliverAt.fromNow(time.Now())}
+	fields := map[string]any{"type": c.Type, "external_id": c.ExternalID, "ordering_key": c.OrderingKey, "deliver_at": c.DeliverAt.fromNow(time.Now())}
 	if len(c.Endpoint) > 0 {
 		fields["endpoint_ids"] = c.Endpoint
 	}

@@ -29,7 +29,7 @@ func (l *local) accept(event *webhook.Accepted, start *webhook.Start) {
 	}
 	if l.fresh != nil && !l.starts.engine.IsScheduled(start) {
 		l.fresh.put(start.Ref, webhook.Content{
-			Payload: event.Payload, SHA256: event.SHA256, CreatedAt: start.CreatedAt, Headers: event.Headers,
+			Payload: event.Payload, SHA256: event.SHA256, CreatedAt: start.CreatedAt, Headers: event.Headers, Sequence: start.Sequence,
 		}, start.ReceivedAt)
 		if l.sendEagerly(*start) {
 			return

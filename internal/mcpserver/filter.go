@@ -21,10 +21,11 @@ type filterInput struct {
 
 // filterEvent is an event that is not sent.
 type filterEvent struct {
-	Type       string   `json:"type,omitempty" jsonschema:"The event type, test if absent."`
-	Payload    any      `json:"payload"`
-	ExternalID string   `json:"external_id,omitempty"`
-	Tags       []string `json:"tags,omitempty"`
+	Type        string   `json:"type,omitempty" jsonschema:"The event type, test if absent."`
+	Payload     any      `json:"payload"`
+	ExternalID  string   `json:"external_id,omitempty"`
+	OrderingKey string   `json:"ordering_key,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
 }
 
 // filterResult is whether a filter matches an event, as tools show it: without what the event has, which is of its payload.
@@ -61,7 +62,7 @@ func testFilter(ctx context.Context, c *call, in filterInput) (string, filterRes
 			return "", filterResult{}, badArgument("event", "is not JSON")
 		}
 		asked.Event = &client.FilterTestEvent{
-			Type: cmp.Or(in.Event.Type, "test"), Payload: payload, ExternalID: in.Event.ExternalID, Tags: in.Event.Tags,
+			Type: cmp.Or(in.Event.Type, "test"), Payload: payload, ExternalID: in.Event.ExternalID, OrderingKey: in.Event.OrderingKey, Tags: in.Event.Tags,
 		}
 	}
 	read, err := c.of.TestFilter(ctx, asked)

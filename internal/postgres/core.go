@@ -56,7 +56,7 @@ const (
 type Core struct {
 	pool       *pgxpool.Pool // for tenants and operators
 	WorkPool   *pgxpool.Pool // for a worker
-	EventsPool *pgxpool.Pool // of the group commit of events
+	EventsPool *pgxpool.Pool // of the group commits of events
 	StepPool   *pgxpool.Pool // of the group commits of steps and claims
 	StepTurn   sync.Mutex    // held by what writes those of them that wait for a lock
 	login      *pgxpool.Pool // with the login's own rights; opens no connection by itself
@@ -117,8 +117,8 @@ func (s *Core) openPools(ctx context.Context, c Config) error {
 	}{
 		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
 		{&s.WorkPool, takeRole(work, RoleWorker)},
-		{&s.EventsPool, takeRole(writerConfig(config, 1), RoleIngest)},
-		{&s.StepPool, takeRole(writerConfig(config, 3), RoleWorker)}, // steps, claims, and those of them that wait for a lock
+		{&s.EventsPool, takeRole(writerConfig(config, 3), RoleIngest)}, // events, those with numbers, and those of them that wait for a lock
+		{&s.StepPool, takeRole(writerConfig(config, 3), RoleWorker)},   // steps, claims, and those of them that wait for a lock
 		{&s.login, config.Copy()},
 		{&s.probe, probeConfig(config)},
 	} {

@@ -19,6 +19,14 @@ func Optional(t time.Time) *time.Time {
 	return &t
 }
 
+// OptionalText returns text, or nil (null in SQL) if it is empty.
+func OptionalText(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
 // OrZero returns the time in UTC, or the zero time for null.
 func OrZero(t *time.Time) time.Time {
 	if t == nil {

@@ -52,6 +52,7 @@ func granted() map[string]map[string]string {
 		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
 			"idempotency_keys": "select insert update(event_id,event_ids) delete", "statistics_minutes": noDelete, "statistics_writers": noDelete,
+			"lines": noDelete,
 		},
 		postgres.RoleWorker: {
 			"tenants": "select update(endpoints_version)", "endpoints": "select update", "endpoint_secrets": "select update(kek_id,wrapped_key) delete",
@@ -65,7 +66,7 @@ func granted() map[string]map[string]string {
 			"request_keys":          "select update delete",
 			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,last_told_at,refusals,state)",
 			"notification_changes": all, "notification_told": all, "notification_mails": all, "notification_confirmations": all,
-			"event_types": "select", "event_type_versions": "select",
+			"event_types": "select", "event_type_versions": "select", "lines": readRemove,
 			"notification_keys": "select insert update(kek_id,wrapped_key)",
 		},
 		"public": {},
@@ -184,6 +185,8 @@ func setupWall(t *testing.T) *walled {
 		_, err = s.Pool().Exec(t.Context(), `insert into replay_releases select $1, $2, 1, 1, current_timestamp, now()`,
 			w.replays[tenant].ID, w.deliveries[tenant].DeliveryID)
 		require.NoError(t, err)
+		_, err = s.Pool().Exec(t.Context(), `insert into lines select $1, $1, $2, 1, 1, current_date`, e.ID, tenant)
+		require.NoError(t, err)
 		storetest.FillNotifications(t, s, tenant, e.ID)
 	}
 	return w
@@ -203,7 +206,7 @@ func belongs() map[string]string {
 	const ofEndpoint = `(select e.tenant_id from endpoints e where e.id = endpoint_id)`
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
-		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "request_keys": "tenant_id", "replays": "tenant_id", "releases": "tenant_id",
+		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "request_keys": "tenant_id", "lines": "tenant_id", "replays": "tenant_id", "releases": "tenant_id",
 		"deleted_tenants": "id",
 		"console_links":   "tenant_id", "console_sessions": "tenant_id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,

@@ -48,7 +48,7 @@ func (m *Metrics) makeSeries() {
 			m.retrying.byNumber.WithLabelValues(number, decision.String())
 		}
 	}
-	for _, writer := range []string{"events", "steps", "claims"} {
+	for _, writer := range []string{"events", "ordered_events", "steps", "claims"} {
 		m.commits.failures.WithLabelValues(writer)
 	}
 	for _, class := range []string{"2xx", "4xx", "5xx"} {

@@ -291,6 +291,8 @@ type ClaimResult struct {
 	SHA256  []byte
 	EventAt time.Time         // creation time of the event; zero without a payload
 	Headers map[string]string // of the event's requests; nil for none
+	// Sequence is the delivery's place in its line; zero if it is not numbered.
+	Sequence Sequence
 }
 
 // CommandedDelivery is a delivery with a pending command.

@@ -81,6 +81,7 @@ type Endpoint struct {
 	URL            string
 	EventTypes     []string       // filters; ["*"] matches every event type
 	Filter         *filter.Filter // of what its event types match; nil for none
+	Ordering       Ordering
 	Description    string
 	State          EndpointState
 	StateReason    string    // why a person or Everpost changed the state; "" if an active endpoint was resumed without a reason

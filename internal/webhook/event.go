@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type NewEvent struct {
 	Headers     map[string]string // of each of its requests, after the endpoint's own; nil for none
 	Tags        []string          // nil for none
 	Version     int               // of its type in the catalogue; 0: the newest
+	OrderingKey string            // which events belong together; "" for none
 
 	IdempotencyKey string            // unique within the tenant; "" for none
 	BodySHA256     [sha256.Size]byte // of the request body; a repeated request must have the same
@@ -40,7 +42,9 @@ type NewEvent struct {
 
 // Filtered is what the filters of endpoints see of the event.
 func (e *NewEvent) Filtered() *filter.Event {
-	return filter.NewEvent(filter.Fields{Type: e.Type, ExternalID: e.ExternalID, Tags: e.Tags, Payload: e.Payload})
+	return filter.NewEvent(filter.Fields{
+		Type: e.Type, ExternalID: e.ExternalID, OrderingKey: e.OrderingKey, Tags: e.Tags, Payload: e.Payload,
+	})
 }
 
 // NewBatch is a list of events that is stored in one transaction. Their external ids differ.
@@ -70,7 +74,17 @@ type Event struct {
 	Headers     map[string]string // only where one event is read; nil for none, and after the payload's removal
 	HeaderSize  int               // of the headers as they are stored, in bytes; 0 for none
 	Version     int               // of its type, which the sender named; 0: none
+	OrderingKey string            // "" for none, and after an erasure
+	Sequences   []Sequence        // those of EndpointIDs, only where one event is read; nil if none of its deliveries is numbered
 	SchemaError *string           // the first mismatch with the schema of its type; nil if there was none, or it was not checked
+}
+
+// SequenceOf is the place of the event's delivery to an endpoint in its line; zero if that is not numbered.
+func (e *Event) SequenceOf(id EndpointID) Sequence {
+	if at := slices.Index(e.EndpointIDs, id); at >= 0 && at < len(e.Sequences) {
+		return e.Sequences[at]
+	}
+	return Sequence{}
 }
 
 // Accepted is a stored event with its deliveries.
@@ -130,6 +144,9 @@ type Start struct {
 	// Recorded: the store has an attempt or a claim and kept the outbox row. The row is
 	// deleted when Temporal has acknowledged the start.
 	Recorded bool
+
+	// Sequence is its place in its line; zero if it is not numbered, and if the relay has found the delivery.
+	Sequence Sequence
 
 	// Trace is that of the request which posted the event; "" if the relay has found the delivery.
 	Trace Trace

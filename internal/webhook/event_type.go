@@ -12,7 +12,7 @@ const (
 	MaxEventTypeSize        = 1 << 20  // bytes of all schemas and examples of a type
 	MaxEventTypeDescription = 2000     // characters
 	MaxEventTypeGroup       = 64       // characters
-	MaxOrderingKey          = 256      // bytes of the pointer
+	MaxOrderingPointer      = 256      // bytes
 )
 
 // EventType is an entry of the catalogue of event types. The catalogue belongs to the installation.
@@ -175,4 +175,6 @@ type TypeVerdict struct {
 	Payload bool
 	// SchemaError is the first mismatch of an event that is stored all the same; "" for none. It has nothing of the payload.
 	SchemaError string
+	// OrderingPointer is where the ordering key of such an event is in its payload: a JSON pointer; "" for nowhere.
+	OrderingPointer string
 }

@@ -48,6 +48,7 @@ type Content struct {
 	SHA256    [sha256.Size]byte // of the payload, computed on arrival
 	CreatedAt time.Time         // of the event
 	Headers   map[string]string // of the event's requests; nil for none
+	Sequence  Sequence          // of the delivery; zero if it is not numbered
 }
 
 // Size is how much of memory the content takes that its sender has chosen, in bytes.
@@ -66,8 +67,8 @@ func HeaderSize(headers map[string]string) (size int) {
 //
 // An envelope has the structure that the Standard Webhooks specification recommends
 // ("Payload structure"), so that the signature covers the type and the time too. It contains
-// the payload's bytes unchanged. An event type (ValidType) needs no escaping in JSON.
-func (f PayloadFormat) Body(eventType string, created time.Time, payload []byte) []byte {
+// the payload's bytes unchanged. An event type (ValidType) needs no escaping in JSON. A numbered delivery's place is in "ordering".
+func (f PayloadFormat) Body(eventType string, created time.Time, place Sequence, payload []byte) []byte {
 	if f != PayloadEnvelope {
 		return payload
 	}
@@ -77,7 +78,12 @@ func (f PayloadFormat) Body(eventType string, created time.Time, payload []byte)
 	body = append(body, eventType...)
 	body = append(body, `","timestamp":"`...)
 	body = created.UTC().AppendFormat(body, microseconds)
-	body = append(body, `","data":`...)
+	body = append(body, '"')
+	if !place.IsZero() {
+		body = append(body, `,"ordering":`...)
+		body = place.appendJSON(body)
+	}
+	body = append(body, `,"data":`...)
 	body = append(body, payload...)
 	return append(body, '}')
 }

@@ -15,9 +15,9 @@ func TestPayloadFormats(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 1, 31, 10, 30, 0, 1000, time.FixedZone("CET", 3600))
 	payload := []byte(`{"b" : 1.10, "a":"\u00e4\/ä😀"}`)
-	require.Equal(t, payload, webhook.PayloadRaw.Body("order.paid", created, payload))
+	require.Equal(t, payload, webhook.PayloadRaw.Body("order.paid", created, webhook.Sequence{}, payload))
 	require.Equal(t, `{"type":"order.paid","timestamp":"2026-01-31T09:30:00.000001Z","data":{"b" : 1.10, "a":"\u00e4\/ä😀"}}`,
-		string(webhook.PayloadEnvelope.Body("order.paid", created, payload)))
+		string(webhook.PayloadEnvelope.Body("order.paid", created, webhook.Sequence{}, payload)))
 	for _, format := range webhook.PayloadFormats() {
 		parsed, ok := webhook.ParsePayloadFormat(format.String())
 		require.True(t, ok)
@@ -37,7 +37,7 @@ func TestEnvelopeIsJSON(t *testing.T) {
 		payload := rapid.SampledFrom([]string{
 			`null`, `0`, ` [ 1 , 2 ] `, `"</script>"`, `{"type":"x","data":{}}`, "{\n\t\"a\": 1e400\n}", `"\ud83d"`,
 		}).Draw(t, "payload")
-		body := webhook.PayloadEnvelope.Body(eventType, created, []byte(payload))
+		body := webhook.PayloadEnvelope.Body(eventType, created, webhook.Sequence{}, []byte(payload))
 		var read map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(body, &read))
 		require.Len(t, read, 3)

@@ -93,6 +93,7 @@ func check(l *ledger, r *record, w window, most int) *verdict {
 	for number, e := range l.events {
 		c.matched(number, e)
 	}
+	c.numbers()
 	if l.most > most {
 		c.unexpectedf("%d requests at a time to an endpoint that takes %d; in this run %d are allowed", l.most, maxInFlight, most)
 	}

@@ -30,7 +30,8 @@ type ledger struct {
 	endpointOf map[string]int // by the endpoint's id
 	secrets    [endpoints]string
 	ids        [endpoints]string
-	most       int // requests at a time at the capped endpoint
+	most       int  // requests at a time at the capped endpoint
+	numbers    bool // some endpoints number what they get
 }
 
 // promise is one acknowledged (event, endpoint).
@@ -57,6 +58,7 @@ type arrival struct {
 	kind, body      string
 	status          int // that it answers; 0: none
 	signature       error
+	line, sequence  string // the headers everpost-line and everpost-sequence
 }
 
 func newLedger() *ledger {
@@ -132,6 +134,7 @@ func (l *ledger) arrive(endpoint int, r receivertest.Request, s receivertest.Ste
 	l.arrivals = append(l.arrivals, arrival{
 		endpoint: endpoint, at: r.ReceivedAt, event: r.Header.Get(standardwebhooks.HeaderWebhookID), delivery: r.Header.Get("Everpost-Delivery-Id"),
 		number: number, kind: r.Header.Get("Everpost-Event-Type"), body: string(r.Body), status: statusOf(s), signature: r.Verify(l.secrets[endpoint]),
+		line: r.Header.Get("Everpost-Line"), sequence: r.Header.Get("Everpost-Sequence"),
 	})
 }
 

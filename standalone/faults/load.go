@@ -88,6 +88,9 @@ func (l *load) endpoint(i int) fields {
 	if i == capped {
 		of["max_in_flight"] = maxInFlight
 	}
+	if l.ledger.numbers && isNumbered(i) {
+		of["ordering"] = fields{"by": "number"}
+	}
 	return of
 }
 
@@ -163,6 +166,8 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 		bodies[i] = fields{"type": kind, "payload": json.RawMessage(payloads[i]), "external_id": fmt.Sprintf("%s-%d", l.tenant, s.event+i)}
 		if s.delay > 0 {
 			bodies[i]["deliver_at"] = time.Now().Add(s.delay).UTC().Format(time.RFC3339Nano)
+		} else if key := orderingKey(s.event + i); l.ledger.numbers && key != "" {
+			bodies[i]["ordering_key"] = key
 		}
 	}
 	for ; ctx.Err() == nil; turn++ {

@@ -32,6 +32,7 @@ func (r run) do(ctx context.Context) (result, error) {
 	}
 	defer receivers.stop()
 	r.in.tenants++
+	l.numbers = !strings.HasPrefix(r.class.name, "previous-") // an older release may not know it
 	work := &load{plan: p, tenant: r.tenant(), apis: r.in.apis, receivers: receivers, ledger: l}
 	if err := work.prepare(ctx); err != nil {
 		return result{}, err

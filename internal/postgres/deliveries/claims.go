@@ -21,6 +21,7 @@ type claiming struct {
 	Known   bool                   // result: the delivery is stored
 	Status  webhook.DeliveryStatus // result
 	Payload storedPayload          // result
+	Place   webhook.Sequence       // result
 }
 
 // repeats reports whether c repeats the other claim, which would be granted in a flush of its own, too.
@@ -34,6 +35,7 @@ type storedPayload struct {
 	headers    []byte // JSON; nil for none
 	created    time.Time
 	tenant     string
+	numbered   bool // deliveries of the event have numbers
 }
 
 func (c *claiming) Tenant() string { return c.Claim.TenantID }
@@ -62,6 +64,7 @@ func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimR
 	}
 	return webhook.ClaimResult{
 		Granted: item.Granted, Status: item.Status, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created, Headers: headers,
+		Sequence: item.Place,
 	}, nil
 }
 
@@ -99,7 +102,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	claims := make([]*webhook.Claim, 0, len(items))
 	first := make(map[storedRef]*claiming, len(items)) // the only claim on a delivery that is written; others may repeat it
 	for _, it := range items {
-		it.Granted, it.Known, it.Payload = false, false, storedPayload{}
+		it.Granted, it.Known, it.Payload, it.Place = false, false, storedPayload{}, webhook.Sequence{}
 		ref := storedRefOf(&it.Claim.Ref)
 		if first[ref] != nil {
 			continue
@@ -126,7 +129,8 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	batch.Queue(selectClaimed, ids).
 		Query(func(rows pgx.Rows) error { return readClaimed(rows, claimed) })
 	payloads := map[webhook.EventID]storedPayload{}
-	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null, tenant_id, headers from events where id = any($1)`, events).
+	batch.Queue(`select id, payload, payload_sha256, created_at, payload_removed_at is not null, tenant_id, headers, line_numbers is not null
+		from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.core.StepPool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -145,7 +149,40 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 			it.Payload = payload
 		}
 	}
-	return nil
+	return s.readPlaces(ctx, items)
+}
+
+// readPlaces reads the places of the deliveries whose events have numbers. Most flushes have none, and ask nothing. An event is read by its key.
+func (s *Deliveries) readPlaces(ctx context.Context, items []*claiming) error {
+	var numbered []*claiming
+	for _, it := range items {
+		if it.Payload.numbered {
+			numbered = append(numbered, it)
+		}
+	}
+	if len(numbered) == 0 {
+		return nil
+	}
+	rows, err := s.core.StepPool.Query(ctx, `
+		select u.at, coalesce(e.ordering_key, ''), e.line, e.number
+		from unnest($1::uuid[], $2::uuid[]) with ordinality u (event, endpoint, at) cross join lateral (
+			select ordering_key, line_ids[array_position(endpoint_ids, u.endpoint)] as line, line_numbers[array_position(endpoint_ids, u.endpoint)] as number
+			from events where id = u.event limit 1) e
+		where e.number > 0`,
+		postgres.ValuesOf(numbered, func(c *claiming) [16]byte { return c.Claim.EventID }),
+		postgres.ValuesOf(numbered, func(c *claiming) [16]byte { return c.Claim.EndpointID }))
+	if err != nil {
+		return err
+	}
+	var (
+		at    int
+		place webhook.Sequence
+	)
+	_, err = pgx.ForEachRow(rows, []any{&at, &place.Key, &place.Line, &place.Number}, func() error {
+		numbered[at-1].Place = place
+		return nil
+	})
+	return err
 }
 
 const selectClaimed = `select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`
@@ -192,9 +229,10 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 		created      time.Time
 		removed      bool
 		tenant       string
+		numbered     bool
 	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed, &tenant, &headers}, func() error {
-		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), bytes.Clone(headers), created.UTC(), tenant}
+	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created, &removed, &tenant, &headers, &numbered}, func() error {
+		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), bytes.Clone(headers), created.UTC(), tenant, numbered}
 		if removed {
 			into[id] = storedPayload{created: created.UTC(), tenant: tenant}
 		}

@@ -17,6 +17,7 @@ type endpointRow struct {
 	state   int16
 	since   *time.Time // of the state
 	filter  *string    // null: none
+	ordered int16
 	timeout int64
 	auto    bool
 	format  int16
@@ -45,6 +46,7 @@ var endpointColumns = []endpointColumn{
 	{"url", func(r *endpointRow) any { return &r.e.URL }},
 	{"event_types", func(r *endpointRow) any { return &r.e.EventTypes }},
 	{"filter", func(r *endpointRow) any { return &r.filter }},
+	{"ordering_by", func(r *endpointRow) any { return &r.ordered }},
 	{"description", func(r *endpointRow) any { return &r.e.Description }},
 	{"state", func(r *endpointRow) any { return &r.state }},
 	{"state_reason", func(r *endpointRow) any { return &r.e.StateReason }},

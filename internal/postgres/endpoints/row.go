@@ -73,6 +73,7 @@ func (s Reader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 		e.SuccessStatuses = nil
 	}
 	e.StateSince = postgres.OrZero(r.since)
+	e.Ordering.By = webhook.OrderingBy(r.ordered) //nolint:gosec // written by us from an OrderingBy
 	if r.filter != nil {
 		e.Filter = filter.Stored(*r.filter)
 	}
@@ -84,6 +85,7 @@ func (s Reader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 func rowOf(e *webhook.Endpoint, headers, auth sealedColumns) *endpointRow {
 	r := &endpointRow{
 		e: *e, state: int16(e.State), since: postgres.Optional(e.StateSince), format: int16(e.PayloadFormat),
+		ordered: int16(e.Ordering.By),
 		timeout: int64(e.Timeout), auto: e.AutoTimeout, own: tenants.PolicyColumn(e.RetryPolicy),
 		breaker: breakerRow(e.CircuitBreaker), disable: DisableRow(e.AutoDisable), headers: headers, auth: auth,
 	}

@@ -8,8 +8,10 @@ import (
 	"crypto/sha256"
 	"math"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/catalogue"
 	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/groupcommit"
 	"github.com/everpost/everpost/internal/postgres"
@@ -43,7 +45,10 @@ type Events struct {
 	types      Types
 
 	ingest   *groupcommit.Writer[*posting]
+	ordered  *groupcommit.Writer[*posting] // of requests that take numbers: see lines.go
 	inFlight keysUnderWay
+
+	linesTurn sync.Mutex // held by what writes requests whose lines are locked
 }
 
 // Config is what Events needs.
@@ -68,11 +73,15 @@ func New(s *postgres.Core, c Config) *Events {
 		sends: c.Sends, types: c.Types, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
 	}
 	events.ingest = postgres.NewWriter("accept event", postingWeight, events.flushPostings, s.ObserverOf("events"))
+	events.ordered = postgres.NewRowWriter("accept event in order", postingWeight, events.flushPostings, events.lineLocks(), s.ObserverOf("ordered_events"))
 	return events
 }
 
 // Close writes what was handed in, and ends the group commit.
-func (s *Events) Close() { s.ingest.Stop() }
+func (s *Events) Close() {
+	s.ingest.Stop()
+	s.ordered.Stop()
+}
 
 // posting is one request on its way into the store, an event or a batch of them, with
 // what its flush found out. It is stored as a whole or not at all.
@@ -81,6 +90,7 @@ type posting struct {
 	Arrivals []arrival
 	batch    bool // earlier events may stand beside new ones, and errors say which event
 	exempt   bool // from the tenant's quotas: the event is Everpost's own
+	numbered bool // deliveries of it get numbers
 	Body     [sha256.Size]byte
 	keys     []postingKey
 
@@ -98,13 +108,15 @@ type posting struct {
 
 // arrival is one event of a request.
 type arrival struct {
-	event   webhook.NewEvent
-	sum     [sha256.Size]byte // of the payload
-	id      webhook.EventID
-	Starts  []webhook.Start
-	reason  string
-	verdict webhook.TypeVerdict // of the catalogue
-	unknown webhook.EndpointID  // of its endpoint_ids, one that does not exist; zero: none
+	event  webhook.NewEvent
+	sum    [sha256.Size]byte // of the payload
+	id     webhook.EventID
+	Starts []webhook.Start
+	// numbered are those of Starts that get the next number of their lines when they are stored.
+	numbered []int
+	reason   string
+	verdict  webhook.TypeVerdict // of the catalogue
+	unknown  webhook.EndpointID  // of its endpoint_ids, one that does not exist; zero: none
 	// candidates are the endpoints that subscribe to its type, until their filters are asked.
 	candidates []*webhook.Endpoint
 	verdicts   []webhook.FilterVerdict // of the filters that were asked
@@ -188,7 +200,11 @@ func (s *Events) take(ctx context.Context, in *posting) ([]webhook.Accepted, err
 			return nil, err
 		}
 		var err error
-		if left, err = s.ingest.DoUntilSettled(ctx, in, leave); err != nil {
+		writer := s.ingest
+		if in.numbered {
+			writer = s.ordered
+		}
+		if left, err = writer.DoUntilSettled(ctx, in, leave); err != nil {
 			return nil, err
 		}
 		switch {
@@ -217,6 +233,9 @@ func (s *Events) judge(ctx context.Context, in *posting) (err error) {
 		if a.verdict, err = s.types.Check(ctx, &a.event); err != nil {
 			return err
 		}
+		if a.event.OrderingKey == "" && a.event.DeliverAt.IsZero() && a.verdict.OrderingPointer != "" {
+			a.event.OrderingKey = catalogue.OrderingKey(a.event.Payload, a.verdict.OrderingPointer)
+		}
 	}
 	return nil
 }
@@ -236,13 +255,13 @@ func (s *Events) match(ctx context.Context, in *posting) error {
 	if err := s.setLimits(ctx, in); err != nil {
 		return err
 	}
-	in.begun, in.created = time.Now(), s.core.Now().Truncate(time.Microsecond)
+	in.begun, in.created, in.numbered = time.Now(), s.core.Now().Truncate(time.Microsecond), false
 	shift := s.core.IDShift()
 	of.Read(func(v endpoints.View) {
 		in.Version = v.Version()
 		for i := range in.Arrivals {
 			a := &in.Arrivals[i]
-			a.id, a.Starts, a.verdicts, a.reason, a.unknown = newEventID(shift), nil, nil, "", webhook.EndpointID{}
+			a.id, a.Starts, a.numbered, a.verdicts, a.reason, a.unknown = newEventID(shift), nil, nil, nil, "", webhook.EndpointID{}
 			if a.event.EndpointIDs == nil {
 				a.candidates = v.Match(a.event.Type, in.most())
 			} else {
@@ -337,6 +356,11 @@ func (in *posting) start(a *arrival, e *webhook.Endpoint) {
 		Run: 1, CreatedAt: in.created, ReceivedAt: in.begun, NotBefore: a.event.DeliverAt,
 		GiveUpAt: from.Add(policy.GiveUpAfter).Truncate(time.Microsecond),
 	})
+	// What waits for a time has no place among what is sent at once.
+	if e.Ordering.By == webhook.OrderingNumber && !in.exempt && a.event.DeliverAt.IsZero() {
+		in.numbered = true
+		a.numbered = append(a.numbered, len(a.Starts)-1)
+	}
 }
 
 // answer is what the request is answered with once it is settled.
@@ -351,7 +375,7 @@ func (in *posting) answer() []webhook.Accepted {
 		e := webhook.Event{
 			ID: a.id, TenantID: in.TenantID, Type: a.event.Type, ExternalID: a.event.ExternalID,
 			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason, Tags: a.event.Tags,
-			Version: a.event.Version, SchemaError: a.schemaError(),
+			Version: a.event.Version, SchemaError: a.schemaError(), OrderingKey: a.event.OrderingKey,
 		}
 		for _, start := range a.Starts {
 			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
@@ -366,11 +390,14 @@ func (in *posting) answer() []webhook.Accepted {
 // acceptedBefore is the answer that an event got when it was stored.
 func acceptedBefore(e webhook.Event) webhook.Accepted {
 	again := webhook.Accepted{Event: e, Repeated: true}
-	for _, endpoint := range e.EndpointIDs {
+	for i, endpoint := range e.EndpointIDs {
 		again.Deliveries = append(again.Deliveries, webhook.Start{Ref: webhook.Ref{
 			DeliveryID: webhook.DeliveryIDOf(e.ID, endpoint), EventID: e.ID, EndpointID: endpoint,
 			TenantID: e.TenantID, EventType: e.Type,
 		}, Run: 1, CreatedAt: e.CreatedAt, NotBefore: e.DeliverAt})
+		if e.Sequences != nil {
+			again.Deliveries[i].Sequence = e.Sequences[i]
+		}
 	}
 	return again
 }

@@ -90,7 +90,8 @@ func earlierEvents(ctx context.Context, db postgres.Querier, keys []heldKey) (ma
 	}
 	rows, err := db.Query(ctx, `
 		select id, tenant_id, type, external_id, payload_size, endpoint_ids, reason, created_at, deliver_at,
-			null::timestamptz, null::text, tags, type_version, schema_error, 0, null::bytea
+			null::timestamptz, null::text, tags, type_version, schema_error, coalesce(ordering_key, ''), 0, null::bytea,
+			line_ids, line_numbers
 		from event_heads where id = any($1)`, ids)
 	if err != nil {
 		return nil, err

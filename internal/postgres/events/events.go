@@ -16,13 +16,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// listedFields are the fields of an event without its headers: those of a page together may be large.
+// listedFields are the fields of an event without its headers and the numbers of its deliveries: those of a page together may be large.
 const (
 	eventHead = `id, tenant_id, type, external_id, coalesce(removed_payload_size, octet_length(payload)), endpoint_ids, reason,
-	created_at, deliver_at, payload_removed_at, payload_removed_reason, tags, type_version, schema_error,
+	created_at, deliver_at, payload_removed_at, payload_removed_reason, tags, type_version, schema_error, coalesce(ordering_key, ''),
 	coalesce(octet_length(headers), 0), `
-	eventFields  = eventHead + `headers`
-	listedFields = eventHead + `null::bytea`
+	eventFields  = eventHead + `headers, line_ids, line_numbers`
+	listedFields = eventHead + `null::bytea, null::bigint[], null::bigint[]`
 )
 
 func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
@@ -35,9 +35,11 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 		why       *string
 		version   *int16
 		headers   []byte
+		lines     []int64
+		numbers   []int64
 	)
 	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver, &removed, &why,
-		&e.Tags, &version, &e.SchemaError, &e.HeaderSize, &headers)
+		&e.Tags, &version, &e.SchemaError, &e.OrderingKey, &e.HeaderSize, &headers, &lines, &numbers)
 	if version != nil {
 		e.Version = int(*version)
 	}
@@ -48,6 +50,9 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 	e.ID, e.CreatedAt, e.DeliverAt = id, e.CreatedAt.UTC(), postgres.OrZero(deliver)
 	for _, endpoint := range endpoints {
 		e.EndpointIDs = append(e.EndpointIDs, endpoint)
+	}
+	for i := range min(len(lines), len(numbers)) {
+		e.Sequences = append(e.Sequences, webhook.Sequence{Key: e.OrderingKey, Line: lines[i], Number: numbers[i]})
 	}
 	return e, err
 }

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,12 +39,16 @@ func (s *Events) flushPostings(ctx context.Context, items []*posting) error {
 }
 
 // writePostings decides on each request by itself, and writes those that are to be stored. It takes two round trips if none of their
-// keys is known: the first begins, reads the versions of the endpoints and takes the keys; the last writes and commits.
+// keys is known: the first begins, reads the versions of the endpoints and takes the keys; the last writes and commits. Between them, requests that
+// take numbers need one more.
 func writePostings(ctx context.Context, db postgres.Querier, items []*posting) error {
 	if err := checkPostings(ctx, db, items); err != nil {
 		return err
 	}
 	batch := &pgx.Batch{}
+	if err := takeNumbers(ctx, db, items); err != nil {
+		return err
+	}
 	ev, ob := newRows(items)
 	ev.queue(batch)
 	ob.QueueFirst(batch)
@@ -220,6 +225,9 @@ var eventRows = postgres.RowsOf[eventRow]{
 	postgres.EachOptional("deliver timestamptz", func(e eventRow) *time.Time { return postgres.Optional(e.event.DeliverAt) }),
 	postgres.Each("targeted bool", func(e eventRow) bool { return e.event.EndpointIDs != nil }),
 	postgres.EachOptional("tags text", eventRow.tags),
+	postgres.EachOptional("ordering_key text", func(e eventRow) *string { return postgres.OptionalText(e.event.OrderingKey) }),
+	postgres.EachOptional("lines text", func(e eventRow) *string { return e.places(func(s webhook.Sequence) int64 { return s.Line }) }),
+	postgres.EachOptional("numbers text", func(e eventRow) *string { return e.places(func(s webhook.Sequence) int64 { return s.Number }) }),
 	postgres.EachBytes("headers bytea", func(e eventRow) []byte { return postgres.HeadersColumn(e.event.Headers) }),
 	postgres.EachBytes("payload bytea", func(e eventRow) []byte { return e.event.Payload }),
 }
@@ -249,12 +257,28 @@ func (e eventRow) tags() *string {
 	return &text
 }
 
+// places are the lines or the numbers of the event's deliveries, an array as text; nil if none has a number.
+func (e eventRow) places(of func(webhook.Sequence) int64) *string {
+	if len(e.numbered) == 0 {
+		return nil
+	}
+	b := []byte{'{'}
+	for i := range e.Starts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, of(e.Starts[i].Sequence), 10)
+	}
+	text := string(append(b, '}'))
+	return &text
+}
+
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertEventRows = `
 	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at, targeted,
-		type_version, schema_error, tags, headers)
+		type_version, schema_error, tags, ordering_key, line_ids, line_numbers, headers)
 	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted,
-		version, mismatch, tags::text[], headers
+		version, mismatch, tags::text[], ordering_key, lines::bigint[], numbers::bigint[], headers
 	from (` + eventRows.Query(1) + `) r`
 
 type eventBatch []eventRow

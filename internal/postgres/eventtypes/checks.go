@@ -39,6 +39,7 @@ type entry struct {
 	archived   bool
 	validation webhook.Validation
 	revision   int64
+	pointer    string // to the ordering key
 	versions   []int16
 	schemas    []int16 // the versions that have one
 }
@@ -86,6 +87,12 @@ func (s *Checks) Check(ctx context.Context, e *webhook.NewEvent) (webhook.TypeVe
 		return webhook.TypeVerdict{}, err
 	}
 	t, known := all[e.Type]
+	verdict, err := s.check(ctx, e, t, known)
+	verdict.OrderingPointer = t.pointer
+	return verdict, err
+}
+
+func (s *Checks) check(ctx context.Context, e *webhook.NewEvent, t entry, known bool) (webhook.TypeVerdict, error) {
 	switch {
 	case s.knownOnly && !known:
 		return refuse("type", "is not in the catalogue of event types"), nil
@@ -173,7 +180,7 @@ func (s *Checks) readIndex(ctx context.Context) (map[string]entry, error) {
 	all := map[string]entry{}
 	err := s.core.OfTenant("").WithConn(ctx, "read the catalogue of event types", func(ctx context.Context, conn postgres.Querier) error {
 		rows, err := conn.Query(ctx, `
-			select t.name, t.state, t.validation, t.revision, array_remove(array_agg(v.version order by v.version), null),
+			select t.name, t.state, t.validation, t.revision, t.ordering_key, array_remove(array_agg(v.version order by v.version), null),
 				coalesce(array_agg(v.version) filter (where v.schema is not null), '{}')
 			from event_types t left join event_type_versions v on v.type = t.name group by t.name`)
 		if err != nil {
@@ -184,7 +191,7 @@ func (s *Checks) readIndex(ctx context.Context) (map[string]entry, error) {
 			state, validation int16
 			e                 entry
 		)
-		_, err = pgx.ForEachRow(rows, []any{&name, &state, &validation, &e.revision, &e.versions, &e.schemas}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&name, &state, &validation, &e.revision, &e.pointer, &e.versions, &e.schemas}, func() error {
 			e.archived = state == int16(webhook.EventTypeArchived)
 			e.validation = webhook.Validation(validation) //nolint:gosec // written by us
 			all[name] = e

@@ -276,7 +276,7 @@ func (r *lockedReplay) matching(
 	ctx context.Context, tx pgx.Tx, events [][16]byte,
 ) (wanted map[webhook.DeliveryID]webhook.Start, skipped int, err error) {
 	rows, err := tx.Query(ctx, `
-		select id, type, created_at, deliver_at, external_id, tags,
+		select id, type, created_at, deliver_at, external_id, coalesce(ordering_key, ''), tags,
 			case when $3 and not ($4 = any(endpoint_ids) and targeted is not false) then payload end
 		from events where id = any($1) and tenant_id = $2 and payload_removed_at is null for key share`,
 		events, r.TenantID, r.filter != nil, r.Filter.EndpointID)
@@ -290,7 +290,7 @@ func (r *lockedReplay) matching(
 		deliverAt *time.Time
 	)
 	wanted = map[webhook.DeliveryID]webhook.Start{}
-	_, err = pgx.ForEachRow(rows, []any{&event, &e.Type, &created, &deliverAt, &e.ExternalID, &e.Tags, &e.Payload}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&event, &e.Type, &created, &deliverAt, &e.ExternalID, &e.OrderingKey, &e.Tags, &e.Payload}, func() error {
 		if e.Payload != nil && !r.filter.Match(e.Filtered()) {
 			skipped++
 			return nil

@@ -8,7 +8,7 @@
 //	requests     Requests        request_keys; audit.Write writes it too
 //	endpoints    Endpoints       endpoints, endpoint_secrets
 //	health       EndpointHealth  endpoint_health, circuit_closings, endpoint_trouble
-//	events       Events          events, idempotency_keys
+//	events       Events          events, idempotency_keys, lines
 //	deliveries   Deliveries      deliveries, attempts, outbox
 //	             Outbox          outbox, and the commands of deliveries
 //	             Releases        releases, outbox

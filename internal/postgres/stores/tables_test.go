@@ -54,6 +54,7 @@ func TestFewPackagesWriteATable(t *testing.T) {
 		"circuit_closings": {"health"},
 		"events":           {"events", "retention"},
 		"idempotency_keys": {"events", "retention"},
+		"lines":            {"events"},
 		"request_keys":     {"requests"},
 		"outbox":           {"deliveries"},
 		"deliveries":       {"deliveries", "replays", "retention"},

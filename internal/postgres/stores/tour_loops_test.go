@@ -34,6 +34,8 @@ func addWork(t *testing.T, l *storetest.Large) {
 				event_types, timeout_ns, max_in_flight, rate_limit, circuit_breaker, auto_disable, auto_replay, signature, version
 			from endpoints, generate_series(1, 12000) n where id = $1 returning id, tenant_id)
 		insert into releases (endpoint_id, tenant_id, next_at) select id, tenant_id, now() - interval '1 hour' from added`, l.Subscriber.ID)
+	l.Exec(t, `insert into lines select $1, gen_random_uuid(), $2, 1, 1, (now() at time zone 'utc')::date - n / 1000 from generate_series(1, 21998) n`,
+		l.Subscriber.ID, l.Tenant)
 	l.Vacuum(t)
 }
 
@@ -49,6 +51,33 @@ func loopVisits() []visit {
 			found, err := l.TakeCommands(t.Context(), 200)
 			require.NoError(t, err)
 			require.Len(t, found, 200)
+		}},
+		{name: "numbers of lines, with a claim", most: 60 * perTaken, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			_, err := l.UpdateEndpoint(t.Context(), storetest.TestActor(), l.Small, l.Endpoint, func(e *webhook.Endpoint) error {
+				e.Ordering.By = webhook.OrderingNumber
+				return nil
+			})
+			require.NoError(t, err)
+			e := storetest.NewEvent("order.paid")
+			e.TenantID, e.OrderingKey, e.EndpointIDs = l.Small, "a", []webhook.EndpointID{l.Endpoint}
+			for n := range 2 {
+				accepted, err := l.Accept(t.Context(), e)
+				require.NoError(t, err)
+				start := accepted.Deliveries[0]
+				require.Equal(t, int64(n+1), start.Sequence.Number)
+				claimed, err := l.Claim(t.Context(), webhook.Claim{
+					Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, Claimant: "me", For: time.Minute,
+				})
+				require.NoError(t, err)
+				require.Equal(t, start.Sequence, claimed.Sequence)
+			}
+		}},
+		{name: "idle lines", most: 1000 * 8, call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			removed, err := l.PruneLines(t.Context(), 20*24*time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, int64(999), removed)
 		}},
 		{name: "queued replays", most: 60 * perTurn, call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()

@@ -22,6 +22,7 @@ func TestEndpoint(tenantID string) webhook.Endpoint {
 	return webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: tenantID, URL: "https://receiver.example/hook?token=CanaryURLToken",
 		EventTypes: []string{"order.*", "invoice.paid"}, Filter: filter.Stored(`{"type":{"$exists":true}}`),
+		Ordering:    webhook.Ordering{By: webhook.OrderingNumber},
 		Description: "to the shop", State: webhook.EndpointPaused, StateReason: "by hand",
 		Headers: map[string]string{"X-Api-Key": CanaryHeader}, Timeout: 7*time.Second + 3*time.Nanosecond, MaxInFlight: 17, RateLimit: 2.5,
 		RetryPolicy:     policy,
