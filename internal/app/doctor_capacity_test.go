@@ -53,10 +53,10 @@ func TestCapacity(t *testing.T) {
 
 func TestPoolsStayWithinTheConnections(t *testing.T) {
 	t.Parallel()
-	for all := 13; all <= 1000; all++ {
+	for all := 16; all <= 1000; all++ {
 		main := int(storeConns(all))
 		require.GreaterOrEqual(t, main, 4)
-		require.LessOrEqual(t, main+max(2, main/2)+7, all)
+		require.LessOrEqual(t, main+max(2, main/2)+9, all)
 	}
-	require.EqualValues(t, 20, storeConns(37))
+	require.EqualValues(t, 18, storeConns(37))
 }

@@ -56,7 +56,7 @@ type Config struct {
 	DatabaseURL string `credential:"key" env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a 'postgres://' URL." placeholder:"URL" section:"database" see:"security-database.md#the-address" unset:"standalone: its own cluster; else required"`
 
 	// DBConnections bounds the connections of the process to DatabaseURL, in all its pools.
-	DBConnections int `default:"37" env:"EVERPOST_DB_CONNECTIONS" help:"Connections of this process to PostgreSQL at most, in all its pools; with few, requests wait for one." name:"db-connections" placeholder:"N" range:"13 to 1000" section:"database" see:"operations.md#connections-to-postgresql"`
+	DBConnections int `default:"37" env:"EVERPOST_DB_CONNECTIONS" help:"Connections of this process to PostgreSQL at most, in all its pools; with few, requests wait for one." name:"db-connections" placeholder:"N" range:"16 to 1000" section:"database" see:"operations.md#connections-to-postgresql"`
 
 	// OperatorKey is an additional operator key, which is valid as long as it is set.
 	OperatorKey string `credential:"phrase" env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept in addition to those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
