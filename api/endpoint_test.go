@@ -170,11 +170,9 @@ func TestEndpointRefusals(t *testing.T) {
 		`U,"event_types":["*.paid","a*"]`: {
 			"event_types[0]", notAFilter, "event_types[1]", notAFilter,
 		},
-		`U,"filter":[]`: {"filter", "must be an object"},
-		`U,"filter":{"data":1}`: {
-			"filter", "/data: is no field of an event; the fields are type, external_id, ordering_key, tags, payload",
-		},
-		`U,"filter":{"payload":{"a/b":{"$gt":true}}}`:       {"filter", "/payload/a~1b/$gt: takes a number or a string"},
+		`U,"filter":[]`:                                     {"filter", "must be an object"},
+		`U,"filter":{"data":1}`:                             {"filter at /data", noField},
+		`U,"filter":{"payload":{"a/b":{"$gt":true}}}`:       {"filter at /payload/a~1b/$gt", "takes a number or a string"},
 		`U,"filter":{"type":"a","type":"b"}`:                {"filter.type", "is given more than once"},
 		`U,"filter":{"payload":"LONG_LONG_LONG_LONG_LONG"}`: {"filter", "is larger than 8192 bytes"},
 		`U,"event_types":[MANY]`:                            {"event_types", "has more than 100 entries"},

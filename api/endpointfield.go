@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -194,7 +195,8 @@ func readFilter(d *jsonDecoder) *filter.Filter {
 	}
 	f, err := filter.Parse(text)
 	if err != nil {
-		d.note(err.Error())
+		wrong, _ := errors.AsType[*filter.Error](err) // it returns no other error
+		d.noteAt(wrong.Place(), wrong.Message)
 		return nil
 	}
 	if f.Text() == "" {

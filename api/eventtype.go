@@ -121,7 +121,7 @@ func (h *eventTypeHandler) put(c call) error {
 	case err != nil:
 		return webhook.Invalid("name", notAType)
 	}
-	match, err := c.ifMatch()
+	match, err := c.ifMatchOrNone()
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,22 @@ func TestIfMatch(t *testing.T) {
 	b.ok(t, http.StatusNoContent, "operator", "DELETE", typePath, "", ifMatch("*"))
 }
 
+// If-None-Match: * creates an event type, and replaces none.
+func TestIfNoneMatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ifNoneMatch := func(values ...string) func(*http.Request) { return header("If-None-Match", values...) }
+	first := b.ok(t, http.StatusCreated, "operator", "PUT", typePath, `{"group":"A"}`, ifNoneMatch("*")).Header.Get("ETag")
+	a := b.ok(t, http.StatusPreconditionFailed, "operator", "PUT", typePath, `{"group":"B"}`, ifNoneMatch("*"))
+	require.Contains(t, a.text, "the event type exists already")
+	require.Contains(t, a.text, `"type":"https://everpost.dev/errors/changed"`)
+	for _, wrong := range [][]string{{first}, {`"1"`}, {""}, {"*", "*"}} {
+		b.ok(t, http.StatusBadRequest, "operator", "PUT", typePath, `{"group":"B"}`, ifNoneMatch(wrong...))
+	}
+	b.ok(t, http.StatusBadRequest, "operator", "PUT", typePath, `{"group":"B"}`, ifNoneMatch("*"), header("If-Match", first))
+	require.Equal(t, "A", b.ok(t, http.StatusOK, "ingest", "GET", typePath, "").json["group"])
+}
+
 func TestNamesOfEventTypes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,6 +12,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// noField is what is wrong with a filter about {"data": …}.
+const noField = `is no field of an event, which are type, external_id, ordering_key, tags, payload; ` +
+	`a field of the payload belongs inside "payload": {"payload": {"data": …}}`
+
 func TestFilterIsTried(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -30,7 +34,7 @@ func TestFilterIsTried(t *testing.T) {
 	event, _ := b.posted(t)
 	require.Equal(t, false, test(`{"filter":{"payload":"never"},"event_id":"` + event + `"}`)["matched"])
 	b.refused(t, "admin", "POST", path, `{"filter":{"data":1},"event":{"type":"a"}}`,
-		"filter", "/data: is no field of an event; the fields are type, external_id, ordering_key, tags, payload", "event.payload", "is required")
+		"filter at /data", noField, "event.payload", "is required")
 	b.refused(t, "admin", "POST", path, `{"filter":{}}`, "event", "is required, or event_id in its place")
 	b.refused(t, "admin", "POST", path, `{"filter":{},"event":{"type":"a","payload":1},"event_id":"`+event+`"}`,
 		"event", "cannot be given together with event_id")
@@ -96,7 +100,7 @@ func TestFilterTestsAreBounded(t *testing.T) {
 	large := `"` + strings.Repeat("x", filter.MaxBytes) + `"`
 	b.refused(t, "admin", "POST", path, ask(`{"payload":`+large+`}`, "1"), "filter", "is larger than 8192 bytes")
 	b.refused(t, "admin", "POST", path, ask(`{"payload":{"$regex":"x"}}`, "1"),
-		"filter", "/payload/$regex: is not supported; take $startsWith, $endsWith or $contains")
+		"filter at /payload/$regex", "is not supported; take $startsWith, $endsWith or $contains")
 	b.refused(t, "admin", "POST", path, `{"filter":{}`, "filter", "a comma or } is missing (byte 12)")
 	b.refused(t, "admin", "POST", path, `{"filter":{},"event_id":"evt_1"}`, "event_id", "is not an id of the form evt_…")
 	payload := `"` + strings.Repeat("x", webhook.DefaultMaxPayload) + `"`

@@ -127,7 +127,7 @@ func fieldsOf(t *testing.T, a answer) []string {
 	require.NoError(t, json.Unmarshal([]byte(a.text), &p))
 	var got []string
 	for _, f := range p.Errors {
-		got = append(got, f.Field, f.Message)
+		got = append(got, f.Place(), f.Message)
 	}
 	return got
 }

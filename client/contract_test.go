@@ -158,7 +158,7 @@ func calls(ctx context.Context, c *client.Client) map[string]func() (any, error)
 			return page(ctx, c.EventTypes().List(client.EventTypeFilter{Group: "Orders", State: "active", Prefix: "order."}))
 		},
 		"getEventType": func() (any, error) { return some(c.EventTypes().Get(ctx, "order.paid")) },
-		"putEventType": func() (any, error) { return some(c.EventTypes().Put(ctx, "order.paid", eventType)) },
+		"putEventType": func() (any, error) { return some(c.EventTypes().Put(ctx, "order.paid", eventType, client.IfAbsent())) },
 		"updateEventType": func() (any, error) {
 			return some(c.EventTypes().Update(ctx, "order.paid", eventType, client.IfMatch(`"1"`)))
 		},

@@ -62,7 +62,7 @@ func (p *Problem) Code() Code { return Code(strings.TrimPrefix(p.Type, ProblemBa
 type FieldError struct {
 	Field   string `json:"field"`             // a dotted path such as "events[3].type", or the name of a parameter or header
 	Message string `json:"message"`           // without the field's name and value
-	Pointer string `json:"pointer,omitempty"` // within the field: a JSON pointer, of a payload that does not match its schema
+	Pointer string `json:"pointer,omitempty"` // within the field: a JSON pointer, of a filter, or of a payload that does not match its schema
 }
 
 // Place is the field, and where in it: "payload at /order/id".

@@ -97,6 +97,11 @@ func IfMatch(etag string) Option {
 	return func(r *Request) { r.Header["If-Match"] = etag }
 }
 
+// IfAbsent makes a Put create only: CodeChanged if the object exists.
+func IfAbsent() Option {
+	return func(r *Request) { r.Header["If-None-Match"] = "*" }
+}
+
 // List lists event types by name.
 func (e EventTypes) List(f EventTypeFilter) List[ListedEventType] {
 	return List[ListedEventType]{e.scope, parameters("group", f.Group, "state", f.State, "prefix", f.Prefix)}

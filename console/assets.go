@@ -3,12 +3,17 @@ package console
 import (
 	"embed"
 	"net/http"
+	"slices"
 
 	"github.com/everpost/everpost/internal/look"
 )
 
-//go:embed assets/console.js
-var script []byte
+var (
+	//go:embed assets/shared.js
+	sharedScript []byte // what the scripts of the console and of the portal begin with
+	//go:embed assets/console.js
+	script []byte
+)
 
 // portalAssets are those of the portal.
 //
@@ -20,7 +25,7 @@ type assets map[string]look.File
 
 // loadAssets makes the assets with an accent.
 func loadAssets(accent string) assets {
-	return assets{"console.css": look.Style(accent), "console.js": look.Script(script), "icon.svg": look.Icon(accent)}
+	return assets{"console.css": look.Style(accent), "console.js": look.Script(slices.Concat(sharedScript, script)), "icon.svg": look.Icon(accent)}
 }
 
 // address is an asset's path.

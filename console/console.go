@@ -52,6 +52,7 @@
 //	endpoint_filter                              the editor of their filters
 //	selection, matching, dead_letters, replays    commands to many, dead letters and replays
 //	portal_text, portal_look, portal             the portal's languages, files and pages: see below
+//	portal_language                              the language that a reader chooses
 //	portal_page, portal_link, portal_words       one page of it, how its sessions begin and end, and what it calls things
 //	portal_endpoints, portal_filter, portal_form, portal_command, portal_verify, portal_types, portal_try, portal_messages
 //	notifications, channel_form                  whom a tenant or the installation tells

@@ -14,7 +14,6 @@ type filterView struct {
 	Name  string
 	Seen  string       // when the endpoint that the form shows was changed last
 	Trial *filterTrial // nil if the filter cannot be tried as it is
-	Back  string
 }
 
 // filterEditor is an endpoint with the form of its filter.
@@ -41,19 +40,14 @@ func readFilter(p *page) (e filterEditor, err error) {
 	return e, nil
 }
 
-// seen is when the endpoint that the form shows was changed last.
-func (e *filterEditor) seen(p *page) string {
-	return e.form.shows(p.typed, "seen", seenAt(e.endpoint.UpdatedAt))
-}
-
-// try tries the filter. It is nil with the form marked if what was typed cannot be tried.
-func (e *filterEditor) try(p *page, refused func(form, error) (form, error)) (*filterTrial, error) {
-	t, err := tryFilter(p, e.form, e.endpoint.EventTypes)
-	if err != nil {
-		e.form, err = refused(e.form, err)
-		return nil, err
+// view is the editor as a page shows it, under the endpoint's name: with the filter tried, unless it was refused. What was typed and cannot be tried
+// is marked by refused.
+func (e *filterEditor) view(p *page, name string, refused func(form, error) (form, error)) (v filterView, err error) {
+	v = filterView{Form: e.form, ID: e.endpoint.ID, Name: name, Seen: e.form.shows(p.typed, "seen", seenAt(e.endpoint.UpdatedAt))}
+	if !e.form.Failed() {
+		v.Form, v.Trial, err = triedForm(p, e.form, e.form, e.endpoint.EventTypes, refused)
 	}
-	return t, nil
+	return v, err
 }
 
 // save stores the filter, unless the endpoint is not what the form showed. It reports whether that changes anything, and what the filter does not
@@ -79,14 +73,10 @@ func (e *filterEditor) save(p *page) (changed bool, warnings []client.FieldError
 
 // showFilter shows the editor, and tries the filter unless it was refused.
 func showFilter(p *page, e filterEditor) error {
-	v := filterView{ID: e.endpoint.ID, Name: nameOf(e.endpoint), Seen: e.seen(p), Back: p.to("endpoints", e.endpoint.ID)}
-	if !e.form.Failed() {
-		var err error
-		if v.Trial, err = e.try(p, func(f form, err error) (form, error) { return f.refused(f.Values, err) }); err != nil {
-			return err
-		}
+	v, err := e.view(p, nameOf(e.endpoint), func(f form, err error) (form, error) { return f.refused(f.Values, err) })
+	if err != nil {
+		return err
 	}
-	v.Form = e.form
 	return p.show(view{Template: "endpoint-filter", Title: "Filter", Entry: "Endpoints", Status: v.Form.status(), Data: v})
 }
 

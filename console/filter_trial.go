@@ -30,10 +30,11 @@ type filterTrial struct {
 
 // triedEvent is an event that a filter was tried with.
 type triedEvent struct {
-	ID, Type  string
-	CreatedAt client.Time
-	Verdict   verdict
-	Failure   *client.FilterFailure // of a miss
+	ID, Type   string
+	ExternalID *string
+	CreatedAt  client.Time
+	Verdict    verdict
+	Failure    *client.FilterFailure // of a miss
 }
 
 // verdict is what comes of an event.
@@ -103,6 +104,17 @@ func tryFilter(p *page, f form, types []string) (*filterTrial, error) {
 	return t, nil
 }
 
+// triedForm tries the filter of a form, of which tried has the fields. If what was typed cannot be tried, the form is marked by refused, and there is
+// no trial.
+func triedForm(p *page, f, tried form, types []string, refused func(form, error) (form, error)) (form, *filterTrial, error) {
+	t, err := tryFilter(p, tried, types)
+	if err != nil {
+		f, err = refused(f, err)
+		return f, nil, err
+	}
+	return f, t, nil
+}
+
 // tryOwn tries the filter with what was typed. Without that it only finds out what is wrong with the filter.
 func (t *filterTrial) tryOwn(p *page, filter json.RawMessage, f form, types []string) error {
 	payload, kind := strings.TrimSpace(f.Value("payload")), strings.TrimSpace(f.Value("type"))
@@ -146,7 +158,7 @@ func (t *filterTrial) readEvents(p *page, asked string) error {
 		var e client.AcceptedEvent
 		switch err := p.get(&e, nil, "events", asked); {
 		case err == nil:
-			t.Rows = append(t.Rows, triedEvent{ID: e.ID, Type: e.Type, CreatedAt: e.CreatedAt})
+			t.Rows = append(t.Rows, triedEvent{ID: e.ID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: e.CreatedAt})
 		case !isStatus(err, http.StatusNotFound):
 			return err
 		}
@@ -157,7 +169,7 @@ func (t *filterTrial) readEvents(p *page, asked string) error {
 	}
 	for _, e := range newest.Data {
 		if e.ID != asked && (p.portal == nil || e.Type != webhook.NotificationType) { // those are of the operators' chats
-			t.Rows = append(t.Rows, triedEvent{ID: e.ID, Type: e.Type, CreatedAt: e.CreatedAt})
+			t.Rows = append(t.Rows, triedEvent{ID: e.ID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: e.CreatedAt})
 		}
 	}
 	return nil

@@ -52,8 +52,8 @@ func TestOperatorEditsAFilter(t *testing.T) {
 	require.Contains(t, text, "Your event", "a payload has more room than other forms")
 
 	for typed, says := range map[string]string{
-		`{"data": 1}`: "/data: is no field of an event", `{`: "is not valid JSON", `{"payload":{"n":{"$regex":"x"}}}`: "/payload/n/$regex: is not supported",
-		`{"<b>": 1}`: "/&lt;b&gt;: is no field of an event", `[]`: "must be an object",
+		`{"data": 1}`: `a field of the payload belongs inside &#34;payload&#34;: {&#34;payload&#34;: {&#34;data&#34;: …}}`, `{`: "is not valid JSON", `{"payload":{"n":{"$regex":"x"}}}`: "/payload/n/$regex: is not supported",
+		`{"<b>": 1}`: "/&lt;b&gt;: is no field of an event, which are", `[]`: "must be an object",
 	} {
 		for _, path := range []string{"/filter", "/filter/save"} {
 			_, text = u.post(t, http.StatusBadRequest, page+path, "filter", typed)
@@ -126,7 +126,7 @@ func TestFilterWarns(t *testing.T) {
 	require.Contains(t, u.get(t, http.StatusOK, page), "is in none of the schemas")
 
 	page = "/portal/endpoints/" + id + "/filter"
-	require.Contains(t, customer.get(t, http.StatusOK, page), "No known message has /payload/amout: see whether it is spelled right.")
+	require.Contains(t, customer.get(t, http.StatusOK, page), "No known message has /payload/amout. Check the spelling.")
 	w, _ = customer.post(t, http.StatusSeeOther, page+"/save", "filter", `{"payload":{"amount":1,"total":2}}`)
 	require.Equal(t, page, w.Header.Get("Location"))
 	require.Contains(t, customer.get(t, http.StatusOK, page), "No known message has /payload/total")
@@ -178,14 +178,22 @@ func TestCustomerEditsAFilter(t *testing.T) {
 		}
 		for typed, says := range map[string]string{
 			`{`: "This is not valid JSON.", `{"payload":{"a<b":{"$regex":1}}}`: "The mistake is here: /payload/a&lt;b/$regex", `1`: "This is not a filter.",
+			`{"$or":[{"amount<":1}]}`: `Fields of the content belong inside &#34;payload&#34;: {&#34;payload&#34;: {&#34;amount&lt;&#34;: …}}`,
+			`{"$eq":1}`:               "The mistake is here: /$eq",
 		} {
 			_, text = u.post(t, http.StatusBadRequest, page+"/filter/save", "filter", typed)
 			require.Contains(t, text, says)
-			_, text = u.post(t, http.StatusBadRequest, "/portal/endpoints/new", "url", "https://receiver.example/new", "filter", typed)
-			require.Contains(t, text, says)
+			for _, show := range []string{"", "trial"} { // saved, or only tried
+				form := []string{"url", "https://receiver.example/new", "filter", typed}
+				if show != "" {
+					form = append(form, "show", show)
+				}
+				_, text = u.post(t, http.StatusBadRequest, "/portal/endpoints/new", form...)
+				require.Contains(t, text, says)
+			}
 		}
 		u.post(t, http.StatusSeeOther, page+"/filter/save", "filter", filter)
-		require.Contains(t, u.get(t, http.StatusOK, page), "The filter is saved.")
+		require.Contains(t, u.get(t, http.StatusOK, page), "The filter has been saved.")
 		u.post(t, http.StatusSeeOther, "/portal/endpoints/new", "url", "https://receiver.example/new", "filter", `{"payload":{"a":"<>"}}`)
 	}
 	require.Equal(t, map[string]any{"payload": map[string]any{"amount": map[string]any{"$lt": 100.0}, "none": 1.0}}, b.filterOf(t, id))
@@ -205,4 +213,32 @@ func TestCustomerWithoutFiltersAddsAnEndpoint(t *testing.T) {
 	at, err := url.Parse(w.Header.Get("Location"))
 	require.NoError(t, err)
 	require.Nil(t, b.filterOf(t, strings.TrimPrefix(at.Path, "/portal/endpoints/")))
+}
+
+// A customer tries the filter of an endpoint that is not there yet, with the event types that are chosen for it.
+func TestCustomerTriesTheFilterOfANewEndpoint(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	u := b.portal(t, "acme", "manage", `,"lang":"en"`)
+	const page, filter = "/portal/endpoints/new", `{"payload":{"amount":{"$gte":100}}}`
+	text := u.get(t, http.StatusOK, page)
+	require.Contains(t, text, `<button name="show" value="trial" formaction="/portal/endpoints/new#filter">Try</button>`)
+	_, text = u.post(t, http.StatusOK, page, "filter", filter, "payload", `{"amount":5}`, "event_types", "order.paid", "show", "trial")
+	require.Contains(t, text, "There are no messages to try it with yet.")
+	require.Contains(t, text, "/payload/amount is 5. The filter wants $gte 100.", "without any message, one of their own")
+
+	for _, amount := range []string{"17", "170"} {
+		b.event(t, "acme", `{"type":"order.paid","payload":{"amount":`+amount+`},"external_id":"<i>`+amount+`"}`)
+	}
+	b.event(t, "acme", `{"type":"user.created","payload":{"amount":170}}`)
+	_, text = u.post(t, http.StatusOK, page, "url", "https://receiver.example/typed", "filter", filter, "event_types", "order.*", "show", "trial")
+	require.Contains(t, text, "1 of 3 would be sent here with this filter.")
+	require.Contains(t, text, "This endpoint does not get this event type.")
+	require.Contains(t, text, `<span class="mono">&lt;i&gt;17</span>`, "a message is known by its reference")
+	require.Contains(t, text, `value="https://receiver.example/typed"`)
+	require.Contains(t, text, ">"+"{&#34;payload&#34;:{&#34;amount&#34;:{&#34;$gte&#34;:100}}}</textarea>")
+	requireStructure(t, page, strings.ReplaceAll(text, "https://app.example/back", "/back"))
+	require.Empty(t, b.api(t, http.StatusOK, "GET", "/v1/tenants/acme/endpoints", "")["data"], "to try is not to add")
+	_, text = u.post(t, http.StatusBadRequest, page, "filter", filter, "event_types", "!", "show", "trial")
+	require.Contains(t, text, `id="e-event_types"`)
 }

@@ -50,11 +50,15 @@ func (f form) refused(typed url.Values, err error) (form, error) {
 	f = f.kept(typed) // "once", too: the change may have been made all the same
 	f.errors, f.stale = map[string]string{}, known.stale
 	for _, bad := range known.Errors {
-		if name := f.fieldOf(bad.Field); name != "" {
-			f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+bad.Message, "; ")
-		} else {
-			f.Problem += bad.Field + " " + bad.Message + ". "
+		name, words := f.fieldOf(bad.Field), bad.Message
+		switch {
+		case name == "":
+			f.Problem += bad.Place() + " " + words + ". "
+			continue
+		case bad.Pointer != "":
+			words = bad.Pointer + ": " + words
 		}
+		f.errors[name] = strings.TrimPrefix(f.errors[name]+"; "+words, "; ")
 	}
 	if len(known.Errors) == 0 {
 		f.Problem = sentence(known.Detail)

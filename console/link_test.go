@@ -29,7 +29,7 @@ func TestLinkOpensOneSession(t *testing.T) {
 	second := b.browser(t)
 	second.get(t, http.StatusOK, path)
 	_, text := second.post(t, http.StatusGone, path)
-	require.Contains(t, text, "was used already")
+	require.Contains(t, text, "has already been used")
 	third := b.browser(t)
 	third.get(t, http.StatusOK, "/portal/links/nonsense")
 	third.post(t, http.StatusGone, "/portal/links/nonsense")

@@ -43,10 +43,15 @@ func pagePath(tenant string, parts ...string) string {
 
 // localPath returns a path of the console to go to after a log-in; the start page for anything else.
 func localPath(to string) string {
-	u, err := url.Parse(to)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !isBelow(u.Path, Root) || strings.ContainsAny(to, "\\\r\n\t") ||
-		strings.HasPrefix(u.Path, Root+"/login") || strings.HasPrefix(u.Path, Root+"/links/") || strings.Contains(u.Path, "//") {
+	if !isLocal(to, Root) || strings.HasPrefix(to, Root+"/login") || strings.HasPrefix(to, Root+"/links/") {
 		return Root + "/"
 	}
 	return to
+}
+
+// isLocal reports whether a text is the path of a page below a root, with or without a query, and leads to no other host.
+func isLocal(to, root string) bool {
+	u, err := url.Parse(to)
+	return err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && isBelow(u.Path, root) && !strings.ContainsAny(to, "\\\r\n\t") &&
+		!strings.Contains(u.Path, "//")
 }

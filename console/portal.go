@@ -59,12 +59,13 @@ func portalRoutes() []route {
 	return []route{
 		{pattern: get + "/links/{token}", access: public, handle: ofPortal(openPortalLink)},
 		{pattern: post + "/links/{token}", access: public, handle: useLink},
+		{pattern: get + languagePath, access: public, handle: ofPortal(chooseLanguage)},
 		{pattern: post + "/close", access: portalLooks, handle: ofPortal(closePortal)},
 		{pattern: get + "/{$}", access: portalLooks, handle: ofPortal(portalHome)},
 
 		{pattern: get + endpoints, access: portalLooks, handle: ofPortal(portalEndpoints)},
 		{pattern: get + endpoints + "/new", access: portalManages, handle: ofPortal(newPortalEndpoint)},
-		{pattern: post + endpoints + "/new", access: portalManages, handle: ofPortal(createPortalEndpoint)},
+		{pattern: post + endpoints + "/new", access: portalManages, handle: ofPortal(createPortalEndpoint), big: true},
 		{pattern: get + endpoint, access: portalLooks, handle: ofPortal(portalEndpoint)},
 		{pattern: get + endpoint + "/edit", access: portalManages, handle: ofPortal(editPortalEndpoint)},
 		{pattern: post + endpoint + "/edit", access: portalManages, handle: ofPortal(updatePortalEndpoint)},

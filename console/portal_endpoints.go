@@ -33,10 +33,22 @@ func portalEndpoints(p *portalPage) error {
 		return err
 	}
 	v, t := portalEndpointsView{Next: found.NextCursor}, p.texts()
+	looked := 0
 	for _, e := range found.Data {
+		condition, code := e.Condition, e.Code
+		if rests(condition, code) {
+			unused := false
+			if looked++; looked <= maxUsesRead {
+				var err error
+				if unused, err = isUnused(p, e.EndpointID); err != nil {
+					return err
+				}
+			}
+			condition, code = restOf(unused)
+		}
 		row := portalEndpointRow{
-			EndpointCondition: e, Name: shortName(e.Description, e.URL), Chip: t.conditionChip(e.Condition),
-			Sentence: t.endpointSentence(e.Code), Types: e.EventTypes,
+			EndpointCondition: e, Name: shortName(e.Description, e.URL), Chip: t.conditionChip(condition),
+			Sentence: t.endpointSentence(code), Types: e.EventTypes,
 		}
 		if len(row.Types) > shownTypes {
 			row.Types, row.More = row.Types[:shownTypes], len(row.Types)-shownTypes
@@ -44,6 +56,27 @@ func portalEndpoints(p *portalPage) error {
 		v.Rows = append(v.Rows, row)
 	}
 	return p.show(portalView{Template: "endpoints", Title: p.say("nav.endpoints"), Entry: "endpoints", Live: true, Data: v})
+}
+
+// maxUsesRead bounds the endpoints of a list that are asked whether anything was ever sent to them: of the others it is not said.
+const maxUsesRead = 20
+
+// rests reports whether an endpoint is in order because nothing was sent to it lately. Then restOf says how it is.
+func rests(condition, code string) bool { return condition == "healthy" && code == "endpoint_idle" }
+
+// restOf is the condition of an endpoint to which nothing was sent lately, or nothing at all, and the code of its sentence.
+func restOf(unused bool) (condition, code string) {
+	if unused {
+		return "unused", "endpoint_unused"
+	}
+	return "idle", "endpoint_idle"
+}
+
+// isUnused reports whether an endpoint has no delivery, as far as they are kept.
+func isUnused(p *portalPage, id string) (bool, error) {
+	var found client.Page[client.Delivery]
+	err := p.get(&found, url.Values{"endpoint_id": {id}, "limit": {"1"}}, "deliveries")
+	return err == nil && len(found.Data) == 0, unlessBusy(err)
 }
 
 // shortName is what people call an endpoint: its description's first line, or its URL without the scheme.
@@ -79,9 +112,10 @@ type portalEndpointView struct {
 type portalDelivery struct {
 	client.Delivery
 
-	Chip     chip
-	Sentence string
-	Endpoint string // its name
+	Chip      chip
+	Sentence  string
+	Endpoint  string // its name
+	Reference string // the event's external id; "" for none
 }
 
 // shownRecent is how many of an endpoint's newest deliveries its page shows.
@@ -104,21 +138,24 @@ func portalEndpoint(p *portalPage) error {
 	if condition == "active" {
 		condition = "healthy"
 	}
-	v.Name, v.Chip = shortName(v.Endpoint.Description, v.Endpoint.URL), t.conditionChip(condition)
-	v.Sentence = t.endpointSentence(health.Explanation.Code)
+	var recent client.Page[client.Delivery]
+	if err := p.get(&recent, url.Values{"endpoint_id": {id}, "limit": {shownRecent}}, "deliveries"); err != nil {
+		return err
+	}
+	code := health.Explanation.Code
+	if rests(condition, code) {
+		condition, code = restOf(len(recent.Data) == 0)
+	}
+	v.Name, v.Chip, v.Sentence = shortName(v.Endpoint.Description, v.Endpoint.URL), t.conditionChip(condition), t.endpointSentence(code)
 	v.Waiting = t.more(health.Waiting+health.Scheduled+health.Held, health.More)
 	v.All = slices.Contains(v.Endpoint.EventTypes, "*") || len(v.Endpoint.EventTypes) == 0
 	v.HasSecret, v.Filter = v.Endpoint.PublicKey == nil, filterFields(v.Endpoint.Filter).Value("filter")
 	if err := v.readStatistics(p, id); err != nil {
 		return err
 	}
-	var recent client.Page[client.Delivery]
-	if err := p.get(&recent, url.Values{"endpoint_id": {id}, "limit": {shownRecent}}, "deliveries"); err != nil {
-		return err
-	}
-	now := p.console.config.Now()
+	references, now := referencesOf(p, recent.Data), p.console.config.Now()
 	for _, d := range recent.Data {
-		v.Recent = append(v.Recent, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), v.Name})
+		v.Recent = append(v.Recent, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), v.Name, references[d.EventID]})
 		if o := d.LastOutcome; o != nil && o.Decision != client.DecisionDelivered && v.Chip.Tone == toneBad && o.At.After(v.FailedAt.Time) {
 			v.Failure, v.FailedAt = t.Why(o.Reason, o.Status), o.At
 		}

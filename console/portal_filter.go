@@ -1,38 +1,42 @@
 package console
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
-// portalFilterView is the editor of an endpoint's filter.
-type portalFilterView struct {
-	Form  form
-	ID    string
-	Name  string
-	Seen  string       // when the endpoint that the form shows was changed last
-	Trial *filterTrial // nil if the filter cannot be tried as it is
-}
-
-// filterPlace is the JSON pointer into a filter with which the API's message about it begins; "" for none.
-func filterPlace(message string) string {
-	place, _, found := strings.Cut(message, ": ")
-	if !found || !strings.HasPrefix(place, "/") {
-		return ""
-	}
-	return place
-}
-
 // filterProblem says what is wrong with a filter: where, because what is wrong there is written for operators.
-func (t *texts) filterProblem(message string) string {
-	if place := filterPlace(message); place != "" {
-		return t.say("field.filter.at", "place", place)
+func (t *texts) filterProblem(wrong client.FieldError) string {
+	if name := besidePayload(wrong.Pointer); name != "" {
+		return t.say("field.filter.payload", "place", name, "example", `{"payload": {`+strconv.Quote(name)+": …}}")
 	}
-	if message == notJSON {
+	switch {
+	case wrong.Pointer != "":
+		return t.say("field.filter.at", "place", wrong.Pointer)
+	case wrong.Message == notJSON:
 		return t.say("field.filter.json")
 	}
 	return t.say("field.filter")
+}
+
+// besidePayload is the name that a JSON pointer into a filter leads to if it is at the top, or in a combination of conditions there, and no message
+// has it: it is probably one of the payload. "" for any other place.
+func besidePayload(pointer string) string {
+	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	for len(names) > 1 && strings.HasPrefix(names[0], "$") {
+		if names[0] != "$not" { // a list
+			names = names[1:]
+		}
+		names = names[1:]
+	}
+	if len(names) != 1 || strings.HasPrefix(names[0], "$") || slices.Contains([]string{"type", "external_id", "ordering_key", "tags", "payload"}, names[0]) {
+		return ""
+	}
+	return strings.NewReplacer("~1", "/", "~0", "~").Replace(names[0])
 }
 
 // FilterWhy says why an event does not meet a filter.
@@ -53,14 +57,10 @@ func (t *texts) FilterWhy(f *client.FilterFailure) string {
 }
 
 func showPortalFilter(p *portalPage, e filterEditor) error {
-	v := portalFilterView{ID: e.endpoint.ID, Name: shortName(e.endpoint.Description, e.endpoint.URL), Seen: e.seen(p.page)}
-	if !e.form.Failed() {
-		var err error
-		if v.Trial, err = e.try(p.page, p.refused); err != nil {
-			return err
-		}
+	v, err := e.view(p.page, shortName(e.endpoint.Description, e.endpoint.URL), p.refused)
+	if err != nil {
+		return err
 	}
-	v.Form = e.form
 	return p.show(portalView{Template: "filter", Title: p.say("filter.title"), Entry: "endpoints", Status: v.Form.status(), Data: v})
 }
 
@@ -105,4 +105,17 @@ func addTypedFilter(p *portalPage, body map[string]any) error {
 		body["filter"] = filter
 	}
 	return err
+}
+
+// tryTypedFilter tries the filter of the form of a new endpoint, if that is what was asked for, with the event types that are chosen there.
+func tryTypedFilter(p *portalPage, f form) (form, *filterTrial, error) {
+	if p.typed.Get("show") != "trial" || !portalFilters.sees(p.session) {
+		return f, nil, nil
+	}
+	types := typedTypes(p.typed)
+	tried := newForm("filter", f.Value("filter"), "payload", f.Value("payload"), "type", "")
+	if name := exampleType(types, nil); webhook.ValidType(name) {
+		tried.Values.Set("type", name)
+	}
+	return triedForm(p.page, f, tried, types, p.refused)
 }

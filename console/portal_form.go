@@ -18,17 +18,15 @@ func newPortalField(f form, name, label, hint string) fieldView {
 // refused is the form again with what was typed, and why it was refused, in the portal's words: those of the API are for
 // operators. It returns the error itself if that is not about what was typed.
 func (p *portalPage) refused(f form, err error) (form, error) {
-	status := 0
-	if known := problemOf(err); known != nil {
-		status = known.Status
-	}
+	known := problemOf(err)
 	f, err = f.refused(p.typed, err)
 	if err != nil {
 		return f, err
 	}
-	for name, message := range f.errors {
+	for name := range f.errors {
 		if name == "filter" {
-			f.errors[name] = p.texts().filterProblem(message)
+			first := slices.IndexFunc(known.Errors, func(e client.FieldError) bool { return f.fieldOf(e.Field) == name })
+			f.errors[name] = p.texts().filterProblem(known.Errors[first])
 			continue
 		}
 		key := "field." + name
@@ -39,9 +37,9 @@ func (p *portalPage) refused(f form, err error) (form, error) {
 	}
 	switch {
 	case f.Problem == "":
-	case status == http.StatusConflict:
+	case known.Status == http.StatusConflict:
 		f.Problem = p.say("form.changed")
-	case status == http.StatusUnprocessableEntity, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+	case known.Status == http.StatusUnprocessableEntity, known.Status == http.StatusTooManyRequests, known.Status == http.StatusServiceUnavailable:
 		f.Problem = p.say("form.limit")
 	default:
 		f.Problem = p.say("form.refused")
@@ -57,7 +55,8 @@ type portalEndpointForm struct {
 	Types   []typeChoice // that were seen, if there is no catalogue
 	Choices typeChoices  // of the catalogue
 	Back    string
-	Action  string // the label of the button
+	Action  string       // the label of the button
+	Trial   *filterTrial // of the filter of a new one; nil if it was not tried
 }
 
 // maxTypeChoices bounds the event types to choose from; others are typed.
@@ -108,7 +107,7 @@ func seenChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 
 // portalFormOf is the form of an endpoint; showPortalForm adds its event types.
 func portalFormOf(e client.Endpoint) form {
-	return newForm("url", e.URL, "description", e.Description, "event_types", "", "filter", "")
+	return newForm("url", e.URL, "description", e.Description, "event_types", "", "filter", "", "payload", "")
 }
 
 // typedTypes are the event types that a form was sent with. None is all.
@@ -128,6 +127,10 @@ func showPortalForm(p *portalPage, f form, e client.Endpoint) error {
 	chosen := e.EventTypes
 	if p.typed != nil {
 		chosen = p.typed["type"]
+	}
+	var err error
+	if f, v.Trial, err = tryTypedFilter(p, f); err != nil {
+		return err
 	}
 	seen, err := seenTypes(p)
 	if err != nil {

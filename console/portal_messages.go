@@ -76,7 +76,7 @@ func messageRows(p *portalPage, events []client.ListedEvent) ([]portalMessageRow
 	}
 	of, t := map[string][]portalDelivery{}, p.texts()
 	for _, d := range found.Data {
-		of[d.EventID] = append(of[d.EventID], portalDelivery{d, t.deliveryChip(d.State), "", names.Short(d.EndpointID)})
+		of[d.EventID] = append(of[d.EventID], portalDelivery{Delivery: d, Chip: t.deliveryChip(d.State), Endpoint: names.Short(d.EndpointID)})
 	}
 	rows := make([]portalMessageRow, 0, len(events))
 	for _, e := range events {
@@ -158,7 +158,9 @@ func portalMessage(p *portalPage) error {
 // fateOf reads the attempts of a delivery.
 func fateOf(p *portalPage, d client.Delivery, names endpointNames) (portalFate, error) {
 	t := p.texts()
-	fate := portalFate{portalDelivery: portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, p.console.config.Now()), names.Short(d.EndpointID)}}
+	fate := portalFate{portalDelivery: portalDelivery{
+		Delivery: d, Chip: t.deliveryChip(d.State), Sentence: t.sentenceOf(d, p.console.config.Now()), Endpoint: names.Short(d.EndpointID),
+	}}
 	fate.Again, fate.Now = d.State.Ended(), d.State == "retrying"
 	var made client.Page[client.Attempt]
 	if d.Attempts > 0 {
@@ -222,15 +224,31 @@ func portalFailed(p *portalPage) error {
 	if err != nil {
 		return err
 	}
-	t, now := p.texts(), p.console.config.Now()
+	references, t, now := referencesOf(p, found.Data), p.texts(), p.console.config.Now()
 	v := portalFailedView{Next: found.NextCursor, Some: len(found.Data) > 0, Count: t.more(groups.Counted, groups.More)}
 	for _, d := range found.Data {
 		if d.EventType == webhook.NotificationType {
 			continue
 		}
-		v.Rows = append(v.Rows, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), names.Short(d.EndpointID)})
+		v.Rows = append(v.Rows, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), names.Short(d.EndpointID), references[d.EventID]})
 	}
 	return p.show(portalView{Template: "failed", Title: p.say("nav.failed"), Entry: "failed", Live: true, Data: v})
+}
+
+// referencesOf are the external ids of the events of a page of deliveries, by the events' ids: deliveries do not have them. One that cannot be read now
+// is left out.
+func referencesOf(p *portalPage, of []client.Delivery) map[string]string {
+	references := map[string]string{}
+	for _, d := range of {
+		if _, known := references[d.EventID]; known || d.EventType == webhook.NotificationType {
+			continue
+		}
+		var e client.AcceptedEvent
+		if p.get(&e, nil, "events", d.EventID) == nil {
+			references[d.EventID] = value(e.ExternalID)
+		}
+	}
+	return references
 }
 
 func readLetterGroups(p *portalPage) (groups letterGroups, err error) {

@@ -66,7 +66,7 @@ type portalLayout struct {
 	Style, Script                    string
 	Logo, DarkLogo, Icon             string
 	Parents                          string // origins whose pages may show this one in a frame
-	TextsForScript                   map[string]string
+	Languages                        []languageLink
 	SignedIn, Unreviewed, HasOwnFont bool
 }
 
@@ -140,7 +140,7 @@ func (p *portalPage) look() webhook.PortalOptions {
 // texts are those in the reader's language.
 func (p *portalPage) texts() *texts {
 	if p.words == nil {
-		p.words = p.console.portal.languages.choose(p.look().Lang, p.r)
+		p.words = p.console.portal.languages.choose(p.r, p.chosenLanguage(), p.look().Lang)
 	}
 	return p.words
 }
@@ -173,7 +173,7 @@ func (p *portalPage) info(v portalView) (portalInfo, error) {
 		Embed: look.Embed, Theme: look.Theme, RefreshURL: look.RefreshURL, ReturnURL: s.ReturnURL, Parents: strings.Join(c.FrameAncestors, " "),
 		Style: addressOf(files, "portal.css"), Script: addressOf(files, "portal.js"), Icon: addressOf(files, faviconFile),
 		Logo: addressOf(files, logoFile), DarkLogo: addressOf(files, darkLogoFile), SignedIn: s.signedIn(), Unreviewed: !t.Reviewed,
-		HasOwnFont: len(c.Portal.Font) > 0,
+		HasOwnFont: len(c.Portal.Font) > 0, Languages: p.languageLinks(),
 	}
 	if !s.signedIn() {
 		return i, nil

@@ -20,7 +20,7 @@ import (
 // portalPath is a page of the portal for the things that somePortal makes.
 func portalPath(t *testing.T, pattern string, ids map[string]string) string {
 	t.Helper()
-	path := strings.NewReplacer("{$}", "", "{token}", "abc", "{name}", "order.paid").Replace(pattern)
+	path := strings.NewReplacer("{$}", "", "{token}", "abc", "{name}", "order.paid", "/language", "/language?lang=en").Replace(pattern)
 	for resource, id := range ids {
 		path = strings.Replace(path, resource+"/{id}", resource+"/"+id, 1)
 	}
@@ -144,6 +144,7 @@ func TestEveryVisibleTextIsOfTheCatalogue(t *testing.T) {
 		"/portal/endpoints/new":                           {"url", "nonsense", "description", strings.Repeat("x", 2000), "event_types", "!"},
 		"/portal/endpoints/" + ids["endpoints"] + "/edit": {"url", "ftp://x"}, "/portal/endpoints/" + ids["endpoints"] + "/test": {"type", "!", "payload", "{"},
 		"/portal/endpoints/" + ids["endpoints"] + "/filter": {"filter", `{"data":1}`, "type", "!", "payload", "{}"},
+		"/portal/endpoints/new?":                            {"filter", `{"type":{"$gt":1}}`, "payload", "{", "show", "trial"},
 	} {
 		u.get(t, http.StatusOK, path)
 		_, text := u.post(t, http.StatusBadRequest, path, form...)
@@ -164,7 +165,7 @@ func TestEveryVisibleTextIsOfTheCatalogue(t *testing.T) {
 // data are texts that are no words of a language: what the test has stored, names of headers and languages of programs, numbers and signs.
 var data = regexp.MustCompile(`(https://)?receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order:17|order\.(paid|settled|\*)|user\.created|` +
 	`<i>Orders</i>|<b>Paid</b> \[U\+202E\]|in full|"?<script>alert\(.\)</script>"?|</pre>|` +
-	`a\.b|c\.d|e\.f|everpost\.test|example\.event|(evt|ep|dlv)_[0-9a-z]+|whpk_\S+|whsec_•+|webhook-(id|timestamp|signature)|` +
+	`a\.b|c\.d|e\.f|English|Deutsch|Esperanto|everpost\.test|example\.event|(evt|ep|dlv)_[0-9a-z]+|whpk_\S+|whsec_•+|webhook-(id|timestamp|signature)|` +
 	`X-Webhook-Signature|X-Idempotency-Key|\b(Go|TypeScript|Python|PHP|Ruby)\b|nonsense|[0-9]+|[\s%–·:.,…←•]`)
 
 // requireOfCatalogue removes what is in brackets and what is data: nothing may remain.
@@ -298,5 +299,33 @@ func TestPortalFindsMessages(t *testing.T) {
 	} {
 		text := u.get(t, http.StatusOK, "/portal/messages?"+query)
 		require.Equal(t, found, strings.Contains(text, "&lt;i&gt;order-17&lt;/i&gt;</p>"), query)
+	}
+}
+
+// A message in the list of an endpoint is known by its reference. The list of failed ones is tested with a receiver: see TestPortal in standalone/e2e.
+func TestPortalListsHaveReferences(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ids := b.somePortal(t)
+	text := b.portal(t, "acme", "manage").get(t, http.StatusOK, "/portal/endpoints/"+ids["endpoints"])
+	require.Contains(t, text, `<p class="mono soft">&lt;i&gt;order-17&lt;/i&gt;</p>`)
+}
+
+// An endpoint to which nothing was sent does not read as if it had worked.
+func TestPortalSaysThatNothingWasSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint(t, "acme", "")
+	u := b.portal(t, "acme", "manage", `,"lang":"en"`)
+	for _, page := range []string{"/portal/endpoints", "/portal/endpoints/" + id} {
+		text := u.get(t, http.StatusOK, page)
+		require.Contains(t, text, `<span class="chip quiet">Nothing sent yet</span>`, page)
+		require.NotContains(t, text, "Working", page)
+	}
+	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	for _, page := range []string{"/portal/endpoints", "/portal/endpoints/" + id} {
+		text := u.get(t, http.StatusOK, page)
+		require.Contains(t, text, `<span class="chip quiet">Ready</span>`, page)
+		require.NotContains(t, text, "Nothing sent yet", page)
 	}
 }

@@ -177,13 +177,12 @@ func readLanguages(further map[string][]byte) (*languages, error) {
 // maxAccepted is how much of an Accept-Language is looked at.
 const maxAccepted = 1 << 10
 
-// choose returns the texts in the language of the link, or else in the one that the browser likes best.
-func (l *languages) choose(wanted string, r *http.Request) *texts {
-	accepted := r.Header.Get("Accept-Language")
-	if len(accepted) > maxAccepted {
-		accepted = ""
+// choose returns the texts in the first of the wanted languages that there is, or else in the one that the browser likes best.
+func (l *languages) choose(r *http.Request, wanted ...string) *texts {
+	if accepted := r.Header.Get("Accept-Language"); len(accepted) <= maxAccepted {
+		wanted = append(wanted, accepted)
 	}
-	_, i := language.MatchStrings(l.matcher, wanted, accepted)
+	_, i := language.MatchStrings(l.matcher, wanted...)
 	return l.all[i]
 }
 

@@ -81,7 +81,7 @@ func chosen(t *testing.T, wanted, accepted string, further map[string][]byte) *t
 	require.NoError(t, err)
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/portal/", nil)
 	r.Header.Set("Accept-Language", accepted)
-	return l.choose(wanted, r)
+	return l.choose(r, wanted)
 }
 
 func TestLanguageIsTheLinksOrTheBrowsers(t *testing.T) {

@@ -18,9 +18,9 @@ func TestPortalCatalogue(t *testing.T) {
 	b := setup(t)
 	u := b.portal(t, "acme", "view", `,"lang":"en"`)
 	require.NotContains(t, u.get(t, http.StatusOK, "/portal/endpoints"), "/portal/event-types")
-	require.Contains(t, u.get(t, http.StatusOK, "/portal/event-types"), "There is no event type yet")
+	require.Contains(t, u.get(t, http.StatusOK, "/portal/event-types"), "There are no event types yet")
 	b.eventType(t, "order.old", `{"state":"archived"}`)
-	require.Contains(t, u.get(t, http.StatusOK, "/portal/event-types"), "There is no event type yet", "archived types are not shown")
+	require.Contains(t, u.get(t, http.StatusOK, "/portal/event-types"), "There are no event types yet", "archived types are not shown")
 	b.eventType(t, "order.paid", hostileType)
 	b.eventType(t, "order.settled", `{"group":"Money","description":"Settled.","versions":[{"version":1,"schema":{"properties":{`+
 		`"to":{"type":"object","properties":{"city":{"type":["string","null"]}},"required":["city"]},`+
@@ -43,7 +43,7 @@ func TestPortalCatalogue(t *testing.T) {
 	require.Contains(t, u.get(t, http.StatusOK, "/portal/event-types?find=%3Cscript%3E"), "No event type has this")
 
 	text = u.get(t, http.StatusOK, "/portal/event-types/order.settled")
-	require.Contains(t, text, `<tr class="d1"><th scope="row"><span class="mono">city</span></th><td>text, null</td><td data-label="Always there">yes</td>`)
+	require.Contains(t, text, `<tr class="d1"><th scope="row"><span class="mono">city</span></th><td>text, null</td><td data-label="Always present">yes</td>`)
 	require.Contains(t, text, `<tr class="d0"><th scope="row"><span class="mono">lines</span></th><td>list of: whole number</td>`)
 	text = u.get(t, http.StatusOK, "/portal/event-types/order.paid")
 	require.NotContains(t, text, "alert(3)", "version 2 has no schema")

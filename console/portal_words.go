@@ -30,7 +30,7 @@ func (t *texts) conditionChip(code string) chip {
 		tone = toneGood
 	case "slow", "at_limit":
 		tone = toneWait
-	case "paused":
+	case "paused", "idle", "unused":
 		tone = toneQuiet
 	}
 	return chip{t.say("condition." + code), tone}

@@ -1,9 +1,5 @@
-// Improves pages that work without it: keyboard, live parts, selecting rows. It asks nobody but this console.
-"use strict";
+// Improves pages that work without it: keyboard, live parts, selecting rows. It asks nobody but this console. shared.js stands before it.
 (() => {
-  const $ = (selector, from = document) => from.querySelector(selector);
-  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
-
   // --- live parts: the server sends the part anew when it has changed -------------------------------
   const live = $("#live");
   const pause = $("#pause");
@@ -167,48 +163,13 @@
         for (const other of all('input[type=checkbox][name="' + CSS.escape(box.dataset.all) + '"]', box.closest("form, table"))) other.checked = box.checked;
       });
     }
-    for (const box of all("input[data-filter]", from)) { // hides the choices that lack what is typed
-      const groups = all("details", document.getElementById(box.dataset.filter));
-      const opened = groups.filter((g) => g.open);
-      box.parentElement.hidden = false;
-      box.addEventListener("keydown", (e) => { if (e.key === "Enter") e.preventDefault(); });
-      box.addEventListener("input", () => {
-        const wanted = box.value.trim().toLowerCase();
-        for (const group of groups) {
-          const whole = $("summary", group).textContent.toLowerCase().includes(wanted);
-          let shown = 0;
-          for (const label of all("label", group)) {
-            label.hidden = !whole && !label.textContent.toLowerCase().includes(wanted);
-            if (!label.hidden) shown++;
-          }
-          group.hidden = shown === 0;
-          group.open = wanted ? shown > 0 : opened.includes(group);
-        }
-      });
-    }
-    for (const button of all("button[data-copy]", from)) {
-      const text = document.getElementById(button.dataset.copy);
-      if (!text || !navigator.clipboard) continue;
-      button.hidden = false;
-      button.addEventListener("click", async () => {
-        const label = button.textContent;
-        try { await navigator.clipboard.writeText(text.textContent); button.textContent = "Copied"; } catch { button.textContent = "Select and copy by hand"; }
-        setTimeout(() => { button.textContent = label; }, 2000);
-      });
-    }
+    wireChoices(from);
+    wireCopies(from, "Copied", (button) => { button.textContent = "Select and copy by hand"; });
   };
   wire(document);
   const zone = $("#zone");
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone && here !== "UTC") zone.textContent = "times are those of " + here + "; in sentences, charts and what you type UTC";
-
-  // A form is sent once: a second click would repeat the change.
-  document.addEventListener("submit", (e) => {
-    if (e.target.method !== "post") return;
-    if (e.target.dataset.sent) { e.preventDefault(); return; }
-    e.target.dataset.sent = "yes";
-  });
-  window.addEventListener("pageshow", () => { for (const f of all("form[data-sent]")) delete f.dataset.sent; });
 
   // --- suggestions of the boxes in the header ----------------------------------------------------------------
   for (const list of all("datalist[data-from]")) {

@@ -1,8 +1,6 @@
 // Improves the portal's pages, which work without it: live parts, times of the reader's zone, copying, and the frame that a page stands in.
-"use strict";
+// shared.js stands before it.
 (() => {
-  const $ = (selector, from = document) => from.querySelector(selector);
-  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
   const texts = document.body.dataset;
   const lang = document.documentElement.lang;
 
@@ -18,35 +16,8 @@
         time.title = here;
       }
     }
-    for (const box of all("input[data-filter]", from)) { // hides the choices that lack what is typed
-      const groups = all("details", document.getElementById(box.dataset.filter));
-      const opened = groups.filter((g) => g.open);
-      box.parentElement.hidden = false;
-      box.addEventListener("keydown", (e) => { if (e.key === "Enter") e.preventDefault(); });
-      box.addEventListener("input", () => {
-        const wanted = box.value.trim().toLowerCase();
-        for (const group of groups) {
-          const whole = $("summary", group).textContent.toLowerCase().includes(wanted);
-          let shown = 0;
-          for (const label of all("label", group)) {
-            label.hidden = !whole && !label.textContent.toLowerCase().includes(wanted);
-            if (!label.hidden) shown++;
-          }
-          group.hidden = shown === 0;
-          group.open = wanted ? shown > 0 : opened.includes(group);
-        }
-      });
-    }
-    for (const button of all("button[data-copy]", from)) {
-      const of = document.getElementById(button.dataset.copy);
-      if (!of || !navigator.clipboard) continue;
-      button.hidden = false;
-      button.addEventListener("click", async () => {
-        const label = button.textContent;
-        try { await navigator.clipboard.writeText(of.textContent); button.textContent = texts.copied; } catch { getSelection().selectAllChildren(of); }
-        setTimeout(() => { button.textContent = label; }, 2000);
-      });
-    }
+    wireChoices(from);
+    wireCopies(from, texts.copied, (_, text) => getSelection().selectAllChildren(text));
   };
   wire(document);
 
@@ -59,12 +30,17 @@
     return live.contains(document.activeElement) && document.activeElement !== document.body
       || selection && !selection.isCollapsed && live.contains(selection.anchorNode);
   };
+  // states is what the part says of how things are: states, attempts and what a list has. Times change without them.
+  const states = () => all(".chip, .dot, tbody a", live).map((e) => e.className + e.textContent).join("\n");
   let waiting = null;
   const take = (html) => {
     waiting = busy() ? html : null;
     if (waiting !== null) return;
+    const before = states();
     live.innerHTML = html; // made by the server's templates, which escape whatever is stored
     wire(live);
+    const said = $("#flash");
+    if (said && states() !== before) said.remove(); // it spoke of how things were
   };
   const follow = () => {
     stop();
@@ -83,14 +59,6 @@
     document.addEventListener("focusout", () => { setTimeout(() => { if (waiting !== null) take(waiting); }, 0); });
     follow();
   }
-
-  // A form is sent once: a second click would repeat the change.
-  document.addEventListener("submit", (e) => {
-    if (e.target.method !== "post") return;
-    if (e.target.dataset.sent) { e.preventDefault(); return; }
-    e.target.dataset.sent = "yes";
-  });
-  window.addEventListener("pageshow", () => { for (const f of all("form[data-sent]")) delete f.dataset.sent; });
 
   // --- in a frame: the element that shows it says hello, from an origin that may show it -------------
   if (window.parent === window) return;

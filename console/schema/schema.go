@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/everpost/everpost/internal/jsonref"
 )
 
 // Bounds of a table. What is beyond them is left out.
@@ -133,7 +135,7 @@ func (r *reader) partsOf(schema map[string]any, hops int, seen map[uintptr]bool)
 	}
 	seen[address] = true
 	parts := []map[string]any{schema}
-	if target := r.referred(schema); target != nil {
+	if target := jsonref.Target(r.root, schema); target != nil {
 		parts = append(parts, r.partsOf(target, hops+1, seen)...)
 	}
 	for _, one := range list(schema["allOf"]) {
@@ -141,25 +143,6 @@ func (r *reader) partsOf(schema map[string]any, hops int, seen map[uintptr]bool)
 		parts = append(parts, r.partsOf(part, hops+1, seen)...)
 	}
 	return parts
-}
-
-// referred is the part of the whole schema that $ref leads to; nil if there is none.
-func (r *reader) referred(schema map[string]any) map[string]any {
-	ref, _ := schema["$ref"].(string)
-	path, local := strings.CutPrefix(ref, "#/")
-	if !local {
-		if ref == "#" {
-			return r.root
-		}
-		return nil
-	}
-	var at any = r.root
-	for name := range strings.SplitSeq(path, "/") {
-		object, _ := at.(map[string]any)
-		at = object[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
-	}
-	target, _ := at.(map[string]any)
-	return target
 }
 
 // alternatives are schemas one of which holds. Only their types are shown.

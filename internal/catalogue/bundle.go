@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"strings"
+
+	"github.com/everpost/everpost/internal/jsonref"
 )
 
 // leastSize is a number of bytes that a value has as JSON at least. It stops counting beyond most.
@@ -175,7 +177,7 @@ func (b *bundler) reference(v any) any {
 		return nil
 	}
 	name, path, deeper := strings.Cut(rest, "/")
-	plain := unescaped(name)
+	plain := jsonref.Name(name)
 	if _, there := b.components[plain]; !there {
 		b.document.refuse(b.at, "refers to a component that does not exist: "+cut(plain, maxShownPointer))
 		return v

@@ -34,7 +34,9 @@ const (
 	describeSteps = 100_000 // for the list of mismatches, which takes memory; see budget
 	maxNumber     = 100     // characters of a number: longer ones cost much to compare
 	maxExponent   = 400     // of a number; that of the largest float64 is 308
-	maxCheckers   = 4       // validations by one schema at a time
+
+	// MaxCheckers are the validations by one schema at a time.
+	MaxCheckers = 4
 )
 
 // SchemaError is what is wrong with a schema.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/everpost/everpost/internal/jsonref"
 )
 
 const (
@@ -93,7 +95,7 @@ func (o *outline) walk(schema map[string]any, at string, level int) {
 		return
 	}
 	o.seen[this] = true
-	if target := o.referred(schema); target != nil {
+	if target := jsonref.Target(o.root, schema); target != nil {
 		o.walk(target, at, level)
 	}
 	for _, one := range list(schema["allOf"]) {
@@ -154,27 +156,8 @@ func (o *outline) setTypes(pointer string, schema map[string]any) {
 			o.at(pointer).types = types
 			return
 		}
-		schema = o.referred(schema)
+		schema = jsonref.Target(o.root, schema)
 	}
-}
-
-// referred is the schema that $ref leads to by a pointer; nil if there is none.
-func (o *outline) referred(schema map[string]any) map[string]any {
-	ref, _ := schema["$ref"].(string)
-	rest, local := strings.CutPrefix(ref, "#")
-	if !local || ref == "" {
-		return nil
-	}
-	var at any = o.root
-	for _, name := range strings.Split(fragment("#"+rest), "/")[1:] {
-		object, _ := at.(map[string]any)
-		at = object[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
-	}
-	target, _ := at.(map[string]any)
-	if rest != "" && !strings.HasPrefix(rest, "/") { // an anchor
-		return nil
-	}
-	return target
 }
 
 func list(v any) []any {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/everpost/everpost/internal/jsonref"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -106,22 +107,14 @@ func (r *documentReader) webhook(name string, item any) webhook.ImportedType {
 func (r *documentReader) follow(v any) any {
 	object, _ := v.(map[string]any)
 	ref, _ := object["$ref"].(string)
-	rest, local := strings.CutPrefix(ref, "#/")
-	if !local {
+	if !strings.HasPrefix(ref, "#/") {
 		return v
 	}
 	if r.bytes -= len(ref); r.bytes < 0 {
 		return nil
 	}
-	var at any = r.root
-	for name := range strings.SplitSeq(rest, "/") {
-		parent, _ := at.(map[string]any)
-		at = parent[unescaped(name)]
-	}
-	return at
+	return jsonref.Find(r.root, ref)
 }
-
-func unescaped(name string) string { return strings.NewReplacer("~1", "/", "~0", "~").Replace(name) }
 
 func firstText(all ...any) string {
 	for _, one := range all {

@@ -1,6 +1,10 @@
 package catalogue
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/everpost/everpost/internal/jsonref"
+)
 
 // maxLooked bounds the schemas that a Properties looks at. What it has no steps left for may exist.
 const maxLooked = 200_000
@@ -139,7 +143,7 @@ func (e *expansion) add(s map[string]any, depth int) {
 	e.open = e.open || own != "" && own != base // its references lead to parts of its own
 	if ref, given := s["$ref"].(string); given && !e.seen[ref] {
 		e.seen[ref] = true
-		target := (&outline{root: e.root}).referred(s)
+		target := jsonref.Target(e.root, s)
 		e.open = e.open || target == nil // an anchor
 		e.addAny(target, depth)
 	}

@@ -21,7 +21,7 @@ func Compile(text []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Schema{text: text, free: make(chan *checker, maxCheckers)}
+	s := &Schema{text: text, free: make(chan *checker, MaxCheckers)}
 	s.made.Store(1)
 	s.free <- first
 	return s, nil
@@ -31,7 +31,7 @@ func Compile(text []byte) (*Schema, error) {
 func (s *Schema) Text() []byte { return s.text }
 
 // Validate returns in which ways a payload does not match, MaxMismatches at most, in the order of their pointers; none if it matches. A payload
-// that takes more work than is allowed, or has a number too large to be compared, does not match. At most maxCheckers validations run at a
+// that takes more work than is allowed, or has a number too large to be compared, does not match. At most MaxCheckers validations run at a
 // time; an error is that of the context, while it waits.
 func (s *Schema) Validate(ctx context.Context, payload []byte) ([]Mismatch, error) {
 	c, err := s.take(ctx)
@@ -48,7 +48,7 @@ func (s *Schema) take(ctx context.Context) (*checker, error) {
 		return c, nil
 	default:
 	}
-	if s.made.Add(1) <= maxCheckers {
+	if s.made.Add(1) <= MaxCheckers {
 		c, err := newChecker(s.text)
 		if err == nil {
 			return c, nil

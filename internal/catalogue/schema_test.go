@@ -257,7 +257,7 @@ func TestValidationsOfASchemaAreLimited(t *testing.T) {
 	t.Parallel()
 	s := compiled(t, `{"type":"string"}`)
 	var taken []*checker
-	for range maxCheckers {
+	for range MaxCheckers {
 		c, err := s.take(t.Context())
 		require.NoError(t, err)
 		taken = append(taken, c)

@@ -183,6 +183,8 @@ func ifMatch(etag string) map[string]string {
 type EventTypesPutCommand struct {
 	oneEventType    `embed:""`
 	eventTypeFields `embed:""`
+
+	IfAbsent bool `help:"Create only: the change is refused if the event type exists." name:"if-absent"`
 }
 
 // Run puts it.
@@ -191,7 +193,14 @@ func (c *EventTypesPutCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	return c.shown(ctx, p, http.MethodPut, body, ifMatch(c.IfMatch))
+	header := ifMatch(c.IfMatch)
+	if c.IfAbsent {
+		if header != nil {
+			return usage("--if-absent: cannot be given together with --if-match")
+		}
+		header = map[string]string{"If-None-Match": "*"}
+	}
+	return c.shown(ctx, p, http.MethodPut, body, header)
 }
 
 // EventTypesUpdateCommand changes an event type.

@@ -27,7 +27,12 @@ func TestEventTypesCommand(t *testing.T) {
 	require.Contains(t, ok("show", "invoice/paid"),
 		"version 1, schema:\n  {\n    \"properties\": {\n      \"total\": {}\n    }\n  }\nexample 1:\n  {\n    \"total\": 1\n  }\n")
 	require.Contains(t, ok("update", "invoice/paid", "--state=deprecated", "--if-match=*"), "deprecated")
-	r := run("update", "invoice/paid", `--if-match="7"`, "--group=A")
+	r := run("put", "invoice/paid", "--if-absent")
+	require.Contains(t, r.stderr, "exists already")
+	r = run("put", "invoice/paid", "--if-absent", "--if-match=*")
+	require.Contains(t, r.stderr, "cannot be given together with --if-match")
+	ok("put", "invoice/open", "--if-absent")
+	r = run("update", "invoice/paid", `--if-match="7"`, "--group=A")
 	require.Equal(t, 4, r.code)
 	require.Contains(t, r.stderr, "was changed since it was read")
 

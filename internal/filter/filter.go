@@ -27,8 +27,11 @@ func (e *Error) Error() string {
 	if e.Pointer == "" {
 		return e.Message
 	}
-	return excerpt([]byte(e.Pointer)) + ": " + e.Message
+	return e.Place() + ": " + e.Message
 }
+
+// Place is the pointer, of which it has at most MaxExcerpt bytes.
+func (e *Error) Place() string { return excerpt([]byte(e.Pointer)) }
 
 // Filter is a filter that is ready for use. It never changes, and is safe for concurrent use. One without conditions, and nil, match every
 // event.

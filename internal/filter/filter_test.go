@@ -271,7 +271,8 @@ func TestParseErrors(t *testing.T) {
 		{`[]`, "", "must be an object"},
 		{`"x"`, "", "must be an object"},
 		{`null`, "", "must be an object"},
-		{`{"data":1}`, "/data", "no field of an event; the fields are type, external_id, ordering_key, tags, payload"},
+		{`{"data":1}`, "/data", `is no field of an event, which are type, external_id, ordering_key, tags, payload; ` +
+			`a field of the payload belongs inside "payload": {"payload": {"data": …}}`},
 		{`{"$or":[{"type":"x"},{"topic":"x"}]}`, "/$or/1/topic", "no field of an event"},
 		{`{"$not":{"topic":"x"}}`, "/$not/topic", "no field of an event"},
 		{`{"$or":["x"]}`, "/$or/0", "must be an object with fields of the event"},

@@ -138,7 +138,8 @@ func (p *parser) field(w where, i *item, n *node) (err error) {
 	inside := w.in(i.name)
 	switch {
 	case w.top && !slices.Contains(fields(), i.name):
-		return inside.wrong("is no field of an event; the fields are %s", strings.Join(fields(), ", "))
+		return inside.wrong(`is no field of an event, which are %s; a field of the payload belongs inside "payload": {"payload": {%q: …}}`,
+			strings.Join(fields(), ", "), excerpt([]byte(i.name)))
 	case strings.Contains(i.name, ".$.") || strings.HasSuffix(i.name, ".$"):
 		return inside.wrong("has a place in an array; nest the names, and an array matches if one element does")
 	}

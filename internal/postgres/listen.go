@@ -140,6 +140,17 @@ func NewCache[K comparable, V any](s *Core, limit int, fill func(context.Context
 	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.changes.timeToLive, Fill: fill, Translate: TranslateCache})
 }
 
+// NewCachedValue is NewCache for one value, which is read without a lock.
+func NewCachedValue[V any](s *Core, fill func(context.Context) (V, error)) *cache.Value[V] {
+	return cache.NewValue(cache.Config[struct{}, V]{
+		Life: s.changes.timeToLive, Translate: TranslateCache,
+		Fill: func(ctx context.Context, _ struct{}) (cache.Filled[V], error) {
+			value, err := fill(ctx)
+			return cache.Filled[V]{Value: value}, err
+		},
+	})
+}
+
 // NewRenewingCache is NewCache for values that are brought up to date: see cache.Config.
 func NewRenewingCache[K comparable, V any](s *Core, limit int, empty func() V, renew func(context.Context, K, V) (weight int, err error)) *cache.Cache[K, V] {
 	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.changes.timeToLive, Make: empty, Renew: renew, Translate: TranslateCache})

@@ -16,6 +16,22 @@ type key struct {
 	minute   int64
 }
 
+func minuteOf(at time.Time) int64 { return at.Unix() / 60 } //nolint:mnd // seconds
+
+// before reports whether the minute began before a time.
+func (k key) before(limit time.Time) bool { return time.Unix(k.minute*60, 0).Before(limit) }
+
+// nearlyFull reports whether n of a limit are four fifths or more.
+func nearlyFull(n, limit int) bool { return 5*n >= 4*limit }
+
+// signal tells the writer that there is much to be written.
+func signal(filled chan<- struct{}) {
+	select {
+	case filled <- struct{}{}:
+	default: // it is known
+	}
+}
+
 // entry has the counts of a key.
 type entry struct {
 	tenant string
@@ -54,22 +70,9 @@ func (c *pendingCounts) add(ref webhook.Ref, at time.Time, a *webhook.Attempt, s
 	}
 }
 
-// addVerdicts counts what filters said of an event.
-func (c *pendingCounts) addVerdicts(tenantID string, at time.Time, verdicts []webhook.FilterVerdict) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, v := range verdicts {
-		if e := c.of(tenantID, v.EndpointID, at); e != nil {
-			e.counts.AddVerdict(v.Matched)
-		} else {
-			c.dropped++
-		}
-	}
-}
-
 // of is the entry of an endpoint at a time; nil if there is no more room. The caller holds the lock.
 func (c *pendingCounts) of(tenantID string, id webhook.EndpointID, at time.Time) *entry {
-	k := key{id, at.Unix() / 60}
+	k := key{id, minuteOf(at)}
 	e := c.entries[k]
 	if e != nil {
 		return e
@@ -79,11 +82,8 @@ func (c *pendingCounts) of(tenantID string, id webhook.EndpointID, at time.Time)
 	}
 	e = &entry{tenant: tenantID}
 	c.entries[k] = e
-	if 5*(len(c.entries)+c.held) >= 4*c.max {
-		select {
-		case c.filled <- struct{}{}:
-		default: // it is known
-		}
+	if nearlyFull(len(c.entries)+c.held, c.max) {
+		signal(c.filled)
 	}
 	return e
 }
@@ -122,7 +122,7 @@ func (c *pendingCounts) dropBefore(limit time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k, e := range c.entries {
-		if time.Unix(k.minute*60, 0).Before(limit) {
+		if k.before(limit) {
 			c.dropped += lost(&e.counts)
 			delete(c.entries, k)
 		}

@@ -21,8 +21,8 @@ const (
 	stopPatience = 2 * time.Second
 	// flushRows is how many rows one write has at most.
 	flushRows = 5000
-	// maxEntries bounds the endpoints and minutes in memory, while PostgreSQL is away. An entry has
-	// about 400 bytes.
+	// maxEntries bounds the endpoints and minutes in memory, while PostgreSQL is away: of attempts and ends, and of verdicts. An entry has
+	// about 400 bytes, and 100 of verdicts.
 	maxEntries = 50_000
 	// staleAfter is when counts that could not be written are dropped: the hour that they belong to
 	// is about to be summed up (see internal/postgres/statistics).
@@ -53,7 +53,8 @@ type Recorder struct {
 	every  time.Duration
 	writer [16]byte
 
-	counts pendingCounts
+	counts   pendingCounts
+	verdicts verdictCounts
 
 	// Used by one goroutine at a time: that of Start, and Stop after it.
 	pending []webhook.StatisticsFlush
@@ -70,6 +71,7 @@ func New(c Config) *Recorder {
 		c.FlushEvery = defaultFlushEvery
 	}
 	r := &Recorder{store: c.Store, log: c.Logger, now: c.Now, every: c.FlushEvery, counts: newPendingCounts(maxEntries)}
+	r.verdicts = newVerdictCounts(maxEntries, r.counts.filled)
 	_, _ = rand.Read(r.writer[:]) // never fails: it crashes the process instead
 	return r
 }
@@ -90,13 +92,13 @@ func (r *Recorder) Counted(ref webhook.Ref, a *webhook.Attempt, state webhook.St
 // Judged counts what filters of a tenant's endpoints said of an event that is stored.
 func (r *Recorder) Judged(tenantID string, verdicts []webhook.FilterVerdict) {
 	if len(verdicts) > 0 {
-		r.counts.addVerdicts(tenantID, r.now(), verdicts)
+		r.verdicts.add(tenantID, r.now(), verdicts)
 	}
 }
 
 // Dropped is how many attempts, ends and verdicts were not counted because too much waits to be written, or
 // has waited for too long.
-func (r *Recorder) Dropped() int64 { return r.counts.droppedCount() }
+func (r *Recorder) Dropped() int64 { return r.counts.droppedCount() + r.verdicts.droppedCount() }
 
 // Start begins to write in the background, until Stop or the end of ctx.
 func (r *Recorder) Start(ctx context.Context) {
@@ -162,7 +164,9 @@ func (r *Recorder) writePending(ctx context.Context) bool {
 // prepare makes flushes of what was counted, in the order of the rows' keys: writers that lock rows in
 // different orders would deadlock.
 func (r *Recorder) prepare() {
-	rows := withTotals(r.counts.take())
+	taken := r.counts.take()
+	r.verdicts.moveTo(taken)
+	rows := withTotals(taken)
 	r.counts.hold(len(rows))
 	for len(rows) > 0 {
 		n := min(len(rows), flushRows)
@@ -176,6 +180,7 @@ func (r *Recorder) prepare() {
 func (r *Recorder) dropStale() {
 	limit := r.now().Add(-staleAfter)
 	r.counts.dropBefore(limit)
+	r.verdicts.dropBefore(limit)
 	for i := range r.pending {
 		f := &r.pending[i]
 		kept := f.Rows[:0]

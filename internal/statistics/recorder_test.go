@@ -158,7 +158,7 @@ func TestVerdictsOfFilters(t *testing.T) {
 	t.Parallel()
 	store := newSum()
 	r := newRecorder(store, &bytes.Buffer{})
-	r.counts.max = 2
+	r.verdicts.max = 2
 	now := time.Date(2026, 1, 31, 9, 30, 59, 999, time.UTC)
 	r.now = func() time.Time { return now }
 	r.Judged("acme", nil)
@@ -173,6 +173,38 @@ func TestVerdictsOfFilters(t *testing.T) {
 		{TenantID: "acme", Minute: minute}:                                    {FilterMatched: 1, Filtered: 2},
 		{Minute: minute}:                                                      {FilterMatched: 1, Filtered: 2},
 	}, store.added)
+}
+
+// Verdicts and attempts of an endpoint are one row. Those that have waited for too long are dropped, each as one.
+func TestVerdictsAreOneRowWithAttempts(t *testing.T) {
+	t.Parallel()
+	store := newSum()
+	r := newRecorder(store, &bytes.Buffer{})
+	now := time.Date(2026, 1, 31, 9, 30, 0, 0, time.UTC)
+	r.now = func() time.Time { return now }
+	both := []webhook.FilterVerdict{{EndpointID: webhook.EndpointID{1}, Matched: true}, {EndpointID: webhook.EndpointID{1}}}
+	r.Judged("acme", both)
+	r.Counted(refOf("acme", 1), nil, webhook.StateDelivered, true)
+	require.True(t, r.flush(t.Context()))
+	got := store.added[webhook.StatisticsRow{TenantID: "acme", EndpointID: webhook.EndpointID{1}, Minute: now}]
+	require.Equal(t, []int64{1, 1, 1}, []int64{got.FilterMatched, got.Filtered, got.Ended[0]})
+	require.Len(t, store.added, 3, "with the totals")
+
+	r.Judged("acme", both)
+	now = now.Add(staleAfter + time.Minute)
+	require.True(t, r.flush(t.Context()))
+	require.EqualValues(t, 2, r.Dropped())
+	require.Len(t, store.added, 3)
+}
+
+// While verdicts are counted, attempts are: they have a lock of their own.
+func TestAttemptsDoNotWaitForVerdicts(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(newSum(), &bytes.Buffer{})
+	r.verdicts.mu.Lock()
+	defer r.verdicts.mu.Unlock()
+	r.Counted(refOf("acme", 1), nil, webhook.StateDelivered, true) // would wait for ever
+	require.Len(t, r.counts.take(), 1)
 }
 
 // An end without an attempt counts now.

@@ -50,20 +50,23 @@ func (t *EventType) Version(number int) *EventTypeVersion {
 	return nil
 }
 
-// RevisionMatch is the revision that a stored object must have for a change, as the header If-Match says it.
+// RevisionMatch is the revision that a stored object must have for a change, as the headers If-Match and If-None-Match say it.
 type RevisionMatch int64
 
 // Special revisions.
 const (
 	MatchAny      RevisionMatch = 0  // whatever is stored, or nothing
 	MatchExisting RevisionMatch = -1 // any revision, but there must be one
+	MatchNothing  RevisionMatch = -2 // nothing may be stored: the change creates
 )
 
 // Check returns CodeChanged unless the stored revision, 0 for none, is as it must be. noun names the object.
 func (m RevisionMatch) Check(stored int64, noun string) error {
 	switch {
-	case m == MatchAny, m == RevisionMatch(stored) && stored != 0, m == MatchExisting && stored != 0:
+	case m == MatchAny, m == RevisionMatch(stored) && stored != 0, m == MatchExisting && stored != 0, m == MatchNothing && stored == 0:
 		return nil
+	case m == MatchNothing:
+		return &Error{Code: CodeChanged, Message: "the " + noun + " exists already"}
 	case stored == 0:
 		return &Error{Code: CodeChanged, Message: "the " + noun + " does not exist"}
 	}

@@ -95,7 +95,7 @@ func (w *window) useCatalogue(b *bundle, name string, scripts bool) {
 	require.NoError(w.t, chromedp.Do(w.ctx, chromedp.Evaluate[chromedp.Void](
 		`for (const d of document.querySelectorAll("details")) { d.open = true }; document.querySelector('input[value="`+name+`.paid"]').click()`)))
 	w.pressButton("Add an endpoint")
-	require.Contains(w.t, w.text(), "The endpoint is added.")
+	require.Contains(w.t, w.text(), "The endpoint has been added.")
 	require.Contains(w.t, w.text(), name+".paid")
 	endpoint := strings.TrimPrefix(w.path(), "/endpoints/")
 	var stored struct {
@@ -122,9 +122,9 @@ func (w *window) useCatalogue(b *bundle, name string, scripts bool) {
 // find types into the filter of the event types, which then shows those that have the text.
 func (w *window) find(text, want string) {
 	w.t.Helper()
-	require.NoError(w.t, chromedp.Do(w.ctx, chromedp.SendKeys(chromedp.ID("f-filter"), text)))
+	require.NoError(w.t, chromedp.Do(w.ctx, chromedp.SendKeys(chromedp.CSS("input[data-filter]"), text)))
 	require.Equal(w.t, []string{want}, evaluate[[]string](w, `
 		[...document.querySelectorAll("#choices label")].filter(l => l.checkVisibility()).map(l => l.innerText.trim())`))
 	require.NoError(w.t, chromedp.Do(w.ctx, chromedp.Evaluate[chromedp.Void](
-		`{ const f = document.getElementById("f-filter"); f.value = ""; f.dispatchEvent(new Event("input")); }`)))
+		`{ const f = document.querySelector("input[data-filter]"); f.value = ""; f.dispatchEvent(new Event("input")); }`)))
 }

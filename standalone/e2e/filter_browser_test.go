@@ -72,13 +72,13 @@ func editFilters(t *testing.T, browser *browsers, in *instance, scripts bool) {
 	require.Contains(t, w.text(), "2 of 6 would be sent here with this filter.")
 	require.Contains(t, w.text(), "The message has no /payload/country.")
 	w.pressButton("Save")
-	require.Contains(t, w.text(), "The filter is saved. It applies to new messages.")
+	require.Contains(t, w.text(), "The filter has been saved. It applies to new messages.")
 	require.Equal(t, 1, b.post("order.paid", `{"country":"DE"}`).Matched)
 	w.show("/endpoints/new", http.StatusOK)
 	w.fill("url", ep.URL+"2")
 	w.fill("filter", `{"type": "order.paid"}`)
 	w.pressButton("Add an endpoint")
-	require.Contains(t, w.text(), "The endpoint is added.")
+	require.Contains(t, w.text(), "The endpoint has been added.")
 	require.Contains(t, w.text(), `"type": "order.paid"`)
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// DeadLetters has what the workflows that keep dead letters ask for many at once.
+// DeadLetters has what the workflows that keep dead letters ask for many at once, and the groups that people see of them.
 type DeadLetters struct{ core *postgres.Core }
 
 // DeliveryStatuses are the stored statuses of deliveries. One is zero, with the run 0, where DeliveryStatus returns CodeNotFound.

@@ -15,7 +15,7 @@ const maxLooked = 20_000
 
 // GroupDeadLetters groups a tenant's newest webhook.MaxCounted dead letters by endpoint, reason and last status. Its
 // errors are those of postgres.ReadList.
-func (s *Deliveries) GroupDeadLetters(ctx context.Context, tenantID string, f webhook.DeliveryFilter) (webhook.DeadLetterGroups, error) {
+func (s *DeadLetters) GroupDeadLetters(ctx context.Context, tenantID string, f webhook.DeliveryFilter) (webhook.DeadLetterGroups, error) {
 	f.States = []webhook.State{webhook.StateDeadLettered}
 	q := postgres.FilterQuery{Args: []any{tenantID}}
 	// Of dead letters that are not of the endpoint, or do not pass the filters, a bounded number is looked at, too. The index has all columns.

@@ -63,7 +63,7 @@ type Config struct {
 
 // Types checks events against the catalogue of event types.
 type Types interface {
-	Check(ctx context.Context, e *webhook.NewEvent) (webhook.TypeVerdict, error)
+	Check(ctx context.Context, tenantID string, e *webhook.NewEvent) (webhook.TypeVerdict, error)
 }
 
 // New makes an Events, which Close ends.
@@ -230,7 +230,7 @@ func (s *Events) judge(ctx context.Context, in *posting) (err error) {
 	}
 	for i := range in.Arrivals {
 		a := &in.Arrivals[i]
-		if a.verdict, err = s.types.Check(ctx, &a.event); err != nil {
+		if a.verdict, err = s.types.Check(ctx, in.TenantID, &a.event); err != nil {
 			return err
 		}
 		if a.event.OrderingKey == "" && a.event.DeliverAt.IsZero() && a.verdict.OrderingPointer != "" {

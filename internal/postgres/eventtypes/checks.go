@@ -5,11 +5,13 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/catalogue"
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -30,9 +32,41 @@ type Checks struct {
 	core      *postgres.Core
 	knownOnly bool
 
-	index   *cache.Cache[struct{}, map[string]entry]
-	schemas *cache.Cache[schemaKey, *catalogue.Schema]
+	index   *cache.Value[map[string]entry]
+	schemas *cache.Cache[schemaKey, *sharedSchema]
 }
+
+// sharedSchema is a compiled schema whose validations tenants share.
+type sharedSchema struct {
+	*catalogue.Schema
+
+	places *fair.Semaphore // see fair.NewDynamic: a tenant that is alone has half of them
+}
+
+func shared(s *catalogue.Schema) *sharedSchema {
+	return &sharedSchema{s, fair.NewDynamic(catalogue.MaxCheckers, 1)}
+}
+
+// validate is Validate in a tenant's share. CodeUnavailable: it had no place in time, because others of the tenant take long.
+func (s *sharedSchema) validate(ctx context.Context, tenant string, payload []byte, patience time.Duration) ([]catalogue.Mismatch, error) {
+	if !s.places.Acquire(ctx, tenant, 1, patience) {
+		if ctx.Err() != nil {
+			return nil, postgres.Translate("wait for the check of a payload", context.Cause(ctx))
+		}
+		return nil, &webhook.Error{
+			Code: webhook.CodeUnavailable, Message: "too many payloads of the tenant are being checked against this schema", RetryAfter: time.Second,
+		}
+	}
+	defer s.places.Release(tenant, 1)
+	found, err := s.Validate(ctx, payload)
+	if err != nil {
+		return nil, postgres.Translate("check a payload", err)
+	}
+	return found, nil
+}
+
+// checkPatience is how long a payload waits for its turn to be checked. The most expensive one takes a small part of it.
+const checkPatience = 5 * time.Second
 
 // entry is what a check needs of a type.
 type entry struct {
@@ -53,10 +87,7 @@ type schemaKey struct {
 
 func newChecks(s *postgres.Core, c Config) *Checks {
 	checks := &Checks{core: s, knownOnly: c.KnownOnly}
-	checks.index = postgres.NewCache(s, 1, func(ctx context.Context, _ struct{}) (cache.Filled[map[string]entry], error) {
-		all, err := checks.readIndex(ctx)
-		return cache.Filled[map[string]entry]{Value: all}, err
-	})
+	checks.index = postgres.NewCachedValue(s, checks.readIndex)
 	checks.schemas = postgres.NewCache(s, maxCachedSchemas, checks.readSchema)
 	s.Subscribe(checks)
 	return checks
@@ -72,27 +103,27 @@ func (s *Checks) Close() {
 func (s *Checks) Changed(of postgres.Change) {
 	switch of.Kind {
 	case postgres.ChangeEventType:
-		s.index.ForgetAll()
+		s.index.Forget()
 	case postgres.ChangeEndpoint, postgres.ChangeKey, postgres.ChangeTenant, postgres.ChangeMoved:
 	}
 }
 
 // ForgetAll implements postgres.ChangeHandler. Compiled schemas stay: their revision says which they are.
-func (s *Checks) ForgetAll() { s.index.ForgetAll() }
+func (s *Checks) ForgetAll() { s.index.Forget() }
 
-// Check says what the catalogue has to say of an event. An error means that it could not be read.
-func (s *Checks) Check(ctx context.Context, e *webhook.NewEvent) (webhook.TypeVerdict, error) {
-	all, err := s.index.Get(ctx, struct{}{})
+// Check says what the catalogue has to say of a tenant's event. An error means that it could not be read. An event whose type is not checked takes no lock.
+func (s *Checks) Check(ctx context.Context, tenantID string, e *webhook.NewEvent) (webhook.TypeVerdict, error) {
+	all, err := s.index.Get(ctx)
 	if err != nil {
 		return webhook.TypeVerdict{}, err
 	}
 	t, known := all[e.Type]
-	verdict, err := s.check(ctx, e, t, known)
+	verdict, err := s.check(ctx, tenantID, e, t, known)
 	verdict.OrderingPointer = t.pointer
 	return verdict, err
 }
 
-func (s *Checks) check(ctx context.Context, e *webhook.NewEvent, t entry, known bool) (webhook.TypeVerdict, error) {
+func (s *Checks) check(ctx context.Context, tenantID string, e *webhook.NewEvent, t entry, known bool) (webhook.TypeVerdict, error) {
 	switch {
 	case s.knownOnly && !known:
 		return refuse("type", "is not in the catalogue of event types"), nil
@@ -116,35 +147,33 @@ func (s *Checks) check(ctx context.Context, e *webhook.NewEvent, t entry, known 
 	if err != nil || schema == nil {
 		return webhook.TypeVerdict{}, err
 	}
-	return s.validate(ctx, schema, t.validation, e.Payload)
+	found, err := schema.validate(ctx, tenantID, e.Payload, checkPatience)
+	return verdictOf(found, t.validation), err
 }
 
 func refuse(field, message string) webhook.TypeVerdict {
 	return webhook.TypeVerdict{Refused: []webhook.FieldError{{Field: field, Message: message}}}
 }
 
-func (s *Checks) validate(ctx context.Context, schema *catalogue.Schema, v webhook.Validation, payload []byte) (webhook.TypeVerdict, error) {
-	found, err := schema.Validate(ctx, payload)
-	if err != nil {
-		return webhook.TypeVerdict{}, postgres.Translate("check a payload", err)
-	}
+// verdictOf is what the mismatches of a payload mean for its event.
+func verdictOf(found []catalogue.Mismatch, v webhook.Validation) webhook.TypeVerdict {
 	if len(found) == 0 {
-		return webhook.TypeVerdict{}, nil
+		return webhook.TypeVerdict{}
 	}
 	if v == webhook.ValidationWarn {
-		return webhook.TypeVerdict{SchemaError: found[0].String()}, nil
+		return webhook.TypeVerdict{SchemaError: found[0].String()}
 	}
 	verdict := webhook.TypeVerdict{Payload: true}
 	for _, m := range found {
 		verdict.Refused = append(verdict.Refused, webhook.FieldError{Field: "payload", Pointer: m.Pointer, Message: m.Message})
 	}
-	return verdict, nil
+	return verdict
 }
 
 // NewestSchemas returns the texts of the schemas that the newest versions of types have; none if one of the types has none, or if they have more
 // than most bytes together.
 func (s *Checks) NewestSchemas(ctx context.Context, types []string, most int) (texts [][]byte, err error) {
-	all, err := s.index.Get(ctx, struct{}{})
+	all, err := s.index.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +233,7 @@ func (s *Checks) readIndex(ctx context.Context) (map[string]entry, error) {
 }
 
 // readSchema reads and compiles a schema. It is nil if there is none any more, or if it does not compile: an older release may have allowed it.
-func (s *Checks) readSchema(ctx context.Context, key schemaKey) (filled cache.Filled[*catalogue.Schema], err error) {
+func (s *Checks) readSchema(ctx context.Context, key schemaKey) (filled cache.Filled[*sharedSchema], err error) {
 	var text []byte
 	err = s.core.OfTenant("").WithConn(ctx, "read the schema of "+key.name, func(ctx context.Context, conn postgres.Querier) error {
 		err := conn.QueryRow(ctx, `select schema from event_type_versions where type = $1 and version = $2`, key.name, key.version).Scan(&text)
@@ -217,7 +246,10 @@ func (s *Checks) readSchema(ctx context.Context, key schemaKey) (filled cache.Fi
 		return filled, err
 	}
 	filled.Weight = len(text)
-	if filled.Value, err = catalogue.Compile(text); err != nil {
+	compiled, err := catalogue.Compile(text)
+	if err == nil {
+		filled.Value = shared(compiled)
+	} else {
 		s.core.Log.WarnContext(ctx, "a schema of the catalogue does not compile: payloads of its event type are not checked",
 			slog.String("event_type", key.name), slog.Int("version", key.version), slog.Any("error", err))
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -125,7 +126,9 @@ func (s *EventTypes) ListEventTypes(ctx context.Context, f webhook.EventTypeFilt
 func (s *EventTypes) PutEventType(ctx context.Context, by webhook.Actor, t webhook.EventType, m webhook.RevisionMatch) (
 	stored, before webhook.EventType, err error,
 ) {
-	return s.change(ctx, by, t.Name, m, audit.EventTypeReplace, func(*webhook.EventType) (webhook.EventType, error) { return t, nil })
+	return s.change(ctx, by, t.Name, m, audit.EventTypeReplace, func(old *webhook.EventType) (webhook.EventType, error) {
+		return withTextsOf(old, t), nil
+	})
 }
 
 // UpdateEventType reads the type under a lock, lets change edit it and writes it back. It returns an error of change unaltered, and then writes
@@ -139,6 +142,7 @@ func (s *EventTypes) UpdateEventType(ctx context.Context, by webhook.Actor, name
 		t.Versions = append([]webhook.EventTypeVersion(nil), old.Versions...)
 		refused = change(&t)
 		t.Name = name
+		t = withTextsOf(old, t)
 		if refused == nil && len(changed(old, &t)) == 0 {
 			return t, postgres.ErrUnchanged
 		}
@@ -219,21 +223,27 @@ func lockAll(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// write stores a type in place of another. Its revision is the time in microseconds, or one more than before if that is larger. A type that is deleted
-// and created anew has a larger one too, unless the clock was set back in between.
+// upsertType stores a type in place of another. Its revision is the time in microseconds, or one more than before if that is larger. A type that is deleted
+// and created anew has a larger one too, unless the clock was set back in between. typeArgs are its arguments.
+const upsertType = `
+	insert into event_types as t (name, description, type_group, state, replaced_by, validation, ordering_key, revision)
+	values ($1, $2, $3, $4, $5, $6, $7, (extract(epoch from clock_timestamp()) * 1000000)::bigint)
+	on conflict (name) do update set description = excluded.description, type_group = excluded.type_group, state = excluded.state,
+		replaced_by = excluded.replaced_by, validation = excluded.validation, ordering_key = excluded.ordering_key,
+		revision = greatest(t.revision + 1, excluded.revision), updated_at = now()`
+
+func typeArgs(t *webhook.EventType) []any {
+	return []any{t.Name, t.Description, t.Group, int16(t.State), t.ReplacedBy, int16(t.Validation), t.OrderingKey}
+}
+
+// write stores a type in place of another.
 func write(ctx context.Context, tx pgx.Tx, t, before *webhook.EventType) (webhook.EventType, error) {
 	if before.Revision == 0 {
-		if err := allowOneMore(ctx, tx); err != nil {
+		if err := allow(ctx, tx, 1); err != nil {
 			return webhook.EventType{}, err
 		}
 	}
-	rows, err := tx.Query(ctx, `
-		insert into event_types as t (name, description, type_group, state, replaced_by, validation, ordering_key, revision)
-		values ($1, $2, $3, $4, $5, $6, $7, (extract(epoch from clock_timestamp()) * 1000000)::bigint)
-		on conflict (name) do update set description = excluded.description, type_group = excluded.type_group, state = excluded.state,
-			replaced_by = excluded.replaced_by, validation = excluded.validation, ordering_key = excluded.ordering_key,
-			revision = greatest(t.revision + 1, excluded.revision), updated_at = now()
-		returning `+columns, t.Name, t.Description, t.Group, int16(t.State), t.ReplacedBy, int16(t.Validation), t.OrderingKey)
+	rows, err := tx.Query(ctx, upsertType+` returning `+columns, typeArgs(t)...)
 	if err != nil {
 		return webhook.EventType{}, err
 	}
@@ -242,14 +252,15 @@ func write(ctx context.Context, tx pgx.Tx, t, before *webhook.EventType) (webhoo
 		return webhook.EventType{}, err
 	}
 	if stored.Versions = t.Versions; !sameVersions(before, t) {
-		err = writeVersions(ctx, tx, t)
+		err = writeVersions(ctx, tx, t, before)
 	}
 	return stored, err
 }
 
-func allowOneMore(ctx context.Context, tx pgx.Tx) error {
+// allow refuses so many further types if the catalogue has no room for them.
+func allow(ctx context.Context, tx pgx.Tx, further int) error {
 	var full bool
-	if err := tx.QueryRow(ctx, `select count(*) >= $1 from event_types`, webhook.MaxCatalogueTypes).Scan(&full); err != nil {
+	if err := tx.QueryRow(ctx, `select count(*) + $1 > $2 from event_types`, further, webhook.MaxCatalogueTypes).Scan(&full); err != nil {
 		return err
 	}
 	if full {
@@ -260,19 +271,70 @@ func allowOneMore(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-func writeVersions(ctx context.Context, tx pgx.Tx, t *webhook.EventType) error {
-	batch := &pgx.Batch{}
-	batch.Queue(`delete from event_type_versions where type = $1`, t.Name)
+// writeVersions writes the versions that are other than before, and removes those that are gone.
+func writeVersions(ctx context.Context, tx pgx.Tx, t, before *webhook.EventType) error {
+	batch, numbers := &pgx.Batch{}, make([]int16, len(t.Versions))
 	for i := range t.Versions {
-		v := &t.Versions[i]
-		var schema *string
-		if v.Schema != nil {
-			schema = new(string(v.Schema))
+		numbers[i] = int16(t.Versions[i].Version) //nolint:gosec // the API bounds it
+	}
+	batch.Queue(`delete from event_type_versions where type = $1 and version <> all($2)`, t.Name, numbers)
+	for i := range t.Versions {
+		if v := &t.Versions[i]; !reflect.DeepEqual(versionOf(before, v.Version), v) {
+			queueVersion(batch, t.Name, v)
 		}
-		batch.Queue(`insert into event_type_versions (type, version, schema, examples) values ($1, $2, $3::text::json, $4::text::json)`,
-			t.Name, v.Version, schema, "["+string(bytes.Join(v.Examples, []byte(",")))+"]")
 	}
 	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queueVersion writes a version, in the place of one with the same number.
+func queueVersion(batch *pgx.Batch, name string, v *webhook.EventTypeVersion) {
+	var schema *string
+	if v.Schema != nil {
+		schema = new(string(v.Schema))
+	}
+	batch.Queue(`
+		insert into event_type_versions (type, version, schema, examples) values ($1, $2, $3::text::json, $4::text::json)
+		on conflict (type, version) do update set schema = excluded.schema, examples = excluded.examples`,
+		name, v.Version, schema, "["+string(bytes.Join(v.Examples, []byte(",")))+"]")
+}
+
+// versionOf is the version of a number; nil if there is none.
+func versionOf(t *webhook.EventType, number int) *webhook.EventTypeVersion {
+	for i := range t.Versions {
+		if t.Versions[i].Version == number {
+			return &t.Versions[i]
+		}
+	}
+	return nil
+}
+
+// withTextsOf is t with the schemas and examples of another as they are written there, where they are the same but for white space: a client that reads all
+// versions and changes one may write the others anew.
+func withTextsOf(of *webhook.EventType, t webhook.EventType) webhook.EventType {
+	t.Versions = append([]webhook.EventTypeVersion(nil), t.Versions...)
+	for i := range t.Versions {
+		v := &t.Versions[i]
+		old := versionOf(of, v.Version)
+		if old == nil {
+			continue
+		}
+		if sameText(v.Schema, old.Schema) {
+			v.Schema = old.Schema
+		}
+		if slices.EqualFunc(v.Examples, old.Examples, sameText) {
+			v.Examples = old.Examples
+		}
+	}
+	return t
+}
+
+// sameText reports whether two JSON texts are the same but for white space; nil is none.
+func sameText(a, b []byte) bool {
+	if bytes.Equal(a, b) || a == nil || b == nil {
+		return bytes.Equal(a, b) && (a == nil) == (b == nil)
+	}
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
 // note writes the audit log of a change and tells the processes.

@@ -307,3 +307,46 @@ func TestNewestSchemas(t *testing.T) {
 	require.Empty(t, newest(1<<10, "order.sent", "unknown"))
 	require.Empty(t, newest(1<<10))
 }
+
+// A change of one version leaves the others as they are written, and their rows untouched, also if the client has written their JSON anew.
+func TestAChangedVersionLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	types, s, _ := setup(t)
+	written := func(n int, schema string) webhook.EventTypeVersion {
+		return webhook.EventTypeVersion{Version: n, Schema: []byte(schema), Examples: [][]byte{[]byte(`{ "n": 1.0 }`)}}
+	}
+	const layout = "{\n  \"type\": \"object\"\n}"
+	put(t, types, webhook.EventType{Name: "a", Versions: []webhook.EventTypeVersion{written(1, layout), written(2, layout), written(3, layout)}})
+	rows := func() []string {
+		return storetest.Query[string](t, s, `select version || ' ' || xmin::text from event_type_versions where type = 'a' order by version`)
+	}
+	before := rows()
+	compact := func(n int) webhook.EventTypeVersion {
+		return webhook.EventTypeVersion{Version: n, Schema: []byte(`{"type":"object"}`), Examples: [][]byte{[]byte(`{"n":1.0}`)}}
+	}
+	changed := compact(2)
+	changed.Schema = []byte(`{"type":"array"}`)
+	stored, _, err := types.UpdateEventType(t.Context(), storetest.TestActor(), "a", webhook.MatchAny, func(e *webhook.EventType) error {
+		e.Versions = []webhook.EventTypeVersion{compact(1), changed}
+		return nil
+	})
+	require.NoError(t, err)
+	want := []webhook.EventTypeVersion{written(1, layout), written(2, `{"type":"array"}`)}
+	require.Equal(t, want, stored.Versions)
+	now, err := types.EventType(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, want, now.Versions)
+	after := rows()
+	require.Len(t, after, 2)
+	require.Equal(t, before[0], after[0], "its row was not written")
+	require.NotEqual(t, before[1], after[1])
+
+	same, _, err := types.UpdateEventType(t.Context(), storetest.TestActor(), "a", webhook.MatchAny, func(e *webhook.EventType) error {
+		e.Versions = []webhook.EventTypeVersion{compact(1), changed}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, now.Revision, same.Revision, "white space is no change")
+	_, _, err = types.PutEventType(t.Context(), storetest.TestActor(), webhook.EventType{Name: "a"}, webhook.MatchNothing)
+	storetest.RequireCode(t, webhook.CodeChanged, err)
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -27,19 +28,20 @@ func (s *EventTypes) ImportEventTypes(ctx context.Context, by webhook.Actor, in 
 		if err := lockAll(ctx, tx); err != nil {
 			return err
 		}
-		var full []webhook.FieldError
-		names := make([]string, 0, len(in.Types))
-		for i := range in.Types {
-			change, err := importType(ctx, tx, &in.Types[i])
-			if refused, ok := errors.AsType[*webhook.Error](err); ok && len(refused.Fields) > 0 {
-				full = append(full, refused.Fields...)
-			} else if err != nil {
-				return err
-			}
-			changes, names = append(changes, change), append(names, change.Name)
+		all, err := readImported(ctx, tx, in.Types)
+		if err != nil {
+			return err
 		}
-		if len(full) > 0 {
-			return &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: full[:min(len(full), maxImportErrors)]}
+		if err := decideAll(all); err != nil {
+			return err
+		}
+		if err := writeImported(ctx, tx, all); err != nil {
+			return err
+		}
+		names := make([]string, len(all))
+		changes = make([]webhook.ImportedChange, len(all))
+		for i := range all {
+			names[i], changes[i] = all[i].in.Name, all[i].change
 		}
 		if in.ReplaceAll {
 			archived, err := archiveOthers(ctx, tx, names)
@@ -61,72 +63,151 @@ func (s *EventTypes) ImportEventTypes(ctx context.Context, by webhook.Actor, in 
 
 const maxImportErrors = 50
 
-// importType writes one type of an import.
-func importType(ctx context.Context, tx pgx.Tx, in *webhook.ImportedType) (webhook.ImportedChange, error) {
-	before, err := read(ctx, tx, in.Name, ` for update`)
-	if err != nil {
-		return webhook.ImportedChange{}, err
-	}
-	t := before
-	if in.Description != "" {
-		t.Description = in.Description
-	}
-	if in.Group != "" {
-		t.Group = in.Group
-	}
-	if in.Deprecated != nil {
-		if t.State = webhook.EventTypeActive; *in.Deprecated {
-			t.State = webhook.EventTypeDeprecated
-		}
-	}
-	change := webhook.ImportedChange{Name: in.Name, Change: webhook.ImportUpdated}
-	if err := addVersion(&t, in); err != nil {
-		return change, err
-	}
-	if sizeOf(t.Versions) > webhook.MaxEventTypeSize && !sameVersions(&before, &t) {
-		return change, webhook.Invalid("types."+in.Name, "would have more than 1 MiB of schemas and examples: remove a version first")
-	}
-	if newest := t.Version(0); newest != nil {
-		change.Version, change.Schema = newest.Version, newest.Schema
-		if old := before.Version(0); old != nil && old.Version != newest.Version {
-			change.Before = old
-		}
-	}
-	switch {
-	case before.Revision == 0:
-		change.Change = webhook.ImportCreated
-	case len(changed(&before, &t)) == 0:
-		change.Change = webhook.ImportUnchanged
-		return change, nil
-	}
-	_, err = write(ctx, tx, &t, &before)
-	return change, err
+// importing is a type of an import, and what is stored of it.
+type importing struct {
+	in       *webhook.ImportedType
+	before   webhook.EventType // with its newest version only; without a Revision if it is new
+	versions int               // that are stored
+	size     int               // of all their schemas and examples
+
+	after  webhook.EventType         // what is to be stored, without versions
+	adds   *webhook.EventTypeVersion // what is to be stored of those; nil for none
+	change webhook.ImportedChange
 }
 
-// addVersion adds a version if the schema is another than the newest; else it takes the examples, if there are any.
-func addVersion(t *webhook.EventType, in *webhook.ImportedType) error {
-	newest := t.Version(0)
+// readImported reads what is stored of the types of an import, and locks them.
+func readImported(ctx context.Context, tx pgx.Tx, types []webhook.ImportedType) ([]importing, error) {
+	all, at, names := make([]importing, len(types)), make(map[string]int, len(types)), make([]string, len(types))
+	for i := range types {
+		all[i].in, all[i].before = &types[i], webhook.EventType{Name: types[i].Name}
+		names[i], at[types[i].Name] = types[i].Name, i
+	}
+	rows, err := tx.Query(ctx, `
+		select `+columns+`, v.version, v.schema, coalesce(v.examples, '[]'), coalesce(o.versions, 0), coalesce(o.size, 0)
+		from event_types t left join lateral (
+			select version, schema, examples from event_type_versions where type = t.name order by version desc limit 1) v on true
+		left join lateral (
+			select count(*) as versions, sum(coalesce(octet_length(schema::text), 0) + octet_length(examples::text) - 2) as size
+			from event_type_versions where type = t.name) o on true
+		where t.name = any($1) for update of t`, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var versions, size int
+		t, err := scanNewest(rows, &versions, &size)
+		if err != nil {
+			return nil, err
+		}
+		one := &all[at[t.Name]]
+		one.before, one.versions, one.size = t, versions, size
+	}
+	return all, rows.Err()
+}
+
+// decideAll decides what becomes of each type. CodeInvalid names those that have no room for it.
+func decideAll(all []importing) error {
+	var full []webhook.FieldError
+	for i := range all {
+		err := all[i].decide()
+		if refused, ok := errors.AsType[*webhook.Error](err); ok && len(refused.Fields) > 0 {
+			full = append(full, refused.Fields...)
+		} else if err != nil {
+			return err
+		}
+	}
+	if len(full) > 0 {
+		return &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: full[:min(len(full), maxImportErrors)]}
+	}
+	return nil
+}
+
+// decide finds out what becomes of the type.
+func (i *importing) decide() (err error) {
+	in, newest := i.in, i.before.Version(0)
+	i.after = i.before
+	if in.Description != "" {
+		i.after.Description = in.Description
+	}
+	if in.Group != "" {
+		i.after.Group = in.Group
+	}
+	if in.Deprecated != nil {
+		if i.after.State = webhook.EventTypeActive; *in.Deprecated {
+			i.after.State = webhook.EventTypeDeprecated
+		}
+	}
+	if i.adds, err = i.addedVersion(newest); err != nil {
+		return err
+	}
+	i.change = webhook.ImportedChange{Name: in.Name, Change: webhook.ImportUpdated}
+	if newest != nil {
+		i.change.Version, i.change.Schema = newest.Version, newest.Schema
+	}
+	if i.adds != nil {
+		if newest != nil && newest.Version != i.adds.Version {
+			i.change.Before = newest
+		}
+		i.change.Version, i.change.Schema = i.adds.Version, i.adds.Schema
+	}
+	switch {
+	case i.before.Revision == 0:
+		i.change.Change = webhook.ImportCreated
+	case i.adds == nil && len(changed(&i.before, &i.after)) == 0:
+		i.change.Change = webhook.ImportUnchanged
+	}
+	return nil
+}
+
+// addedVersion is a new version if the schema is another than that of the newest; else the newest with other examples, if there are any. nil: neither.
+func (i *importing) addedVersion(newest *webhook.EventTypeVersion) (*webhook.EventTypeVersion, error) {
+	in, size := i.in, i.size
+	added := webhook.EventTypeVersion{Version: 1, Schema: in.Schema, Examples: in.Examples}
 	switch {
 	case in.Schema == nil && len(in.Examples) == 0:
-		return nil
+		return nil, nil //nolint:nilnil // as the comment says
 	case newest != nil && (in.Schema == nil || catalogue.Same(newest.Schema, in.Schema)):
-		if len(in.Examples) > 0 {
-			t.Versions = append([]webhook.EventTypeVersion(nil), t.Versions...)
-			t.Versions[len(t.Versions)-1].Examples = in.Examples
+		if len(in.Examples) == 0 || slices.EqualFunc(in.Examples, newest.Examples, sameText) {
+			return nil, nil //nolint:nilnil // as the comment says
 		}
-		return nil
-	case len(t.Versions) >= webhook.MaxEventTypeVersions:
-		return webhook.Invalid("types."+in.Name, "has "+strconv.Itoa(webhook.MaxEventTypeVersions)+" versions: remove one first")
+		added.Version, added.Schema = newest.Version, newest.Schema
+		size -= sizeOf([]webhook.EventTypeVersion{*newest})
+	case i.versions >= webhook.MaxEventTypeVersions:
+		return nil, webhook.Invalid("types."+in.Name, "has "+strconv.Itoa(webhook.MaxEventTypeVersions)+" versions: remove one first")
 	case newest != nil && newest.Version == webhook.MaxEventTypeVersion:
-		return webhook.Invalid("types."+in.Name, "has no number left for a new version")
+		return nil, webhook.Invalid("types."+in.Name, "has no number left for a new version")
+	case newest != nil:
+		added.Version = newest.Version + 1
 	}
-	number := 1
-	if newest != nil {
-		number = newest.Version + 1
+	if size+sizeOf([]webhook.EventTypeVersion{added}) > webhook.MaxEventTypeSize {
+		return nil, webhook.Invalid("types."+in.Name, "would have more than 1 MiB of schemas and examples: remove a version first")
 	}
-	t.Versions = append(append([]webhook.EventTypeVersion(nil), t.Versions...),
-		webhook.EventTypeVersion{Version: number, Schema: in.Schema, Examples: in.Examples})
-	return nil
+	return &added, nil
+}
+
+// writeImported writes the types that are new or changed, at once.
+func writeImported(ctx context.Context, tx pgx.Tx, all []importing) error {
+	batch, created := &pgx.Batch{}, 0
+	for i := range all {
+		one := &all[i]
+		switch one.change.Change {
+		case webhook.ImportUnchanged:
+			continue
+		case webhook.ImportCreated:
+			created++
+		}
+		batch.Queue(upsertType, typeArgs(&one.after)...)
+		if one.adds != nil {
+			queueVersion(batch, one.after.Name, one.adds)
+		}
+	}
+	if created > 0 {
+		if err := allow(ctx, tx, created); err != nil {
+			return err
+		}
+	}
+	return tx.SendBatch(ctx, batch).Close()
 }
 
 // archiveOthers archives the types that are not named.
@@ -188,13 +269,13 @@ func (s *EventTypes) AllEventTypes(ctx context.Context, most int) (types []webho
 	return types, err
 }
 
-// scanNewest reads a type with its newest version, if it has one.
-func scanNewest(row pgx.CollectableRow) (webhook.EventType, error) {
+// scanNewest reads a type with its newest version, if it has one, and further columns.
+func scanNewest(row pgx.CollectableRow, further ...any) (webhook.EventType, error) {
 	var (
 		number           *int
 		schema, examples []byte
 	)
-	t, err := scan(row, &number, &schema, &examples)
+	t, err := scan(row, append([]any{&number, &schema, &examples}, further...)...)
 	if err != nil || number == nil {
 		return t, err
 	}

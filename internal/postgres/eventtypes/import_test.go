@@ -118,3 +118,43 @@ func TestAnImportKeepsTypesSmall(t *testing.T) {
 			fieldsOf(t, webhook.CodeInvalid, err))
 	}
 }
+
+// An import writes as many types as there may be in a few statements, and no more than there may be.
+func TestAnImportOfManyTypes(t *testing.T) {
+	t.Parallel()
+	types, s, _ := setup(t)
+	in := webhook.TypeImport{}
+	for i := range webhook.MaxCatalogueTypes {
+		in.Types = append(in.Types, webhook.ImportedType{Name: fmt.Sprintf("t%04d", i), Schema: []byte(`{}`)})
+	}
+	changes, err := types.ImportEventTypes(t.Context(), storetest.TestActor(), in)
+	require.NoError(t, err)
+	require.Len(t, changes, webhook.MaxCatalogueTypes)
+	require.Equal(t, []int64{webhook.MaxCatalogueTypes}, storetest.Query[int64](t, s, `select count(*) from event_type_versions where version = 1`))
+	in.Types[7].Schema = []byte(`{"type":"string"}`)
+	changes, err = types.ImportEventTypes(t.Context(), storetest.TestActor(), in)
+	require.NoError(t, err)
+	for i, c := range changes {
+		require.Equal(t, i == 7, c.Change == webhook.ImportUpdated, c.Name)
+		require.Equal(t, in.Types[i].Name, c.Name, "in the order of the import")
+	}
+	require.Equal(t, []string{"t0007"}, storetest.Query[string](t, s, `select type from event_type_versions where version = 2`))
+	in.Types = append(in.Types[:3:3], webhook.ImportedType{Name: "one more"}, webhook.ImportedType{Name: "another"})
+	_, err = types.ImportEventTypes(t.Context(), storetest.TestActor(), in)
+	storetest.RequireCode(t, webhook.CodeQuota, err)
+}
+
+// Examples that are written anew are no change.
+func TestAnImportOfTheSameExamples(t *testing.T) {
+	t.Parallel()
+	types, _, _ := setup(t)
+	put(t, types, webhook.EventType{Name: "a", Versions: []webhook.EventTypeVersion{
+		{Version: 1, Schema: []byte(`{}`), Examples: [][]byte{[]byte(`{ "n": 1 }`)}},
+	}})
+	for example, want := range map[string]string{`{"n":1}`: webhook.ImportUnchanged, `{"n":2}`: webhook.ImportUpdated} {
+		imported := []webhook.ImportedType{{Name: "a", Schema: []byte(`{ }`), Examples: [][]byte{[]byte(example)}}}
+		changes, err := types.ImportEventTypes(t.Context(), storetest.TestActor(), webhook.TypeImport{Types: imported, DryRun: true})
+		require.NoError(t, err)
+		require.Equal(t, want, changes[0].Change, example)
+	}
+}

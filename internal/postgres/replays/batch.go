@@ -277,7 +277,7 @@ func (r *lockedReplay) matching(
 ) (wanted map[webhook.DeliveryID]webhook.Start, skipped int, err error) {
 	rows, err := tx.Query(ctx, `
 		select id, type, created_at, deliver_at, external_id, coalesce(ordering_key, ''), tags,
-			case when $3 and not ($4 = any(endpoint_ids) and targeted is not false) then payload end
+			case when $3 and not ($4 = any(endpoint_ids) and targeted is true) then payload end
 		from events where id = any($1) and tenant_id = $2 and payload_removed_at is null for key share`,
 		events, r.TenantID, r.filter != nil, r.Filter.EndpointID)
 	if err != nil {

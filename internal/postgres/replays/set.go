@@ -102,16 +102,12 @@ func setOf(r *webhook.Replay, wanted []string) replaySet {
 // event named this endpoint, or it named none and has a type to which the endpoint subscribes, or any type
 // if the replay includes unmatched events. An operational event needs a type to which the endpoint
 // subscribes in any case, because it is about other endpoints.
-//
-// Of events stored before the names were kept, only the endpoints that they were sent to are known. They
-// count as named, unless there were none because none matched.
 func eligible(q *postgres.FilterQuery, f webhook.ReplayFilter, types []string) string {
 	wanted := q.TypePasses("d.type", types...)
-	named := q.Arg(f.EndpointID) + " = any(d.endpoint_ids) and d.targeted is not false"
-	namedNone := "(d.targeted is false or d.targeted is null and d.reason = '" + webhook.ReasonNoMatch + "')"
-	eligible := "(" + named + " or " + namedNone + " and " + wanted + ")"
+	named := "d.targeted and " + q.Arg(f.EndpointID) + " = any(d.endpoint_ids)"
+	eligible := "(" + named + " or d.targeted is not true and " + wanted + ")"
 	if f.IncludeUnmatched {
-		eligible = "(" + named + " or " + namedNone + ")"
+		eligible = "(" + named + " or d.targeted is not true)"
 	}
 	return "(" + eligible + " and (not " + postgres.IsOperational("d.type") + " or " + wanted + "))"
 }

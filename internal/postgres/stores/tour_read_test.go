@@ -239,7 +239,7 @@ func visitEventTypes(t *testing.T, l *storetest.Large) {
 	schemas, err := types.NewestSchemas(t.Context(), []string{"type.1", "type.2", e.Name}, 1<<10)
 	require.NoError(t, err)
 	require.Len(t, schemas, 3)
-	verdict, err := types.Check(t.Context(), &webhook.NewEvent{Type: e.Name, Payload: []byte(`"x"`)})
+	verdict, err := types.Check(t.Context(), "acme", &webhook.NewEvent{Type: e.Name, Payload: []byte(`"x"`)})
 	require.NoError(t, err)
 	require.NotEmpty(t, verdict.Refused)
 	require.NoError(t, types.DeleteEventType(t.Context(), by, e.Name, webhook.MatchAny))
