@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/everpost/everpost/internal/jsonref"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -14,7 +15,7 @@ import (
 func OrderingKey(payload []byte, pointer string) string {
 	value := json.RawMessage(bytes.TrimSpace(payload))
 	for _, part := range strings.Split(pointer, "/")[1:] {
-		if value = member(value, unescaped(part)); value == nil {
+		if value = member(value, jsonref.Unescaped(part)); value == nil {
 			return ""
 		}
 	}
@@ -46,8 +47,8 @@ func member(of json.RawMessage, name string) json.RawMessage {
 		}
 	case of[0] == '[':
 		var elements []json.RawMessage
-		at, err := strconv.ParseUint(name, 10, 32)
-		if err == nil && json.Unmarshal(of, &elements) == nil && strconv.FormatUint(at, 10) == name && at < uint64(len(elements)) {
+		if json.Unmarshal(of, &elements) == nil && jsonref.IsIndex(name, len(elements)) {
+			at, _ := strconv.Atoi(name)
 			return elements[at]
 		}
 	}

@@ -36,9 +36,9 @@ func Find(document any, ref string) any {
 	for token := range strings.SplitSeq(rest, "/") {
 		switch of := at.(type) {
 		case map[string]any:
-			at = of[unescaped(token)]
+			at = of[Unescaped(token)]
 		case []any:
-			if at = nil; isIndex(token, len(of)) {
+			if at = nil; IsIndex(token, len(of)) {
 				n, _ := strconv.Atoi(token)
 				at = of[n]
 			}
@@ -54,13 +54,14 @@ func Name(part string) string {
 	if plain, err := url.PathUnescape(part); err == nil {
 		part = plain
 	}
-	return unescaped(part)
+	return Unescaped(part)
 }
 
-func unescaped(token string) string { return strings.NewReplacer("~1", "/", "~0", "~").Replace(token) }
+// Unescaped is the name that a part of a JSON pointer stands for (RFC 6901, section 4).
+func Unescaped(token string) string { return strings.NewReplacer("~1", "/", "~0", "~").Replace(token) }
 
-// isIndex reports whether a part of a pointer is the index of an element: digits without leading zeros.
-func isIndex(token string, length int) bool {
+// IsIndex reports whether a part of a JSON pointer is the index of an element: digits without leading zeros.
+func IsIndex(token string, length int) bool {
 	n, err := strconv.Atoi(token)
 	return err == nil && n >= 0 && n < length && strconv.Itoa(n) == token
 }
