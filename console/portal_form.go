@@ -107,7 +107,24 @@ func seenChoices(seen, chosen []string) (choices []typeChoice, typed []string) {
 
 // portalFormOf is the form of an endpoint; showPortalForm adds its event types.
 func portalFormOf(e client.Endpoint) form {
-	return newForm("url", e.URL, "description", e.Description, "event_types", "", "filter", "", "payload", "")
+	return newForm("url", e.URL, "description", e.Description, "event_types", "", "filter", "", "payload", "", "numbers", numbersOf(e))
+}
+
+// numbersOf is the value of the box of a form for whether an endpoint's messages are numbered.
+func numbersOf(e client.Endpoint) string {
+	if e.Ordering.By == webhook.OrderingNumber.String() {
+		return "yes"
+	}
+	return ""
+}
+
+// typedOrdering is what that box was sent with.
+func typedOrdering(typed url.Values) client.Ordering {
+	by := webhook.OrderingNone
+	if typed.Get("numbers") != "" {
+		by = webhook.OrderingNumber
+	}
+	return client.Ordering{By: by.String()}
 }
 
 // typedTypes are the event types that a form was sent with. None is all.
@@ -167,6 +184,7 @@ func newPortalEndpoint(p *portalPage) error {
 func createPortalEndpoint(p *portalPage) error {
 	body := map[string]any{
 		"url": strings.TrimSpace(p.typed.Get("url")), "description": strings.TrimSpace(p.typed.Get("description")), "event_types": typedTypes(p.typed),
+		"ordering": typedOrdering(p.typed),
 	}
 	if p.typed.Has("show") {
 		return showPortalForm(p, portalFormOf(client.Endpoint{}).kept(p.typed), client.Endpoint{})
@@ -215,6 +233,9 @@ func updatePortalEndpoint(p *portalPage) error {
 		}
 		if types := typedTypes(p.typed); !sameTypes(types, e.EventTypes) {
 			body["event_types"] = types
+		}
+		if ordering := typedOrdering(p.typed); ordering != e.Ordering {
+			body["ordering"] = ordering
 		}
 		if len(body) == 0 {
 			return p.done(portalPath("endpoints", id), p.say("form.unchanged"))
