@@ -42,7 +42,8 @@ func saidOf(t *testing.T, w *httptest.ResponseRecorder) string {
 		if c.Name == flashCookie {
 			text, err := base64.RawURLEncoding.DecodeString(c.Value)
 			require.NoError(t, err)
-			return string(text)
+			_, sentence, _ := strings.Cut(string(text), " ") // after when it was made
+			return sentence
 		}
 	}
 	return ""

@@ -4,6 +4,9 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // page is one request of a browser: who makes it, and what handlers need to answer it.
@@ -101,7 +104,8 @@ func (p *page) redirect(to string) {
 
 // done ends a change: it shows the page at a path, with a sentence that says what was done.
 func (p *page) done(to, sentence string) error {
-	p.console.setCookie(p.w, p.r, flashCookie, base64.RawURLEncoding.EncodeToString([]byte(clip(sentence, maxFlash))), flashLife)
+	said := strconv.FormatInt(p.console.config.Now().UnixMilli(), 10) + " " + clip(sentence, maxFlash)
+	p.console.setCookie(p.w, p.r, flashCookie, base64.RawURLEncoding.EncodeToString([]byte(said)), flashLife)
 	p.redirect(to)
 	return nil
 }
@@ -111,14 +115,25 @@ const maxFlash = 300
 
 // flash returns the sentence of the change before this page, once.
 func (p *page) flash() string {
+	sentence, _ := p.flashed()
+	return sentence
+}
+
+// flashed is flash, and when the change was made.
+func (p *page) flashed() (sentence string, at time.Time) {
 	value := cookieOf(p.r, flashCookie)
 	if value == "" || p.live != nil {
-		return ""
+		return "", at
 	}
 	p.console.setCookie(p.w, p.r, flashCookie, "", 0)
 	text, err := base64.RawURLEncoding.DecodeString(value)
 	if err != nil {
-		return ""
+		return "", at
 	}
-	return visible(string(text))
+	made, sentence, _ := strings.Cut(string(text), " ")
+	ms, err := strconv.ParseInt(made, 10, 64)
+	if err != nil {
+		return "", at
+	}
+	return visible(sentence), time.UnixMilli(ms)
 }

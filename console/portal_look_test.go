@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -122,5 +123,25 @@ func TestTheEndedPageLeadsToNoScript(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, ended.Code)
 		require.Contains(t, ended.Body.String(), "Ihre Sitzung ist abgelaufen", "in the language of the session")
 		require.Equal(t, shown, strings.Contains(ended.Body.String(), `href="`+refresh+`"`), refresh)
+	}
+}
+
+// A sentence about what is to come is not shown beside an attempt that was made since.
+func TestASentenceDoesNotOutlastWhatItSpokeOf(t *testing.T) {
+	t.Parallel()
+	s := newMemory().console(t)
+	w := httptest.NewRecorder()
+	begun := s.config.Now()
+	require.NoError(t, s.newPage(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/portal/x", http.NoBody)).done("/portal/", "It is to be sent."))
+	for attempted, want := range map[time.Time]string{
+		{}: "It is to be sent.", begun.Add(-time.Second): "It is to be sent.", begun.Add(time.Second): "",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/portal/nowhere", http.NoBody)
+		for _, c := range w.Result().Cookies() {
+			r.AddCookie(c)
+		}
+		info, err := s.newPage(httptest.NewRecorder(), r).portal.info(portalView{Attempted: attempted})
+		require.NoError(t, err)
+		require.Equal(t, want, info.Page.Flash)
 	}
 }

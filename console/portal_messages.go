@@ -152,7 +152,9 @@ func portalMessage(p *portalPage) error {
 			return err
 		}
 	}
-	return p.show(portalView{Template: "message", Title: clip(visible(v.Event.Type), 60), Entry: "messages", Live: true, Data: v})
+	return p.show(portalView{
+		Template: "message", Title: clip(visible(v.Event.Type), 60), Entry: "messages", Live: true, Data: v, Attempted: lastAttempt(found.Data),
+	})
 }
 
 // fateOf reads the attempts of a delivery.
@@ -232,7 +234,17 @@ func portalFailed(p *portalPage) error {
 		}
 		v.Rows = append(v.Rows, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), names.Short(d.EndpointID), references[d.EventID]})
 	}
-	return p.show(portalView{Template: "failed", Title: p.say("nav.failed"), Entry: "failed", Live: true, Data: v})
+	return p.show(portalView{Template: "failed", Title: p.say("nav.failed"), Entry: "failed", Live: true, Data: v, Attempted: lastAttempt(found.Data)})
+}
+
+// lastAttempt is when the last attempt of deliveries ended; zero without one.
+func lastAttempt(of []client.Delivery) (at time.Time) {
+	for _, d := range of {
+		if o := d.LastOutcome; o != nil && o.At.After(at) {
+			at = o.At.Time
+		}
+	}
+	return at
 }
 
 // referencesOf are the external ids of the events of a page of deliveries, by the events' ids: deliveries do not have them. One that cannot be read now

@@ -36,6 +36,9 @@ type portalView struct {
 	Live     bool
 	Bare     bool // without navigation
 	Data     any
+
+	// Attempted is when the last of the attempts ended that the page shows. A sentence of a change before that is not shown: it spoke of what was to come.
+	Attempted time.Time
 }
 
 // portalInfo is what every template of the portal may use. The texts are its methods: {{.Say "endpoints.title"}}.
@@ -168,8 +171,12 @@ func (p *portalPage) info(v portalView) (portalInfo, error) {
 	s, c, look := p.session, p.console.config, p.look()
 	t, files := p.texts(), p.console.portal.assets
 	i := portalInfo{texts: t, Data: v.Data, now: c.Now()}
+	said, at := p.flashed()
+	if v.Attempted.After(at) {
+		said = ""
+	}
 	i.Page = portalLayout{
-		Name: c.Portal.Name, Title: v.Title, Path: p.r.URL.RequestURI(), Flash: p.flash(), Entry: v.Entry, Live: v.Live, Bare: v.Bare || !s.signedIn(),
+		Name: c.Portal.Name, Title: v.Title, Path: p.r.URL.RequestURI(), Flash: said, Entry: v.Entry, Live: v.Live, Bare: v.Bare || !s.signedIn(),
 		Embed: look.Embed, Theme: look.Theme, RefreshURL: look.RefreshURL, ReturnURL: s.ReturnURL, Parents: strings.Join(c.FrameAncestors, " "),
 		Style: addressOf(files, "portal.css"), Script: addressOf(files, "portal.js"), Icon: addressOf(files, faviconFile),
 		Logo: addressOf(files, logoFile), DarkLogo: addressOf(files, darkLogoFile), SignedIn: s.signedIn(), Unreviewed: !t.Reviewed,
