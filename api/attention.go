@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -17,6 +18,8 @@ import (
 type Attention interface {
 	// TroubledTenants returns the tenants that may need attention, at most limit, first those with endpoints that are not entirely healthy.
 	TroubledTenants(ctx context.Context, limit int) ([]webhook.TroubledTenant, error)
+	// UndeliveredOf counts what has not arrived of a tenant's endpoints. An endpoint without any is not in the result.
+	UndeliveredOf(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Undelivered, error)
 	// OpenCounts counts what waits and what was given up of a tenant.
 	OpenCounts(ctx context.Context, tenantID string) (webhook.OpenCounts, error)
 }
@@ -24,7 +27,7 @@ type Attention interface {
 const (
 	attentionFor       = 5 * time.Second
 	maxAttentionCounts = 1000
-	maxTroubled        = 20 // tenants that are looked at closely; each costs its list of conditions and two counts
+	maxTroubled        = 20 // tenants that are looked at closely; each costs its list of conditions and three counts
 	maxTroubledShown   = 50 // endpoints
 )
 
@@ -57,19 +60,41 @@ func (r *attentionReader) readTenant(ctx context.Context, tenantID string) (read
 		return read, err
 	}
 	counts, err := r.store.OpenCounts(ctx, tenantID)
-	read.Value = client.TenantAttention{Endpoints: len(troubled), Waiting: counts.Waiting, DeadLetters: counts.DeadLetters}
+	read.Value = client.TenantAttention{
+		Endpoints: len(troubled), Waiting: counts.Waiting, DeadLetters: counts.DeadLetters, DeadLettersLastHour: counts.LastHour,
+	}
 	return read, err
 }
 
 // troubled are the endpoints of a tenant that need attention.
-func (r *attentionReader) troubled(ctx context.Context, tenantID string) (troubled []client.EndpointCondition, err error) {
+func (r *attentionReader) troubled(ctx context.Context, tenantID string) (troubled []endpointCondition, err error) {
 	all, err := r.conditions.Get(ctx, tenantID)
 	for i := range all {
 		if all[i].Trouble {
-			troubled = append(troubled, all[i].EndpointCondition)
+			troubled = append(troubled, all[i])
 		}
 	}
 	return troubled, err
+}
+
+// addUndelivered adds to the endpoints what has not arrived, by a read for each tenant. What cannot be read is left at zero.
+func (r *attentionReader) addUndelivered(ctx context.Context, troubled []endpointCondition) []client.TroubledEndpoint {
+	ofTenant := map[string][]webhook.EndpointID{}
+	for i := range troubled {
+		ofTenant[troubled[i].TenantID] = append(ofTenant[troubled[i].TenantID], troubled[i].id)
+	}
+	counts := map[webhook.EndpointID]webhook.Undelivered{}
+	for tenantID, ids := range ofTenant {
+		if read, err := r.store.UndeliveredOf(ctx, tenantID, ids); err == nil {
+			maps.Copy(counts, read)
+		}
+	}
+	shown := make([]client.TroubledEndpoint, len(troubled))
+	for i := range troubled {
+		n := counts[troubled[i].id]
+		shown[i] = client.TroubledEndpoint{EndpointCondition: troubled[i].EndpointCondition, Waiting: n.Waiting, Held: n.Held, GivenUp: n.GivenUp}
+	}
+	return shown
 }
 
 func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.Filled[client.Attention], err error) {
@@ -77,7 +102,7 @@ func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.F
 	if err != nil {
 		return read, err
 	}
-	v := client.Attention{Tenants: []client.TroubledTenant{}, Endpoints: []client.EndpointCondition{}}
+	v, worst := client.Attention{Tenants: []client.TroubledTenant{}}, []endpointCondition{}
 	if len(tenants) > maxTroubled {
 		v.More, tenants = true, tenants[:maxTroubled]
 	}
@@ -86,7 +111,7 @@ func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.F
 		if webhook.CodeOf(err) == webhook.CodeNotFound { // deleted a moment ago
 			continue
 		}
-		var troubled []client.EndpointCondition
+		var troubled []endpointCondition
 		if err == nil {
 			troubled, err = r.troubled(ctx, t.TenantID)
 		}
@@ -94,24 +119,23 @@ func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.F
 			v.More = true
 			continue
 		}
-		if len(troubled) == 0 && t.DeadLetters == 0 {
+		if len(troubled) == 0 && counts.DeadLettersLastHour == 0 { // those that came within the hour were sent again or discarded
 			continue
 		}
-		v.Tenants = append(v.Tenants, client.TroubledTenant{
-			TenantID: t.TenantID, Name: t.Name, DeadLettersLastHour: t.DeadLetters, TenantAttention: counts,
-		})
-		v.Endpoints = append(v.Endpoints, troubled...)
+		v.Tenants = append(v.Tenants, client.TroubledTenant{TenantID: t.TenantID, Name: t.Name, TenantAttention: counts})
+		worst = append(worst, troubled...)
 	}
-	slices.SortStableFunc(v.Endpoints, worstFirst)
-	if len(v.Endpoints) > maxTroubledShown {
-		v.More, v.Endpoints = true, v.Endpoints[:maxTroubledShown]
+	slices.SortStableFunc(worst, worstFirst)
+	if len(worst) > maxTroubledShown {
+		v.More, worst = true, worst[:maxTroubledShown]
 	}
+	v.Endpoints = r.addUndelivered(ctx, worst)
 	read.Value = v
 	return read, nil
 }
 
 // worstFirst orders conditions: what fails or was disabled, the newest first; then what is slow or at a limit; then what a person paused.
-func worstFirst(a, b client.EndpointCondition) int {
+func worstFirst(a, b endpointCondition) int {
 	return cmp.Or(cmp.Compare(urgency(a.Condition), urgency(b.Condition)), b.Since.Compare(a.Since.Time))
 }
 

@@ -25,12 +25,13 @@ func TestAttention(t *testing.T) {
 	require.Subset(t, tenants[0], map[string]any{"tenant_id": "acme", "name": "Acme", "endpoints": 1.0, "dead_letters_last_hour": 3.0})
 	require.Len(t, endpoints, 1)
 	require.Subset(t, endpoints[0], map[string]any{
+		"cause": "it only fails", "waiting": 1.0, "held": 2.0, "given_up": 3.0,
 		"endpoint_id": b.endpoints[0].ID.String(), "tenant_id": "acme", "condition": "disabled", "since": testNow().Format("2006-01-02T15:04:05.000000Z"),
 	})
 	require.Equal(t, false, a.json["more"])
 
 	of := b.ok(t, http.StatusOK, "admin", "GET", "/v1/tenants/acme/attention", "")
-	require.Equal(t, map[string]any{"endpoints": 1.0, "waiting": 0.0, "dead_letters": 2.0}, of.json)
+	require.Equal(t, map[string]any{"endpoints": 1.0, "waiting": 0.0, "dead_letters": 2.0, "dead_letters_last_hour": 3.0}, of.json)
 	b.ok(t, http.StatusForbidden, "admin", "GET", "/v1/attention", "")
 	b.ok(t, http.StatusNotFound, "admin", "GET", "/v1/tenants/other/attention", "")
 	b.ok(t, http.StatusBadRequest, "operator", "GET", "/v1/attention?limit=1", "")

@@ -29,7 +29,7 @@ func TestDeliveryShape(t *testing.T) {
 	require.Equal(t, ids+`"state":"pending","reason":null,"summary":"Accepted at 09:30:00 UTC, 0 s ago; `+
 		`attempt 1 is about to be made, or under way.","run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
 		`"give_up_at":"2026-02-03T09:30:00.123456Z","held_at":null,"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+
-		`"explanation":{"code":"starting","cause":null,"next":"Attempt 1 is made as soon as a worker takes `+
+		`"explanation":{"code":"starting","brief":null,"cause":null,"next":"Attempt 1 is made as soon as a worker takes `+
 		`it.","remedy":null,"operator":null,"actions":[],`+
 		`"workflow":"Its workflow is delivery/`+event+`/`+d.EndpointID.String()+`.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
@@ -41,7 +41,7 @@ func TestDeliveryShape(t *testing.T) {
 		`tried again until 3 Feb 09:30 UTC.","run":1,"attempts":2,"last_outcome":{"decision":"retry","reason":"http_503",`+
 		`"status":503,"latency_ms":41,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":1000},`+
 		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z","held_at":null,`+
-		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+`"explanation":{"code":"internal_fault","cause":"The vault did not answer. `+
+		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+`"explanation":{"code":"internal_fault","brief":"fault of Everpost: not of the receiver","cause":"The vault did not answer. `+
 		`No attempt is counted, and nothing is recorded against the endpoint.","next":"It continues when the fault has ended.",`+
 		`"remedy":null,"operator":"The worker's log has the cause.","actions":[],`+shown+`,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
@@ -52,7 +52,7 @@ func TestDeliveryShape(t *testing.T) {
 		`which is final; kept as a dead letter.","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
 		`"reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
 		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","held_at":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
-		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","cause":"The receiver at example.com refused the `+
+		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","brief":"connection refused: nothing listens there","cause":"The receiver at example.com refused the `+
 		`connection.",`+
 		`"next":"Nothing more is sent unless a person sends it again; kept as a dead letter.",`+
 		`"remedy":"Check that the receiver at example.com runs, and that its load `+

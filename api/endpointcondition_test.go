@@ -24,7 +24,7 @@ func TestEndpointsHaveTheirCondition(t *testing.T) {
 	}}
 	b.backlog.Retrying = 3
 	want := map[string]any{
-		"code": "failing", "cause": "a TLS error: the certificate expired on 21 Jan 00:00 UTC", "since": "2026-01-31T09:29:00.123456Z",
+		"code": "failing", "cause": "TLS failed: the certificate expired on 21 Jan 00:00 UTC", "since": "2026-01-31T09:29:00.123456Z",
 		"last_success_at": "2026-01-31T08:30:00.123456Z", "waiting": 3.0, "more": false,
 	}
 	list := b.ok(t, http.StatusOK, "admin", "GET", path, "").json["data"].([]any)

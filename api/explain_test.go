@@ -30,7 +30,7 @@ func TestListsReadOnceForAllExplanations(t *testing.T) {
 	require.Len(t, list, 6)
 	require.Equal(t, 1, b.observations)
 	for _, d := range list {
-		require.Equal(t, "Waits because the circuit of the endpoint has been open after 5 of 5 requests failed, the last with 503; "+
+		require.Equal(t, "Waits because the circuit of the endpoint has been open after 5 of 5 requests failed, the last with 503 Service Unavailable; "+
 			"attempt 1 follows at 09:31:00 UTC, in 60 s; tried until 3 Feb 09:30 UTC.", d.(map[string]any)["summary"])
 		require.NotContains(t, d, "explanation")
 	}

@@ -31,7 +31,7 @@ func TestEndpointHealth(t *testing.T) {
 		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
 		"scheduled": 0.0, "held": 0.0, "more": false, "next_attempt_at": nil, "oldest_waiting_at": nil,
 		"explanation": map[string]any{
-			"code": "endpoint_idle", "cause": nil, "next": nil, "remedy": nil, "operator": nil, "actions": []any{}, "workflow": nil, "until": nil,
+			"code": "endpoint_idle", "brief": nil, "cause": nil, "next": nil, "remedy": nil, "operator": nil, "actions": []any{}, "workflow": nil, "until": nil,
 		},
 	}
 	require.Equal(t, nothing, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
@@ -51,7 +51,7 @@ func TestEndpointHealth(t *testing.T) {
 	}
 	require.Equal(t, map[string]any{
 		"endpoint_id": id, "stale": false, "state": "active", "state_reason": nil,
-		"summary": "Circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 2 in flight; " +
+		"summary": "Circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 21 s; 2 in flight; " +
 			"212 waiting (210 for a turn, 2 to be sent again); 3 scheduled; more than 10000 held, the oldest go first; the oldest since 09:22 UTC.",
 		"circuit": map[string]any{
 			"state": "open", "since": "2026-01-31T09:23:00.123456Z", "next_probe_at": "2026-01-31T09:30:21.123456Z",
@@ -63,7 +63,7 @@ func TestEndpointHealth(t *testing.T) {
 		"scheduled": 3.0, "held": 10_000.0, "more": true,
 		"next_attempt_at": "2026-01-31T09:30:01.123456Z", "oldest_waiting_at": "2026-01-31T09:22:00.123456Z",
 		"explanation": map[string]any{
-			"code": "endpoint_circuit_open", "cause": "Most requests failed, so the endpoint gets none for a while.",
+			"code": "endpoint_circuit_open", "brief": "503 Service Unavailable: overloaded or in maintenance", "cause": "Most requests failed, so the endpoint gets none for a while.",
 			"next": "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again. " +
 				"Of the held deliveries the oldest go first.",
 			"remedy": "When the receiver is well again, close the circuit to have it tried at once.", "operator": nil,
@@ -77,7 +77,7 @@ func TestEndpointHealth(t *testing.T) {
 	// The cause names the last failure on record.
 	b.lastFailure = &webhook.LastFailure{Reason: "http_503", At: now.Add(-time.Minute)}
 	require.Equal(t, "Most requests failed, so the endpoint gets none for a while. "+
-		"The last failure on record, at 09:29:00 UTC, 60 s ago: the attempt got 503.",
+		"The last failure on record, at 09:29:00 UTC, 60 s ago: the attempt got 503 Service Unavailable.",
 		b.ok(t, http.StatusOK, "admin", "GET", path, "").json["explanation"].(map[string]any)["cause"])
 
 	// An automatic timeout is shown if a process has reported one.

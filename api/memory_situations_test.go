@@ -80,7 +80,22 @@ func (m *memory) TroubledTenants(_ context.Context, limit int) ([]webhook.Troubl
 	return m.troubled[:min(limit, len(m.troubled))], m.unexplained
 }
 
-func (m *memory) OpenCounts(context.Context, string) (webhook.OpenCounts, error) {
+func (m *memory) OpenCounts(_ context.Context, tenantID string) (webhook.OpenCounts, error) {
 	defer m.lock()()
-	return webhook.OpenCounts{Waiting: m.backlog.Waiting(), DeadLetters: len(m.troubled)}, m.unexplained
+	n := webhook.OpenCounts{Waiting: m.backlog.Waiting(), DeadLetters: len(m.troubled)}
+	for _, t := range m.troubled {
+		if t.TenantID == tenantID {
+			n.LastHour = t.DeadLetters
+		}
+	}
+	return n, m.unexplained
+}
+
+func (m *memory) UndeliveredOf(_ context.Context, _ string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Undelivered, error) {
+	defer m.lock()()
+	found := map[webhook.EndpointID]webhook.Undelivered{}
+	for _, id := range ids {
+		found[id] = webhook.Undelivered{Waiting: 1, Held: 2, GivenUp: 3}
+	}
+	return found, m.unexplained
 }

@@ -6,23 +6,33 @@ import "context"
 type TenantAttention struct {
 	Endpoints   int `json:"endpoints"`    // that need attention
 	Waiting     int `json:"waiting"`      // open deliveries, counted up to 1,000
-	DeadLetters int `json:"dead_letters"` // counted up to 1,000
+	DeadLetters int `json:"dead_letters"` // counted up to 1,000; what was sent again or discarded is none
+	// DeadLettersLastHour are those of them that were given up within the last hour.
+	DeadLettersLastHour int `json:"dead_letters_last_hour"`
+}
+
+// TroubledEndpoint is an endpoint that needs attention, and what became of its newest deliveries that have not arrived, 100 at most.
+type TroubledEndpoint struct {
+	EndpointCondition
+
+	Waiting int `json:"waiting"`  // they are sent again, or for the first time
+	Held    int `json:"held"`     // until the endpoint is resumed, or takes more
+	GivenUp int `json:"given_up"` // dead letters
 }
 
 // TroubledTenant is a tenant that needs attention.
 type TroubledTenant struct {
 	TenantAttention
 
-	TenantID            string `json:"tenant_id"`
-	Name                string `json:"name"`
-	DeadLettersLastHour int    `json:"dead_letters_last_hour"`
+	TenantID string `json:"tenant_id"`
+	Name     string `json:"name"`
 }
 
 // Attention is what needs attention over all tenants.
 type Attention struct {
-	Tenants   []TroubledTenant    `json:"tenants"`   // with endpoints that need attention, or dead letters of the last hour
-	Endpoints []EndpointCondition `json:"endpoints"` // that need attention, the worst first
-	More      bool                `json:"more"`      // there are more than are shown
+	Tenants   []TroubledTenant   `json:"tenants"`   // with endpoints that need attention, or dead letters of the last hour
+	Endpoints []TroubledEndpoint `json:"endpoints"` // that need attention, the worst first
+	More      bool               `json:"more"`      // there are more than are shown
 }
 
 // Attention reads what needs attention over all tenants. It needs an operator's key.

@@ -4,6 +4,7 @@ package client
 // are for people, and nil if there is nothing to say.
 type Explanation struct {
 	Code     string   `json:"code"`
+	Brief    *string  `json:"brief"` // the deepest cause in a few words; nil if nothing is wrong
 	Cause    *string  `json:"cause"`
 	Next     *string  `json:"next"`     // what happens without intervention
 	Remedy   *string  `json:"remedy"`   // what can be done

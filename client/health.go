@@ -13,7 +13,7 @@ type EndpointHealth struct {
 	DeferredFor   *string       `json:"deferred_for"`    // how it asked: "retry_after" or "rate_limit_hint"
 	RatePerSecond float64       `json:"rate_per_second"` // that is admitted now; 0 while nothing is
 	Timeout       *string       `json:"timeout"`         // of a first attempt that starts now; nil if it is "auto" and not known
-	LatencyMS     *int64        `json:"latency_ms"`      // smoothed; nil if it is not known
+	LatencyMS     *int64        `json:"latency_ms"`      // how long requests take, answered or not, smoothed; nil if it is not known
 	SuccessRate   *float64      `json:"success_rate"`    // successful attempts ÷ all attempts in 15 minutes; nil without any
 	RetryRatio    *float64      `json:"retry_ratio"`     // retries ÷ first attempts in 15 minutes; nil without any
 	SuccessStreak int           `json:"success_streak"`  // successful attempts in a row
@@ -57,6 +57,7 @@ type EndpointCondition struct {
 	EventTypes  []string      `json:"event_types"`
 	State       EndpointState `json:"state"`
 	Condition   string        `json:"condition"` // as in ShortCondition
+	Cause       *string       `json:"cause"`     // for people: why, in a few words, as in ShortCondition
 	Since       Time          `json:"since"`     // since when it is failing, paused or disabled, or its circuit open; null if that is not known
 	Code        string        `json:"code"`      // of an Explanation
 	Trouble     bool          `json:"trouble"`   // it needs attention

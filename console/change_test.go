@@ -94,7 +94,7 @@ func TestEndpointFromCreationToDeletion(t *testing.T) {
 	u.post(t, http.StatusSeeOther, path+"/pause", "why", "it moves")
 	require.Contains(t, u.get(t, http.StatusOK, path), "paused by hand (it moves) · by ")
 	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
-	require.Contains(t, u.get(t, http.StatusOK, path+"/delete"), "Delete Orders and cancel its open deliveries: 0 waiting, 0 held.")
+	require.Contains(t, u.get(t, http.StatusOK, path+"/delete"), "Delete Orders and cancel its open deliveries: 0 waiting deliveries, 0 held deliveries.")
 	u.post(t, http.StatusSeeOther, path+"/resume", "rate_per_minute", "700")
 	_, text = u.post(t, http.StatusOK, path+"/rotate-secret", "grace", "1h")
 	require.Contains(t, text, "whsec_")

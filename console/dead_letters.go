@@ -20,11 +20,15 @@ func (g letterGroup) Answered() bool {
 	return g.Status != nil && g.Reason != "http_"+strconv.Itoa(*g.Status)
 }
 
+// Answer is the last answer as a reason.
+func (g letterGroup) Answer() string { return "http_" + strconv.Itoa(*g.Status) }
+
 // letterGroups are the groups of the newest dead letters.
 type letterGroups struct {
 	Groups  []letterGroup `json:"groups"`
 	Counted int           `json:"counted"`
 	More    bool          `json:"more"`
+	Cut     int           `json:"-"` // groups that are not shown
 }
 
 // Words is the number of dead letters, in words.
@@ -72,6 +76,7 @@ func showDeadLetters(p *page) error {
 			return err
 		}
 	}
+	v.Groups.Cut = max(len(v.Groups.Groups)-shownGroups, 0)
 	v.Groups.Groups = v.Groups.Groups[:min(len(v.Groups.Groups), shownGroups)]
 	for i, g := range v.Groups.Groups {
 		narrowed := url.Values{"endpoint_id": {g.EndpointID}, "reason": {g.Reason}}

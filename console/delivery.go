@@ -12,29 +12,39 @@ import (
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // deliveriesView is the list of deliveries.
 type deliveriesView struct {
-	Filter  filter
-	List    client.Page[client.Delivery]
-	Next    string
-	Several string // the states, if there are several
+	Filter filter
+	List   client.Page[client.Delivery]
+	Next   string
+	States []stateChoice
 
 	RetryPath, CancelPath string // that ask about all that match
 
 	Endpoints endpointNames
 }
 
+// stateChoice is a state in the filter of the list.
+type stateChoice struct {
+	Value string
+	On    bool
+}
+
+// AnyState reports whether the list is narrowed to some states.
+func (v deliveriesView) AnyState() bool { return len(v.Filter.Form.Values["state"]) > 0 }
+
 const deliveriesTitle = "Deliveries"
 
 func listDeliveries(p *page) error {
 	typed := p.r.URL.Query()
 	v := deliveriesView{Filter: p.readFilter(typed, deliveryFields()...)}
-	if states := typed["state"]; len(states) > 1 {
-		v.Several = "Now: " + words(clip(visible(strings.Join(states, ", ")), maxFlash))
+	for _, s := range webhook.States() {
+		v.States = append(v.States, stateChoice{s.String(), slices.Contains(typed["state"], s.String())})
 	}
 	if err := p.get(&v.List, v.Filter.page(pageLimit, typed.Get("cursor")), "deliveries"); err != nil {
 		if v.Filter, err = v.Filter.refused(err); err != nil {
@@ -68,6 +78,14 @@ type deliveryView struct {
 	Curl     string
 
 	Enveloped bool // the payload is shown in its envelope
+}
+
+// Brief is why the delivery has not arrived, in a few words; "" if nothing is wrong.
+func (v deliveryView) Brief() string {
+	if v.Delivery.Explanation == nil {
+		return ""
+	}
+	return value(v.Delivery.Explanation.Brief)
 }
 
 func showDelivery(p *page) error {
@@ -123,7 +141,7 @@ func drawDelivery(d client.Delivery, newest []client.Attempt, now time.Time) tem
 		last = a.StartedAt.Add(drawn.Took)
 	}
 	if !d.State.Ended() && d.Reason != nil {
-		t.Held = chart.Held{Since: last, Why: words(*d.Reason)}
+		t.Held = chart.Held{Since: last, Why: explain.Wait(*d.Reason)}
 	}
 	return chart.DrawTimeline(t)
 }
@@ -133,7 +151,7 @@ func resultOf(a client.Attempt) string {
 	if a.Status != nil {
 		return strconv.Itoa(*a.Status)
 	}
-	return words(a.Reason)
+	return explain.Label(a.Reason)
 }
 
 // maxCurlPayload is the size of a payload that stands in the command line itself.

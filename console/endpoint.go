@@ -49,6 +49,19 @@ type endpointView struct {
 	Recent   []client.Delivery // the newest
 }
 
+// Retries are how many retries there were for each first attempt in the last 15 minutes, in words; "" for none.
+func (v endpointView) Retries() string {
+	ratio := v.Health.RetryRatio
+	if ratio == nil || *ratio == 0 {
+		return ""
+	}
+	number := strings.TrimSuffix(strconv.FormatFloat(*ratio, 'f', 1, 64), ".0")
+	if number == "1" {
+		return "1 retry for each first attempt"
+	}
+	return number + " retries for each first attempt"
+}
+
 // recentDeliveries is how many of an endpoint's newest deliveries its page shows.
 const recentDeliveries = "10"
 
@@ -219,12 +232,12 @@ func breakerWords(b webhook.CircuitBreaker) string {
 	if !b.Enabled {
 		return "off"
 	}
-	return "opens when " + percent(&b.FailureRatio) + " of at least " + strconv.Itoa(b.MinRequests) + " requests within " + chart.Span(b.Window) +
+	return "opens when " + percent(&b.FailureRatio) + " of at least " + many(b.MinRequests, "request") + " within " + chart.Span(b.Window) +
 		" fail; for " + chart.Span(b.Cooldown) + " at first"
 }
 
 func disableRule(exhausted, streak int) string {
-	return "after " + strconv.Itoa(exhausted) + " given up within 24 h without a success, or " + strconv.Itoa(streak) + " permanent failures in a row"
+	return "after " + strconv.Itoa(exhausted) + " given up within 24 h without a success, or " + many(streak, "permanent failure") + " in a row"
 }
 
 func autoDisableWords(d client.AutoDisable) string {
@@ -236,7 +249,7 @@ func autoDisableWords(d client.AutoDisable) string {
 
 func policyWords(e client.Endpoint) string {
 	r := e.RetryPolicy
-	return cmp.Or(r.Preset, "custom") + ": up to " + strconv.Itoa(r.MaxAttempts) + " attempts within " + r.GiveUpAfter + " (set by the " + e.PolicySource + ")"
+	return cmp.Or(r.Preset, "custom") + ": up to " + many(r.MaxAttempts, "attempt") + " within " + r.GiveUpAfter + " (set by the " + e.PolicySource + ")"
 }
 
 func yesNo(b bool) string {

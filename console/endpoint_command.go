@@ -18,21 +18,22 @@ func readEndpoint(p *page) (e client.Endpoint, h client.EndpointHealth, err erro
 	return e, h, err
 }
 
-// waitingWords is how many deliveries wait for an endpoint.
+// waitingWords is how many deliveries wait for an endpoint: "1 waiting delivery".
 func waitingWords(h client.EndpointHealth) string {
-	n := count(int64(h.Waiting + h.Scheduled))
-	if h.Waiting >= webhook.MaxCounted {
-		n = "more than " + n
-	}
-	return n
+	return moreThan(h.Waiting+h.Scheduled, h.Waiting >= webhook.MaxCounted, "waiting delivery")
 }
 
 // heldWords is how many deliveries are held for an endpoint.
 func heldWords(h client.EndpointHealth) string {
-	if h.Held >= webhook.MaxCounted {
-		return "more than " + count(webhook.MaxCounted)
+	return moreThan(h.Held, h.Held >= webhook.MaxCounted, "held delivery")
+}
+
+// moreThan is a number with its noun, which may be more.
+func moreThan(n int, more bool, noun string) string {
+	if more {
+		return "more than " + many(n, noun)
 	}
-	return count(int64(h.Held))
+	return many(n, noun)
 }
 
 func askPause(p *page) error {
@@ -42,7 +43,7 @@ func askPause(p *page) error {
 	}
 	return p.ask("Pause the endpoint", "Endpoints", question{
 		Question: "No more requests go to " + visible(nameOf(e)) + ".",
-		Detail:   waitingWords(h) + " deliveries wait for it now. They and new ones are held, and sent after you resume it.",
+		Detail:   "It has " + waitingWords(h) + " now. What waits, and what is new, is held and sent after you resume it.",
 		Button:   "Pause", Back: p.to("endpoints", e.ID), Danger: true, Reason: true,
 	})
 }
@@ -122,7 +123,7 @@ func askCloseCircuit(p *page) error {
 		return err
 	}
 	return p.ask("Close the circuit", "Endpoints", question{
-		Question: "The oldest of " + waitingWords(h) + " waiting deliveries is sent to " + visible(nameOf(e)) + " at once, as a probe.",
+		Question: "The oldest delivery that waits is sent to " + visible(nameOf(e)) + " at once, as a probe. It has " + waitingWords(h) + ".",
 		Detail:   "If it succeeds, the circuit closes and the rate rises step by step. If it fails, the circuit stays open.",
 		Button:   "Try now", Back: p.to("endpoints", e.ID),
 	})
@@ -138,7 +139,7 @@ func askDeleteEndpoint(p *page) error {
 		return err
 	}
 	return p.ask("Delete the endpoint", "Endpoints", question{
-		Question: "Delete " + visible(nameOf(e)) + " and cancel its open deliveries: " + waitingWords(h) + " waiting, " + heldWords(h) + " held.",
+		Question: "Delete " + visible(nameOf(e)) + " and cancel its open deliveries: " + waitingWords(h) + ", " + heldWords(h) + ".",
 		Detail:   "This cannot be undone. Its dead letters stay readable, but cannot be replayed any more.",
 		Button:   "Delete permanently", Back: p.to("endpoints", e.ID), Danger: true,
 	})

@@ -63,7 +63,7 @@ func readEndpointName(p *page, id string) (endpointNames, error) {
 	if isStatus(err, http.StatusNotFound) {
 		return endpointNames{}, nil
 	}
-	return endpointNames{urls: map[string]string{id: e.URL}}, err
+	return endpointNames{urls: map[string]string{id: e.URL}, said: map[string]string{id: e.Description}}, err
 }
 
 // Name is an endpoint's URL, or its id if that is not known.
@@ -76,8 +76,8 @@ func (n endpointNames) Name(id string) string {
 
 // Short is what people call an endpoint: its description, or its URL without the scheme.
 func (n endpointNames) Short(id string) string {
-	if text := n.said[id]; text != "" {
-		return text
+	if line, _, _ := strings.Cut(n.said[id], "\n"); strings.TrimSpace(line) != "" {
+		return line
 	}
 	_, address, found := strings.Cut(n.urls[id], "://")
 	if !found {
@@ -85,6 +85,18 @@ func (n endpointNames) Short(id string) string {
 	}
 	return address
 }
+
+// Choice is an endpoint's name for a choice: with its host and path where people have given it a name, which may not be unique.
+func (n endpointNames) Choice(id string) string {
+	name, address := n.Short(id), n.urls[id]
+	if _, rest, found := strings.Cut(address, "://"); found && rest != name {
+		return name + " (" + rest + ")"
+	}
+	return name
+}
+
+// Cut reports whether there are endpoints that cannot be chosen.
+func (n endpointNames) Cut() bool { return n.More || len(n.ids) > maxChoices }
 
 // maxChoices bounds the endpoints of a choice: a page has 100 KB.
 const maxChoices = 100

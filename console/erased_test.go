@@ -30,7 +30,7 @@ func TestTenantThatIsBeingDeleted(t *testing.T) {
 	b.api(t, http.StatusAccepted, "DELETE", "/v1/tenants/acme?everything=true", "")
 	text := u.get(t, http.StatusOK, "/console/tenants/acme")
 	require.Contains(t, text, "It is being deleted")
-	require.Contains(t, text, "0 rows have been removed so far")
+	require.Contains(t, text, "Removed so far: 0 rows")
 	require.NotContains(t, text, "Save")
 	requireStructure(t, "/tenants/acme", text)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
+	"github.com/everpost/everpost/internal/explain"
 )
 
 // visible makes a stored text safe to look at: what would hide, reorder or fake text is written out. The
@@ -149,6 +151,60 @@ func count(n int64) string {
 	return text
 }
 
+// counted is a number with its noun: "1 delivery", "2,000 deliveries".
+func counted(n any, noun string) (string, error) {
+	var number int64
+	switch v := n.(type) {
+	case int:
+		number = int64(v)
+	case int64:
+		number = v
+	default:
+		return "", fmt.Errorf("many: %T is no whole number", n)
+	}
+	return count(number) + " " + explain.Plural(number, noun), nil
+}
+
+func many(n int, noun string) string { return count(int64(n)) + " " + explain.Plural(int64(n), noun) }
+
+// Lengths of the parts of a URL between which a browser may break it.
+const (
+	shortestPart = 9  // longer than https://
+	longestPart  = 24 // a part without a separator is broken, so that no column gets wider
+	shortestRest = 4  // no letter stands alone at the end
+)
+
+// breakable is a URL, or its beginning, that a browser breaks after a separator.
+func breakable(text string, limit int) template.HTML {
+	var b strings.Builder
+	runes, part := []rune(clip(visible(text), limit)), 0
+	for i, r := range runes {
+		b.WriteString(template.HTMLEscapeString(string(r)))
+		part++
+		last := i+1 == len(runes)
+		after := strings.ContainsRune("/.?&=-_,@", r) && part >= shortestPart && !last && runes[i+1] != '/' &&
+			(r != '.' || !unicode.IsDigit(runes[i+1])) // not within an IP address
+		if (after || part >= longestPart) && len(runes)-i-1 >= shortestRest {
+			b.WriteString("<wbr>")
+			part = 0
+		}
+	}
+	return template.HTML(`<span class="url">` + b.String() + `</span>`) //nolint:gosec // every character is escaped
+}
+
+// nameOr is what people call an endpoint: the first line of its description, or its URL without the scheme.
+func nameOr(description, address string) template.HTML {
+	if line, _, _ := strings.Cut(description, "\n"); strings.TrimSpace(line) != "" {
+		return template.HTML(template.HTMLEscapeString(clip(visible(line), maxShownName))) //nolint:gosec // it is escaped
+	}
+	if _, rest, found := strings.Cut(address, "://"); found {
+		address = rest
+	}
+	return breakable(address, maxShownName)
+}
+
+const maxShownName = 80
+
 // words is a name of the API as words: dead_lettered is "dead lettered".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
@@ -185,13 +241,10 @@ func jsonOf(v any) string {
 
 // letterWords is a number of dead letters in words.
 func letterWords(n int64, more bool) string {
-	switch {
-	case more:
+	if more {
 		return "more than " + count(n) + " dead letters"
-	case n == 1:
-		return "1 dead letter"
 	}
-	return count(n) + " dead letters"
+	return count(n) + " " + explain.Plural(n, "dead letter")
 }
 
 // clip shortens a text to a number of bytes, at a character's border.

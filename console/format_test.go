@@ -1,11 +1,15 @@
 package console
 
 import (
+	"html"
+	"io/fs"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/internal/look"
@@ -96,12 +100,88 @@ func TestRatesHaveHealthyRanges(t *testing.T) {
 		Attempts: map[string]int64{"delivered": 97, "http_5xx": 8}, FirstAttempts: 100, FirstDelivered: 92,
 		Ended: map[string]int64{"delivered": 98, "dead_lettered": 2},
 	})
-	require.Equal(t, []string{"bad", "retry", "bad"}, []string{r.SuccessTone, r.RetryTone, r.DeadTone})
+	require.Equal(t, []string{"bad", "retry", "bad"}, []string{r.SuccessTone, r.FailedTone, r.DeadTone})
 	require.InDelta(t, 0.98, *r.Success, 1e-9)
-	require.InDelta(t, 0.08, *r.Retried, 1e-9)
+	require.InDelta(t, 0.08, *r.Failed, 1e-9)
 	all := map[string]int64{"delivered": 100}
 	r = ratesOf(client.StatsCounts{Attempts: all, FirstAttempts: 100, FirstDelivered: 100, Ended: all})
-	require.Equal(t, []string{"good", "good", "good"}, []string{r.SuccessTone, r.RetryTone, r.DeadTone})
+	require.Equal(t, []string{"good", "good", "good"}, []string{r.SuccessTone, r.FailedTone, r.DeadTone})
 	require.False(t, ratesOf(client.StatsCounts{}).Known)
 	require.Nil(t, ratesOf(client.StatsCounts{}).Success)
+
+	refused := ratesOf(client.StatsCounts{Attempts: map[string]int64{"http_4xx": 3}, FirstAttempts: 3, Ended: map[string]int64{"dead_lettered": 3}})
+	require.InDelta(t, 1, *refused.Failed, 1e-9, "their first attempts failed, and none was repeated")
+	require.Nil(t, refused.P50, "nothing is said where nothing is known")
+	delivered := ratesOf(client.StatsCounts{Attempts: map[string]int64{"delivered": 2}, Ended: map[string]int64{"delivered": 2}})
+	require.Nil(t, delivered.Failed, "there was no first attempt of which it would be a share")
+}
+
+// A number and its noun agree.
+func TestCounted(t *testing.T) {
+	t.Parallel()
+	for want, of := range map[string]struct {
+		n    any
+		noun string
+	}{
+		"1 delivery": {1, "delivery"}, "0 deliveries": {0, "delivery"}, "2,000 dead letters": {int64(2000), "dead letter"}, "1 tenant": {int64(1), "tenant"},
+	} {
+		got, err := counted(of.n, of.noun)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := counted("one", "delivery")
+	require.Error(t, err)
+}
+
+// countedNoun is a number with a noun in the plural, whatever the number is.
+var countedNoun = regexp.MustCompile(`\{\{(count|len|\.[A-Z]\w*|\$[\w.]+)[^}]*\}\} (more )?(deliveries|dead letters|endpoints|tenants|events|attempts|retries|requests|rows|bytes|problems|` +
+	`warnings|examples|groups|keys|channels|replays|times)\b`)
+
+// No template counts without a rule for one.
+func TestTemplatesCountWithARule(t *testing.T) {
+	t.Parallel()
+	require.Regexp(t, countedNoun, `{{count .N}} deliveries`)
+	names, err := fs.Glob(templateFiles, "templates/*.html")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := templateFiles.ReadFile(name)
+		require.NoError(t, err)
+		require.NotRegexp(t, countedNoun, string(text), name)
+	}
+}
+
+// A URL breaks after its separators, never at its last letter, and is escaped.
+func TestBreakable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"https://a.example/hook":                       "https://a.<wbr>example/hook",
+		"https://hooks.example.com/v1/customers/new":   "https://hooks.<wbr>example.com/<wbr>v1/customers/new",
+		"http://127.0.0.1:8080/hooks/order":            "http://127.0.0.1:8080/<wbr>hooks/order",
+		"https://a.example/<script>":                   "https://a.<wbr>example/&lt;script&gt;",
+		"https://a.example/" + strings.Repeat("x", 30): "https://a.<wbr>example/xxxxxxxxxxxxxxxx<wbr>xxxxxxxxxxxxxx",
+	} {
+		require.Equal(t, `<span class="url">`+want+`</span>`, string(breakable(text, 300)), text)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`https://[a-z./?&=-]{1,120}`).Draw(t, "url")
+		parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(string(breakable(text, 300)), `<span class="url">`), `</span>`), "<wbr>")
+		if html.UnescapeString(strings.Join(parts, "")) != text {
+			t.Fatalf("%s is not %s", parts, text)
+		}
+		for _, part := range parts {
+			if len(html.UnescapeString(part)) > longestPart+shortestRest {
+				t.Fatalf("%s cannot be broken", part)
+			}
+		}
+		if len(parts) > 1 && len(html.UnescapeString(parts[len(parts)-1])) < shortestRest {
+			t.Fatalf("%s breaks at its end", text)
+		}
+	})
+}
+
+// An endpoint is called by its description, or by its URL without the scheme.
+func TestNameOr(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, "Warehouse &lt;b&gt;", nameOr("Warehouse <b>\nin Bonn", "https://a.example"))
+	require.EqualValues(t, `<span class="url">a.example/x</span>`, nameOr(" ", "https://a.example/x"))
 }

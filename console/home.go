@@ -56,8 +56,8 @@ func (v *homeView) narrow() {
 	without := func(texts ...string) bool {
 		return !strings.Contains(strings.ToLower(strings.Join(texts, "\n")), strings.ToLower(v.Text))
 	}
-	v.Endpoints = slices.DeleteFunc(v.Endpoints, func(e client.EndpointCondition) bool {
-		return without(e.TenantID, e.URL, e.Description, e.EndpointID, e.Condition)
+	v.Endpoints = slices.DeleteFunc(v.Endpoints, func(e client.TroubledEndpoint) bool {
+		return without(e.TenantID, e.URL, e.Description, e.EndpointID, e.Condition, value(e.Cause))
 	})
 	v.Tenants = slices.DeleteFunc(v.Tenants, func(t client.TroubledTenant) bool { return without(t.TenantID, t.Name) })
 	slices.SortStableFunc(v.Tenants, func(a, b client.TroubledTenant) int {

@@ -22,7 +22,7 @@ func TestHome(t *testing.T) {
 		return strings.Contains(home, "/console/t/other/endpoints/"+ill)
 	}, eventually, poll, "it is 5 s old at most")
 	require.Contains(t, home, "Warehouse &lt;b&gt;")
-	require.Contains(t, home, "Paused by hand (it moves)")
+	require.Contains(t, home, "paused by hand (it moves)", "the cause in a few words")
 	require.Contains(t, home, `<a href="/console/t/other/endpoints?trouble=true">1</a>`)
 	require.NotContains(t, u.get(t, http.StatusOK, "/console/?text=acme"), ill)
 	require.Contains(t, u.get(t, http.StatusOK, "/console/?text=WAREHOUSE&sort=waiting&range=7d"), ill)
@@ -30,6 +30,20 @@ func TestHome(t *testing.T) {
 
 	w, _ := b.loggedIn(t, "acme admin").do(t, http.MethodGet, "/console/", nil)
 	require.Equal(t, "/console/t/acme/", w.Header.Get("Location"))
+}
+
+// The overview says how many endpoints it does not show.
+func TestOverviewSaysWhatItCutsOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 12 {
+		b.api(t, http.StatusOK, "POST", "/v1/tenants/acme/endpoints/"+b.endpoint(t, "acme", "")+"/pause", "")
+	}
+	u := b.loggedIn(t, "operator")
+	require.Eventually(t, func() bool {
+		_, text := u.do(t, http.MethodGet, "/console/t/acme/", nil)
+		return strings.Contains(text, `2 more endpoints: <a href="/console/t/acme/endpoints?trouble=true">all that are unhealthy</a>`)
+	}, eventually, poll, "conditions are 2 s old at most, and counts 5 s")
 }
 
 func TestSwitchTenant(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/explain"
 )
 
 //go:embed templates/*.html
@@ -49,7 +51,8 @@ type pageInfo struct {
 	Version   string
 	Groups    []navGroup // the menu
 	ages      url.Values
-	Search    string // what the search box holds
+	Find      string // where the search box leads; "" for none
+	Search    string // what it holds
 	Style     string // addresses of the assets
 	Script    string
 	Icon      string
@@ -92,9 +95,16 @@ func functions(now func() time.Time) template.FuncMap {
 		"relative": func(t any) string { return relative(timeOf(t), now()) },
 		"lasting":  func(t any) string { return span(now().Sub(timeOf(t))) },
 		"ms":       milliseconds,
+		"pointer":  func(n int64) *int64 { return &n },
 		"percent":  percent,
 		"rate":     rateWords,
 		"count":    countAny,
+		"many":     counted,
+		"label":    func(reason any) string { return visible(explain.Label(textOf(reason))) },
+		"brief":    func(reason any) string { return visible(explain.Brief(textOf(reason))) },
+		"waited":   func(reason any) string { return visible(explain.Waited(textOf(reason))) },
+		"url":      breakable,
+		"named":    nameOr,
 		"upto":     upTo,
 		"policies": policyNames,
 		"pick": func(f form, name, label, hint string, options []string) fieldView {
@@ -192,12 +202,18 @@ func (p *page) info(v view) pageInfo {
 	if !s.signedIn() {
 		return i
 	}
-	if v.Template == "search" {
+	if v.Entry == searchTitle {
 		i.Search = p.r.URL.Query().Get("q")
 	}
 	i.CSRF, i.Who, i.Operator, i.CanChange = csrfToken(s.token), describe(s), s.operator(), p.canChange()
 	if i.Tenant == "" {
 		i.Tenant = s.TenantID
+	}
+	switch {
+	case i.Tenant != "":
+		i.Find = i.To("search")
+	case i.Operator:
+		i.Find = Root + "/search"
 	}
 	i.Groups = p.menu(i.Tenant, v.Entry)
 	return i

@@ -40,6 +40,47 @@ func TestListsSayHowItStands(t *testing.T) {
 	require.Eventually(t, paused, eventually, poll, "conditions are 2 s old at most")
 }
 
+// It is plain which states are chosen, and several can be.
+func TestStatesOfTheFilter(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t, "acme", `,"event_types":["order.*"]`)
+	_, delivery := b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	u := b.loggedIn(t, "operator")
+	const list, checked = "/console/t/acme/deliveries", ` checked> <span class="state s-`
+	none := u.get(t, http.StatusOK, list)
+	require.NotContains(t, none, checked)
+	require.Contains(t, none, "none is chosen: all are shown")
+	both := u.get(t, http.StatusOK, list+"?state=pending&state=held")
+	require.Contains(t, both, `value="pending"`+checked+`pending">`)
+	require.Contains(t, both, `value="held"`+checked+`held">`)
+	require.NotContains(t, both, "none is chosen")
+	require.Equal(t, 2, strings.Count(both, checked))
+	require.Contains(t, both, delivery)
+	require.NotContains(t, u.get(t, http.StatusOK, list+"?state=held"), delivery)
+	require.Contains(t, u.get(t, http.StatusBadRequest, list+"?state=gone"), `id="e-state"`)
+}
+
+// The form of a replay says what its buttons do, and names endpoints as people do.
+func TestReplayFormSaysWhatItDoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	endpoint := b.endpoint(t, "acme", `,"description":"Warehouse","event_types":["order.*"]`)
+	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
+	u := b.loggedIn(t, "operator")
+	require.Contains(t, u.get(t, http.StatusOK, "/console/t/acme/replays"), "Send deliveries again…")
+	form := u.get(t, http.StatusOK, "/console/t/acme/replays/new")
+	require.Contains(t, form, "Next: count what would be sent")
+	require.Contains(t, form, `<option value="`+endpoint+`">Warehouse (receiver.example/hook)</option>`)
+	counted := u.get(t, http.StatusOK, "/console/t/acme/replays/new?preview=1&source=events&since=1h&include_unmatched=on&rate_per_minute=100&endpoint_id="+endpoint)
+	require.Contains(t, counted, "Send 1 past event again?")
+	require.Contains(t, counted, `<button class="go">Send 1 past event again</button>`)
+	w, _ := u.post(t, http.StatusSeeOther, "/console/t/acme/replays", "source", "events", "since", "1h", "include_unmatched", "on", "rate_per_minute", "100", "endpoint_id", endpoint)
+	replay := u.get(t, http.StatusOK, w.Header.Get("Location"))
+	require.NotContains(t, replay, `class="flash"`, "its state says how it stands, now and later")
+	require.Contains(t, replay, ">Warehouse</a>")
+}
+
 // Commands go to the deliveries that were selected; those whose state does not allow it are skipped, and counted.
 func TestSelectedDeliveries(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@ const (
 type overviewView struct {
 	Stats     *charts
 	Unhealthy client.Page[client.EndpointCondition]
+	Others    int  // unhealthy endpoints that are not in Unhealthy; 0 if that is not known
 	Endpoints bool // there is one
 	Waiting   []waitingGroup
 	Grouped   int // deliveries in Waiting
@@ -39,7 +40,12 @@ func overview(p *page) error {
 	if err := p.get(&v.Unhealthy, url.Values{"trouble": {"true"}, "limit": {strconv.Itoa(overviewUnhealthy)}}, "endpoint-conditions"); err != nil {
 		return err
 	}
-	v.Endpoints = len(v.Unhealthy.Data) > 0
+	if v.Endpoints = len(v.Unhealthy.Data) > 0; v.Unhealthy.NextCursor != "" {
+		var of client.TenantAttention
+		if err := p.get(&of, nil, "attention"); err == nil { // an error: it is said without a number
+			v.Others = max(of.Endpoints-len(v.Unhealthy.Data), 0)
+		}
+	}
 	if !v.Endpoints {
 		var first client.Page[client.EndpointCondition]
 		if err := p.get(&first, url.Values{"limit": {"1"}}, "endpoint-conditions"); err != nil {

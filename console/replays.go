@@ -9,6 +9,7 @@ import (
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -67,14 +68,25 @@ func (r *replay) RestTime() string {
 // SourceWords is what is sent again, in words.
 func (r *replay) SourceWords() string { return sourceWords(string(r.Source)) }
 
-func sourceWords(source string) string {
-	if source == webhook.ReplayEvents.String() {
-		return "past events"
-	}
-	return "dead letters"
+// countOf is a number of what the replay sends, with its noun.
+func (r *replay) countOf(n int64) string {
+	return count(n) + " " + explain.Plural(n, sourceNoun(string(r.Source)))
 }
 
-const replaysTitle = "Replays"
+// sourceNoun is one of what a replay sends.
+func sourceNoun(source string) string {
+	if source == webhook.ReplayEvents.String() {
+		return "past event"
+	}
+	return "dead letter"
+}
+
+func sourceWords(source string) string { return sourceNoun(source) + "s" }
+
+const (
+	replaysTitle   = "Replays"
+	newReplayTitle = "Send deliveries again"
+)
 
 // replaysView is the list of replays.
 type replaysView struct {
@@ -158,7 +170,7 @@ func askCancelReplay(p *page) error {
 		Question: "Cancel the replay?", Detail: "Released deliveries continue.", Button: "Cancel the replay", Back: p.to("replays", r.ID), Danger: true,
 	}
 	if rest := r.Rest(); rest >= 0 {
-		q.Question += " " + count(rest) + " " + r.SourceWords() + " are not sent then."
+		q.Question += " Not sent then: " + r.countOf(rest) + "."
 	}
 	return p.ask("Replay "+r.ID, replaysTitle, q)
 }
@@ -181,7 +193,7 @@ func (v newReplayView) Words() string {
 	case source == webhook.ReplayDeadLetters.String():
 		return letterWords(*v.Total, false)
 	}
-	return count(*v.Total) + " " + sourceWords(source)
+	return count(*v.Total) + " " + explain.Plural(*v.Total, sourceNoun(source))
 }
 
 // Nothing reports whether there is nothing to send.
@@ -278,7 +290,7 @@ func showReplayForm(p *page, v newReplayView) error {
 		return err
 	}
 	v.Endpoints = names
-	return p.show(view{Template: "new_replay", Title: "New replay", Entry: replaysTitle, Status: v.Form.status(), Data: v})
+	return p.show(view{Template: "new_replay", Title: newReplayTitle, Entry: replaysTitle, Status: v.Form.status(), Data: v})
 }
 
 // replayBody is the body that a form stands for.
@@ -309,11 +321,8 @@ func createReplay(p *page) error {
 		}
 		return showReplayForm(p, newReplayView{Form: f})
 	}
-	done := "The replay has been started."
-	if made.State == client.ReplayQueued {
-		done = "The replay is queued."
-	}
-	return p.done(p.to("replays", made.ID), done)
+	p.redirect(p.to("replays", made.ID)) // its page says how it stands
+	return nil
 }
 
 // Hidden are the fields of the form as they were counted.

@@ -25,6 +25,7 @@ func routes() []route { //nolint:funlen // a table
 	)
 	return []route{
 		{pattern: get + "/{$}", handle: home},
+		{pattern: get + "/search", access: operators, handle: searchAll},
 		{pattern: get + "/switch", access: operators, handle: switchTenant},
 		{pattern: get + "/switch/suggestions", access: operators, handle: suggestTenants},
 		{pattern: get + "/login", access: public, handle: showLogIn},

@@ -1,9 +1,11 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/query"
@@ -22,26 +24,66 @@ func goTo(p *page, v searchView, q query.Query) error {
 		v.Missing = q.ID
 		return showFound(p, v)
 	}
-	others, err := tenantIDs(p)
-	if err != nil {
+	there := ""
+	look := func(ctx context.Context, tenant string) (done bool, err error) {
+		if done, err = tenantHas(ctx, p, tenant, resource, q.ID); done {
+			there = tenant
+		}
+		return done, err
+	}
+	var err error
+	if v.Searched, _, err = lookInTenants(p, look); err != nil {
 		return err
 	}
-	others = slices.DeleteFunc(others, func(id string) bool { return id == p.tenant })
-	for _, tenant := range append([]string{p.tenant}, others...) {
-		v.Searched++
-		switch found, err := tenantHas(p, tenant, resource, q.ID); {
-		case err != nil:
-			return err
-		case found && resource == "keys":
-			p.redirect(pagePath(tenant, resource))
-			return nil
-		case found:
-			p.redirect(pagePath(tenant, resource, q.ID))
-			return nil
-		}
+	switch {
+	case there != "" && resource == "keys":
+		p.redirect(pagePath(there, resource))
+	case there != "":
+		p.redirect(pagePath(there, resource, q.ID))
+	default:
+		v.Missing = q.ID
+		return showFound(p, v)
 	}
-	v.Missing = q.ID
-	return showFound(p, v)
+	return nil
+}
+
+// Bounds of a look into tenants, one after another.
+const (
+	maxLookedInto = 1000
+	lookTime      = 2 * time.Second
+)
+
+// lookInTenants looks into the page's tenant and, for operators, into the others, the newest first, until it is done. It reports into how many it has
+// looked, and whether those were all.
+func lookInTenants(p *page, look func(ctx context.Context, tenant string) (done bool, err error)) (looked int, all bool, err error) {
+	ctx, cancel := context.WithTimeout(p.r.Context(), lookTime)
+	defer cancel()
+	if p.tenant != "" {
+		if done, err := look(ctx, p.tenant); done || err != nil {
+			return 1, done, err
+		}
+		looked++
+	}
+	for cursor, more := "", p.session.operator(); more; {
+		var tenants client.Page[client.Tenant]
+		if err := p.api.get(p.r.Context(), &tenants, url.Values{"limit": {"100"}, "cursor": {cursor}}, apiPath("tenants")); err != nil {
+			return looked, false, err
+		}
+		for _, t := range tenants.Data {
+			if t.ID == p.tenant {
+				continue
+			}
+			if looked >= maxLookedInto || ctx.Err() != nil {
+				return looked, false, nil
+			}
+			done, err := look(ctx, t.ID)
+			if looked++; done || err != nil && ctx.Err() == nil {
+				return looked, false, err
+			}
+		}
+		cursor, more = tenants.NextCursor, tenants.NextCursor != ""
+	}
+	return looked, true, nil
 }
 
 // tenantIDs are the ids of the newest tenants, for operators; none for others.
@@ -58,16 +100,16 @@ func tenantIDs(p *page) (ids []string, err error) {
 }
 
 // tenantHas reports whether a tenant has what the id names.
-func tenantHas(p *page, tenant, resource, id string) (bool, error) {
+func tenantHas(ctx context.Context, p *page, tenant, resource, id string) (bool, error) {
 	if resource == "keys" { // the API only lists them
 		var keys client.Page[client.Key]
-		err := p.api.get(p.r.Context(), &keys, url.Values{"limit": {"250"}}, apiPath("tenants", tenant, "keys"))
+		err := p.api.get(ctx, &keys, url.Values{"limit": {"250"}}, apiPath("tenants", tenant, "keys"))
 		if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusForbidden) {
 			return false, nil
 		}
 		return slices.ContainsFunc(keys.Data, func(k client.Key) bool { return k.ID == id }), err
 	}
-	err := p.api.get(p.r.Context(), nil, nil, apiPath("tenants", tenant, resource, id))
+	err := p.api.get(ctx, nil, nil, apiPath("tenants", tenant, resource, id))
 	if isStatus(err, http.StatusNotFound) {
 		return false, nil
 	}

@@ -50,18 +50,18 @@ func rangeOf(p *page, otherwise string) statsRange {
 
 // rates are the figures of a span of time, with what is healthy (docs/monitoring.md has the same bounds).
 type rates struct {
-	Known                            bool // something happened
-	Attempts, Delivered, Dead        int64
-	Success, Retried, DeadShare      *float64
-	SuccessTone, RetryTone, DeadTone string
-	P50, P95                         *int64
+	Known                             bool // something happened
+	Attempts, Delivered, Dead         int64
+	Success, Failed, DeadShare        *float64 // nil: there is nothing of which it would be a share
+	SuccessTone, FailedTone, DeadTone string
+	P50, P95                          *int64 // of answers; nil without any
 }
 
 // Healthy ranges, and the values from which there is an alert.
 const (
-	retryWarn, retryBad = 0.05, 0.10
-	deadWarn, deadBad   = 0.005, 0.01
-	successGood         = 0.995
+	failedWarn, failedBad = 0.05, 0.10
+	deadWarn, deadBad     = 0.005, 0.01
+	successGood           = 0.995
 )
 
 // ratesOf makes the figures of the totals.
@@ -69,14 +69,14 @@ func ratesOf(b client.StatsCounts) rates {
 	delivered, dead := b.Ended["delivered"], b.Ended["dead_lettered"]
 	r := rates{
 		Attempts: attemptsMade(b), Delivered: delivered, Dead: dead, P50: b.LatencyMS.P50, P95: b.LatencyMS.P95,
-		Success: share(delivered, delivered+dead), Retried: share(b.FirstAttempts-b.FirstDelivered, b.FirstAttempts), DeadShare: share(dead, delivered+dead),
+		Success: share(delivered, delivered+dead), Failed: share(b.FirstAttempts-b.FirstDelivered, b.FirstAttempts), DeadShare: share(dead, delivered+dead),
 	}
 	r.Known = r.Attempts > 0 || delivered+dead > 0
 	if r.Success != nil {
 		r.SuccessTone = tone(1-*r.Success, 1-successGood, deadBad)
 	}
-	if r.Retried != nil {
-		r.RetryTone = tone(*r.Retried, retryWarn, retryBad)
+	if r.Failed != nil {
+		r.FailedTone = tone(*r.Failed, failedWarn, failedBad)
 	}
 	if r.DeadShare != nil {
 		r.DeadTone = tone(*r.DeadShare, deadWarn, deadBad)

@@ -121,7 +121,7 @@ func TestADeadLetterIsKeptForItsRetention(t *testing.T) {
 	l.run(after(time.Hour, func(environment) {
 		require.Equal(t, webhook.StateDeadLettered, l.statuses()[0].State)
 		require.Contains(t, l.details(), "**dead_lettered**")
-		require.Contains(t, l.details(), ": attempt 1 got 400, which is final; kept as a dead letter until ")
+		require.Contains(t, l.details(), ": attempt 1 got 400 Bad Request, which is final; kept as a dead letter until ")
 	}))
 	l.ends(webhook.StateDiscarded, webhook.ReasonRetention)
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())

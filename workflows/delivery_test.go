@@ -89,7 +89,7 @@ func TestDeliveredAtALaterAttempt(t *testing.T) {
 	l.run(after(time.Second, func(*testsuite.TestWorkflowEnvironment) {
 		require.Equal(t, webhook.StateRetrying, l.status().State)
 		require.Contains(t, l.details(), "**retrying** · `order.paid` to `"+b.endpoint.ID.String()+"`")
-		require.Regexp(t, `\n\nAttempt 1 at \d+ \w+ \d{4} [0-9:]{8} UTC got 500; attempt 2 follows at [^;]+ UTC; until [^;]+ UTC\.\n`, l.details())
+		require.Regexp(t, `\n\nAttempt 1 at \d+ \w+ \d{4} [0-9:]{8} UTC got 500 Internal Server Error; attempt 2 follows at [^;]+ UTC; until [^;]+ UTC\.\n`, l.details())
 		require.Contains(t, l.details(), "- attempts: 1\n- code: retry_response\n")
 	}))
 	d := l.ends(webhook.StateDelivered, "")
@@ -105,7 +105,7 @@ func TestRetryAfterIsWaitedFor(t *testing.T) {
 	l := b.deliver(t)
 	b.receiver.Script("/hook", receivertest.Step{Status: 429, Header: map[string]string{"Retry-After": "3600"}})
 	l.run(after(time.Second, func(*testsuite.TestWorkflowEnvironment) {
-		require.Contains(t, l.details(), "got 429 and asked for a pause of 60 min; attempt 2 follows at ")
+		require.Contains(t, l.details(), "got 429 Too Many Requests and asked for a pause of 60 min; attempt 2 follows at ")
 	}))
 	l.ends(webhook.StateDelivered, "")
 	attempts := b.attempts(t, l.start.DeliveryID)

@@ -149,7 +149,8 @@
     for (const time of all("time[datetime]", from)) { // in the reader's zone; UTC in the title
       const at = new Date(time.dateTime);
       if (isNaN(at)) continue;
-      const here = at.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+      const here = at.toLocaleString([], { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit",
+        second: "2-digit", hourCycle: "h23", timeZoneName: "short" });
       if (time.matches(".at")) {
         time.title += " · " + time.textContent;
         time.textContent = here;
@@ -170,6 +171,10 @@
   const zone = $("#zone");
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone && here !== "UTC") zone.textContent = "times are those of " + here + "; in sentences, charts and what you type UTC";
+
+  // What was done a moment ago is news for a moment.
+  const flash = $(".flash");
+  if (flash) setTimeout(() => flash.remove(), 15000);
 
   // --- suggestions of the boxes in the header ----------------------------------------------------------------
   for (const list of all("datalist[data-from]")) {

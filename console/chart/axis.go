@@ -2,6 +2,7 @@ package chart
 
 import (
 	"math"
+	"strings"
 	"time"
 )
 
@@ -68,19 +69,27 @@ func (a timeAxis) ticks() (times []time.Time, layout string) {
 	return times, layout
 }
 
-// drawTimeAxis draws grid lines between two heights and the times below.
+// drawTimeAxis draws grid lines between two heights and the times below. The first time of day says that they are UTC.
 func (d *drawing) drawTimeAxis(a timeAxis, top, bottom float64) {
 	times, layout := a.ticks()
 	var labels row
+	zone := " UTC"
 	for _, t := range times {
 		x := a.at(t)
 		d.line("grid", x, top, x, bottom)
 		text := t.Format(layout)
+		ofDay := strings.HasPrefix(layout, "15:04")
 		if layout == "15:04" && t.Hour() == 0 && t.Minute() == 0 {
-			text = t.Format("2 Jan")
+			text, ofDay = t.Format("2 Jan"), false
+		}
+		if ofDay {
+			text += zone
 		}
 		if labels.take(x, text) {
 			d.text("tick", x, bottom+14, text)
+			if ofDay {
+				zone = ""
+			}
 		}
 	}
 }

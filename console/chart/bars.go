@@ -146,10 +146,10 @@ func (b *Bars) words(step time.Duration) string {
 		}
 		mean := sum / float64(len(s.Values))
 		when := b.Begin.Add(max(b.Step, time.Millisecond) * time.Duration(at))
-		said = append(said, fmt.Sprintf("%s: %s %s on average, at most %s at %s", s.Name, short(mean), b.Unit, short(peak), when.UTC().Format("15:04 UTC")))
+		said = append(said, fmt.Sprintf("%s: %s on average, at most %s at %s", s.Name, short(mean), short(peak), when.UTC().Format("15:04 UTC")))
 	}
 	if len(said) == 0 {
 		return "Nothing to show."
 	}
-	return fmt.Sprintf("From %s on, a column for each %s. %s.", b.Begin.UTC().Format("2 Jan 15:04 UTC"), Span(step), strings.Join(said, "; "))
+	return fmt.Sprintf("From %s on, a column for each %s, in %s. %s.", b.Begin.UTC().Format("2 Jan 15:04 UTC"), Span(step), b.Unit, strings.Join(said, "; "))
 }

@@ -200,7 +200,7 @@ func TestBarsGolden(t *testing.T) {
 	}
 	merged := string(DrawBars(bars))
 	require.Equal(t, 46, strings.Count(merged, `class="bar`), "four minutes a column")
-	require.Contains(t, merged, "10 deliveries per minute on average", "the mean of the minutes, not their sum")
+	require.Contains(t, merged, "delivered: 10 on average", "the mean of the minutes, not their sum")
 }
 
 func TestLinesGolden(t *testing.T) {

@@ -117,8 +117,8 @@ func (o *Outage) Summary() string {
 		return text + fmt.Sprintf(", with attempt %d.", o.Attempts)
 	case 0:
 		return down + fmt.Sprintf("no delivery that is accepted when the outage begins arrives: "+
-			"each is given up after %d attempts, %s after the start of the outage, and becomes a dead letter.",
-			o.Attempts, Span(o.GivenUp))
+			"each is given up after %s, %s after the start of the outage, and becomes a dead letter.",
+			attemptCount(o.Attempts), Span(o.GivenUp))
 	}
 	return down + fmt.Sprintf("about %.0f %% of the deliveries that are accepted when the outage begins arrive, "+
 		"the last %s after the receiver is back; the others become dead letters.",

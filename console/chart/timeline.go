@@ -247,7 +247,7 @@ func (t *Timeline) words() string {
 	said := []string{"Accepted at " + clock(t.begin(), t.Now)}
 	skip := max(0, len(t.Attempts)-maxTold)
 	if skip > 0 {
-		said = append(said, fmt.Sprintf("%d attempts before those that follow", skip))
+		said = append(said, attemptCount(skip)+" before those that follow")
 	}
 	for _, a := range t.Attempts[skip:] {
 		text := a.words(t.Now)

@@ -77,3 +77,10 @@ func digits(f float64) string {
 	}
 	return text
 }
+
+func attemptCount(n int) string {
+	if n == 1 {
+		return "1 attempt"
+	}
+	return strconv.Itoa(n) + " attempts"
+}

@@ -50,6 +50,10 @@ func (a attention) TroubledTenants(ctx context.Context, limit int) ([]webhook.Tr
 	return a.store.EndpointHealth.TroubledTenants(ctx, limit)
 }
 
+func (a attention) UndeliveredOf(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Undelivered, error) {
+	return a.store.EndpointHealth.UndeliveredOf(ctx, tenantID, ids)
+}
+
 func (a attention) OpenCounts(ctx context.Context, tenantID string) (webhook.OpenCounts, error) {
 	return a.store.Deliveries.OpenCounts(ctx, tenantID)
 }

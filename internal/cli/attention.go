@@ -21,9 +21,11 @@ func (c *AttentionCommand) Run(ctx context.Context, p Process) error {
 		if len(shown.Endpoints)+len(shown.Tenants) == 0 {
 			return s.line("nothing needs attention")
 		}
-		rows := [][]string{{"TENANT", "ENDPOINT", "CONDITION", "WHAT IS KNOWN"}}
+		rows := [][]string{{"TENANT", "ENDPOINT", "CONDITION", "WAITING", "HELD", "GIVEN UP", "CAUSE"}}
 		for _, e := range shown.Endpoints {
-			rows = append(rows, []string{e.TenantID, e.EndpointID, e.Condition, printable.Text(e.Summary)})
+			rows = append(rows, []string{
+				e.TenantID, e.EndpointID, e.Condition, strconv.Itoa(e.Waiting), strconv.Itoa(e.Held), strconv.Itoa(e.GivenUp), printable.Text(text(e.Cause)),
+			})
 		}
 		if err := printable.Table(s.Stdout, rows); err != nil {
 			return err

@@ -19,7 +19,7 @@ func TestAttention(t *testing.T) {
 	id := b.endpoint()
 	b.ok("endpoints", "pause", id, "--reason=it moves")
 	out := show()
-	require.Regexp(t, `acme +`+id+` +paused +Paused by hand \(it moves\): nothing is sent\.`, out)
+	require.Regexp(t, `acme +`+id+` +paused +0 +0 +0 +paused by hand \(it moves\)`, out)
 	require.Regexp(t, `acme +1 +0 +0 +0`, out)
 	refused := call{args: []string{"attention", "--url=" + b.url, "--key=" + b.key("acme", webhook.ScopeAdmin)}}.run(t)
 	require.NotZero(t, refused.code)

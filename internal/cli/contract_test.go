@@ -110,7 +110,7 @@ func TestContract(t *testing.T) {
 		},
 		{
 			"endpoints test --type=order.paid --payload=[1.0] " + ep, `POST /endpoints/` + ep + `/test {"type":"order.paid","payload":[1.0]}`,
-			`{"decision":"retry","status":503,"reason":"http_503"}`, "503 http_503, 0 ms\n", 1,
+			`{"decision":"retry","status":503,"reason":"http_503"}`, "503 Service Unavailable, 0 ms\n", 1,
 		},
 		{
 			"endpoints test --payload={} --json " + ep, `POST /endpoints/` + ep + `/test {"payload":{}}`,

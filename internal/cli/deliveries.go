@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -88,11 +89,15 @@ func waitedFor(a client.Attempt) string {
 
 // summary describes the attempt in one line.
 func summary(a client.Attempt) string {
-	line := a.Reason
-	if a.Status != nil {
-		line = number(a.Status) + " " + a.Reason
+	line := explain.Label(a.Reason)
+	switch {
+	case a.Status == nil:
+		line += ", ended after " + latency(a)
+	case a.Decision == client.DecisionDelivered:
+		line = number(a.Status) + " " + line + ", " + latency(a)
+	default:
+		line += ", " + latency(a)
 	}
-	line += ", " + latency(a)
 	if a.DelayMS != nil {
 		line += ", next in " + nextIn(a)
 	}

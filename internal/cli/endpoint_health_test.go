@@ -75,7 +75,7 @@ func TestEndpointsTest(t *testing.T) {
 	r := b.run("endpoints", "test", id, "--type=order.paid", `--payload={"order": 17}`)
 	require.Equal(t, 1, r.code)
 	require.Contains(t, rows(t, r.stdout), []string{"response_body", "busy"})
-	require.Regexp(t, `^everpost: the receiver did not accept: 503 http_503, \d+ ms\n$`, r.stderr)
+	require.Regexp(t, `^everpost: the receiver did not accept: 503 Service Unavailable, \d+ ms\n$`, r.stderr)
 	r = b.run("endpoints", "test", id, "--json")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stdout, `"status":null`)

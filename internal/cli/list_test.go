@@ -133,7 +133,7 @@ func TestDeliveries(t *testing.T) {
 	require.Len(t, table, 3)
 	require.Equal(t, []string{user, "pending", "user.created", other, "0"}, table[1][:5])
 	require.Equal(t, []string{id, "retrying", "order.paid", ep, "1"}, table[2][:5])
-	require.Regexp(t, "^Attempt 1 at .* UTC got 503; attempt 2 ", table[2][6])
+	require.Regexp(t, "^Attempt 1 at .* UTC got 503 Service Unavailable; attempt 2 ", table[2][6])
 	for filter, want := range map[string]int{
 		"--state=retrying": 1, "--state=pending,retrying": 2, "--state=held": 0, "--endpoint=" + other: 1, "--event=" + event: 1,
 		"--event-type=order.paid": 1, "--since=1h": 2, "--until=1h": 0,
@@ -147,7 +147,7 @@ func TestDeliveries(t *testing.T) {
 	require.Contains(t, shown, []string{"state", "retrying"})
 	require.Contains(t, shown, []string{"completed_at", "-"})
 	require.Contains(t, shown, []string{"code", "retry_response"})
-	require.Regexp(t, "^Attempt 1 at .* UTC got 503; attempt 2 ", shown[0][0])
+	require.Regexp(t, "^Attempt 1 at .* UTC got 503 Service Unavailable; attempt 2 ", shown[0][0])
 	require.Equal(t, id, b.json("deliveries", "get", id)["id"])
 
 	b.attempted(id, 2, 200, webhook.StateDelivered)
@@ -232,7 +232,7 @@ func TestExplain(t *testing.T) {
 	ep := b.endpoint("--event-type=order.*")
 	event, ids := b.send("order.paid")
 	b.attempted(ids[0], 1, 503, webhook.StateRetrying)
-	const sentence = "Attempt 1 at .* UTC got 503; attempt 2 .*; up to 16 attempts, until .* UTC\\."
+	const sentence = "Attempt 1 at .* UTC got 503 Service Unavailable; attempt 2 .*; up to 16 attempts, until .* UTC\\."
 	shown := b.ok("explain", ids[0])
 	require.Regexp(t, "^"+sentence+"\n\n", shown)
 	require.Contains(t, rows(t, shown), []string{"cause", "The receiver at example.com answered 503 (Service Unavailable)."})

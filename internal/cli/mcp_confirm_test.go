@@ -138,7 +138,7 @@ func TestMCPReplays(t *testing.T) {
 	require.Empty(t, asked)
 	text, out := a.ok("replay_dead_letters", map[string]any{"reason": "max_attempts", "rate_per_minute": 30})
 	require.Regexp(t, `^Send 12 dead letters of tenant acme again, at 30 per minute at first `+
-		`\(12 to ep_\w+, given up for max_attempts, last answer 503\)\?`, asked)
+		`\(12 to ep_\w+, given up: all attempts used up \(max_attempts\), last answer 503 Service Unavailable\)\?`, asked)
 	require.Contains(t, text, "Started: rpl_")
 	require.InDelta(t, 12, out["total"], 0)
 	const progress = "0 of 12 released"

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -32,7 +31,7 @@ func ConditionCodes() []ConditionCode {
 // ShortCondition is the condition of an endpoint for a list.
 type ShortCondition struct {
 	Code  ConditionCode
-	Cause string    // in a few words, such as "a TLS error: the certificate expired on 21 Nov 00:00 UTC"; "" if there is none
+	Cause string    // in a few words, such as "TLS failed: the certificate expired on 21 Nov 00:00 UTC"; "" if there is none
 	Since time.Time // zero if it is not known
 }
 
@@ -42,7 +41,7 @@ func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 	o := &h.Observed
 	switch s.condition().Code { //nolint:exhaustive // the others are not of endpoints, or of one that is healthy
 	case EndpointOff:
-		return ShortCondition{ConditionDisabled, foreign(h.Endpoint.StateReason), h.Endpoint.StateSince}
+		return ShortCondition{ConditionDisabled, stoppedBriefly(h.Endpoint.StateReason), h.Endpoint.StateSince}
 	case EndpointPause:
 		return ShortCondition{ConditionPaused, foreign(h.Endpoint.StateReason), h.Endpoint.StateSince}
 	case EndpointOpen, EndpointProbe:
@@ -52,7 +51,7 @@ func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 	case EndpointStray:
 		return ShortCondition{ConditionFailing, strayedTo(&o.Strayed), o.Strayed.At}
 	case EndpointRests:
-		return ShortCondition{ConditionAtLimit, strings.ToLower(pauseRequested(o, now)[:1]) + pauseRequested(o, now)[1:], time.Time{}}
+		return ShortCondition{ConditionAtLimit, pauseBriefly(o, now), time.Time{}}
 	case EndpointRate:
 		return ShortCondition{ConditionAtLimit, PerSecond(h.Endpoint.RateLimit), time.Time{}}
 	case EndpointBusy:
@@ -71,9 +70,20 @@ func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 // shortFailure is the last failure in a few words.
 func (h health) shortFailure() string {
 	last := h.failure()
-	words := Outcome(last.Reason)
-	if detail := strings.TrimPrefix(errorDetail(last.Error, h.now), "the error was: "); detail != "" {
-		words += ": " + detail
-	}
-	return words
+	return briefly(last.Reason, last.Error, h.now)
 }
+
+// pauseBriefly is pauseRequested in a few words.
+func pauseBriefly(s *webhook.Observation, now time.Time) string {
+	words := "it asked for a pause"
+	switch s.BlockReason {
+	case webhook.ReasonRetryAfter:
+		words = statusWords(tooManyRequests) + ": " + words
+	case webhook.ReasonRateLimitHint:
+		words = "rate limit used up: " + words
+	}
+	return words + ", next request in " + timeUntil(s.BlockedUntil.Sub(now))
+}
+
+// tooManyRequests is the status whose Retry-After holds for a whole endpoint.
+const tooManyRequests = 429

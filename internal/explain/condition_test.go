@@ -25,12 +25,12 @@ func TestConditionOfEveryMechanism(t *testing.T) {
 		case m.endpoint == webhook.EndpointPaused:
 			require.Equal(t, ConditionPaused, got.Code)
 		case m.circuit != webhook.CircuitClosed:
-			require.Equal(t, ShortCondition{ConditionOpen, "503", h.Observed.Since}, got)
+			require.Equal(t, ShortCondition{ConditionOpen, "503 Service Unavailable: overloaded or in maintenance", h.Observed.Since}, got)
 		case m.paused:
 			require.Equal(t, ConditionAtLimit, got.Code)
 			require.Contains(t, got.Cause, "asked for a pause")
 		case m.receiver == receiverFails:
-			require.Equal(t, ShortCondition{ConditionFailing, "503", h.Observed.FailingSince}, got)
+			require.Equal(t, ShortCondition{ConditionFailing, "503 Service Unavailable: overloaded or in maintenance", h.Observed.FailingSince}, got)
 		case m.receiver == receiverRecovers:
 			require.Equal(t, ConditionHealthy, got.Code)
 		case h.Observed.DeferReason == webhook.ReasonInFlight:
@@ -52,5 +52,5 @@ func TestConditionNamesTheCertificate(t *testing.T) {
 		FailureStreak: 4, LastFailure: "tls_invalid", FailingSince: noon(), LastFailedAt: noon(),
 		LastError: "tls_invalid: the certificate expired at 2026-11-21T00:00:00Z",
 	}}
-	require.Equal(t, ShortCondition{ConditionFailing, "a TLS error: the certificate expired on 21 Nov 00:00 UTC", noon()}, ConditionOf(&h, noon()))
+	require.Equal(t, ShortCondition{ConditionFailing, "TLS failed: the certificate expired on 21 Nov 00:00 UTC", noon()}, ConditionOf(&h, noon()))
 }

@@ -25,7 +25,10 @@ func Endpoint(h *webhook.Health, now time.Time) Explanation {
 	s := health{h, now}
 	e, clauses := s.conditionNow()
 	e.Summary = sentence(slices.Concat(clauses, s.backlog(), s.expiring(), s.filtered())...)
-	e.Cause = joined(e.Cause, s.lastFailure())
+	e.Cause, e.Brief = joined(e.Cause, s.lastFailure()), ConditionOf(h, now).Cause
+	if h.Endpoint.State != webhook.EndpointActive && h.Backlog.Empty() {
+		e.Next = "What comes from now on waits until it is resumed, or is given up when its time is over."
+	}
 	if h.Backlog.Held > 0 && h.Endpoint.State == webhook.EndpointActive {
 		e.Next = joined(e.Next, "Of the held deliveries the oldest go first.")
 	}
@@ -57,7 +60,7 @@ func (h health) filtered() []string {
 	if !h.MatchesNothing() {
 		return nil
 	}
-	return []string{fmt.Sprintf("its filter matched none of the last %d events of its types", h.Verdicts.Filtered)}
+	return []string{"its filter matched none of the last " + count(int(h.Verdicts.Filtered), "event") + " of its types"}
 }
 
 // Condition is Endpoint where it is not known what waits, nor the last failure.

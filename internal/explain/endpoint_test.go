@@ -56,7 +56,7 @@ func TestHealthSummary(t *testing.T) {
 		"nothing known": {webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil)}, "active; no failure on record; nothing waits"},
 		"the owner does not answer": {
 			webhook.Health{Endpoint: active, Observed: halfOpen, Stale: true},
-			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503; a probe is under way; 1 in flight; " +
+			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; a probe is under way; 1 in flight; " +
 				"the worker that enforces its limits did not answer in time, so details may be missing or up to 30 s old; nothing waits",
 		},
 		"paused, and the owner does not answer": {
@@ -82,7 +82,7 @@ func TestHealthSummary(t *testing.T) {
 			webhook.Health{
 				Endpoint: active, Observed: webhook.Observation{Failed: 1, FailureStreak: 1}, LastFailure: &webhook.LastFailure{Reason: "http_503"},
 			},
-			"active, but the last attempt failed with 503; nothing waits",
+			"active, but the last attempt failed with 503 Service Unavailable; nothing waits",
 		},
 		"failed often, and why": {
 			webhook.Health{
@@ -163,7 +163,7 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"circuit open": {
 			webhook.Health{Endpoint: active, Observed: open, Backlog: webhook.Backlog{Deferred: 212}},
-			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 212 waiting for a turn",
+			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 21 s; 212 waiting for a turn",
 		},
 		"open, timeouts": {
 			webhook.Health{Endpoint: active, Observed: func() webhook.Observation {
@@ -171,7 +171,7 @@ func TestHealthSummary(t *testing.T) {
 				s.Why, s.Since, s.NextProbe = "20 of 20 requests failed, the last with timeout_headers", at(-24*time.Hour), at(9*time.Minute+time.Second)
 				return s
 			}()},
-			"circuit open since 30 Jan 12:10 UTC after 20 of 20 requests failed, the last with a time-out; next probe in 10 min; nothing waits",
+			"circuit open since 30 Jan 12:10 UTC after 20 of 20 requests failed, the last with no answer in time; next probe in 10 min; nothing waits",
 		},
 		"open, probe due": {
 			webhook.Health{Endpoint: active, Observed: func() webhook.Observation {
@@ -183,11 +183,11 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"half open, the probe has ended": {
 			webhook.Health{Endpoint: active, Observed: noProbe},
-			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 1 in flight; nothing waits",
+			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 21 s; 1 in flight; nothing waits",
 		},
 		"half open": {
 			webhook.Health{Endpoint: active, Observed: halfOpen, Backlog: webhook.Backlog{Deferred: 4, Held: 1890, Oldest: ago}},
-			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503; a probe is under way; 1 in flight; " +
+			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; a probe is under way; 1 in flight; " +
 				"4 waiting for a turn; 1890 held, the oldest go first; the oldest since 11:58 UTC",
 		},
 		"just closed": {
@@ -235,7 +235,7 @@ func TestHealthSummary(t *testing.T) {
 				Endpoint: active, Observed: open,
 				Backlog: webhook.Backlog{Retrying: 1, Deferred: 9999, MoreWaiting: true, Held: 10_000, MoreHeld: true},
 			},
-			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; more than 10000 waiting; " +
+			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 21 s; more than 10000 waiting; " +
 				"more than 10000 held, the oldest go first",
 		},
 		"more held": {
@@ -284,10 +284,10 @@ func TestOperationalEvents(t *testing.T) {
 	t.Parallel()
 	disabled := webhook.Endpoint{State: webhook.EndpointDisabled, StateReason: DisabledGone}
 	for want, got := range map[string]string{
-		"The delivery was given up after 1 attempt (max attempts).": GivenUp(1, "max_attempts"),
-		"The delivery was given up after 7 attempts (400).":         GivenUp(7, "http_400"),
+		"The delivery was given up after 1 attempt: all attempts used up.": GivenUp(1, "max_attempts"),
+		"The delivery was given up after 7 attempts: 400 Bad Request.":     GivenUp(7, "http_400"),
 		"The circuit of the endpoint is open: 5 of 5 requests failed, " +
-			"the last with 503.": CircuitOpened("5 of 5 requests failed, the last with http_503"),
+			"the last with 503 Service Unavailable.": CircuitOpened("5 of 5 requests failed, the last with http_503"),
 		"The endpoint takes requests again, 5 min after its circuit has " +
 			"opened.": Recovered(5*time.Minute + time.Second),
 		"Within 15 min the endpoint was sent 1 first attempt and 101 retries.": RetryStorm(1, 101),
@@ -295,9 +295,9 @@ func TestOperationalEvents(t *testing.T) {
 		"The endpoint is paused; its deliveries are held until it is resumed.": StateChanged(&webhook.Endpoint{State: webhook.EndpointPaused}),
 		"The endpoint is disabled, because the receiver answered 410: it accepts no more events; " +
 			"its deliveries are held until it is resumed.": StateChanged(&disabled),
-		"The replay is complete: 3 released, of which 2 were delivered and 1 were not at the first " +
+		"The replay is complete: 3 released, of which 2 were delivered and 1 was not at the first " +
 			"attempt.": ReplayCompleted(&webhook.Replay{ReplayCounts: webhook.ReplayCounts{Released: 3, Delivered: 2, Failed: 1}}),
-		"1 request in a row was refused permanently, the last with 404": DisabledRefused(1, "http_404"),
+		"1 request in a row was refused permanently, the last with 404 Not Found": DisabledRefused(1, "http_404"),
 		"10 deliveries were given up within 24 hours and none was delivered, " +
 			"the last failed with no answer": DisabledExhausted(10, ""),
 	} {

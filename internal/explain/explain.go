@@ -90,9 +90,10 @@ func Codes() []Code {
 }
 
 // Explanation describes a situation. Each text is one or more sentences, or "" if there is
-// nothing to say; Summary is one sentence and never "".
+// nothing to say; Summary is one sentence and never "". Brief is none.
 type Explanation struct {
 	Code    Code
+	Brief   string // the deepest cause in a few words, for the head of a page; "" if nothing is wrong
 	Summary string // what happened, why, and what happens next
 	Cause   string // why, in detail
 	Next    string // what happens without intervention
@@ -154,7 +155,7 @@ func Delivery(s Situation) Explanation {
 	if !s.Removed.IsZero() && !s.Delivery.State.Open() {
 		e.Summary = strings.TrimSuffix(e.Summary, ".") + "; " + s.Removed.String() + "."
 	}
-	e.Workflow = workflow(&s)
+	e.Workflow, e.Brief = workflow(&s), s.brief(e.Code)
 	return e
 }
 

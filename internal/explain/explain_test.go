@@ -146,27 +146,27 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"503", last("http_503"), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 follows at 12:05:10 UTC, in 62 s; up to 16 attempts, until 26 Nov 12:00 UTC.",
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 follows at 12:05:10 UTC, in 62 s; up to 16 attempts, until 26 Nov 12:00 UTC.",
 			"The receiver at shop.example answered 503 (Service Unavailable).",
 		},
 		{
 			"503 of an unknown endpoint", last("http_503", func(s *Situation) { s.Endpoint = nil }), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 follows at 12:05:10 UTC, in 62 s; until 26 Nov 12:00 UTC.", "The receiver answered 503",
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 follows at 12:05:10 UTC, in 62 s; until 26 Nov 12:00 UTC.", "The receiver answered 503",
 		},
 		{
 			"overdue", last("http_503", func(s *Situation) { s.Delivery.DueAt = noon().Add(-3 * time.Minute) }), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 has been due since 12:01:08 UTC, 3 min ago; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 has been due since 12:01:08 UTC, 3 min ago; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"Retry-After", last("http_503", func(s *Situation) { s.Delivery.LastOutcome.RetryAfter = 30 * time.Second }), RetryAfter,
-			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 30 s; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable and asked for a pause of 30 s; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "Its Retry-After is kept",
 		},
 		{
 			"Retry-After of a week", last("http_503", func(s *Situation) {
 				s.Delivery.LastOutcome.RetryAfter, s.Delivery.DueAt = 7*day, s.Delivery.LastOutcome.At.Add(12*time.Hour)
 			}), RetryAfter,
-			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 7 days; attempt 4 follows at 25 Nov 00:03 UTC, in 12 h; " +
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable and asked for a pause of 7 days; attempt 4 follows at 25 Nov 00:03 UTC, in 12 h; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "Of a Retry-After, 12 h count at most: the retry policy's max_retry_after.",
 		},
 		{
@@ -174,24 +174,24 @@ func deliveryCases() []deliveryCase {
 				s.Delivery.GiveUpAt = noon().Add(8 * time.Hour)
 				s.Delivery.LastOutcome.RetryAfter, s.Delivery.DueAt = 10*time.Hour, s.Delivery.GiveUpAt.Add(-time.Minute)
 			}), RetryAfter,
-			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 10 h; attempt 4 follows at 20:03:08 UTC, in 8 h; " +
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable and asked for a pause of 10 h; attempt 4 follows at 20:03:08 UTC, in 8 h; " +
 				"up to 16 attempts, until 20:04:08 UTC.", "so a last attempt is made shortly before it",
 		},
 		{
 			"404", last("http_404", func(s *Situation) { s.Delivery.Ambiguous = 2; s.Delivery.DueAt = noon().Add(2 * time.Hour) }), RetryNotFound,
-			"Attempt 3 at 12:03:44 UTC got 404; attempt 4 follows at 14:04:08 UTC, in 2 h; retry 2 of at most 5 for such a failure, until 26 Nov 12:00 UTC.",
+			"Attempt 3 at 12:03:44 UTC got 404 Not Found; attempt 4 follows at 14:04:08 UTC, in 2 h; retry 2 of at most 5 for such a failure, until 26 Nov 12:00 UTC.",
 			"The receiver at shop.example answered 404 (Not Found).",
 		},
 		{
 			"timeout", last("timeout_headers"), RetryTimeout,
-			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not begin to answer in time; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example took the request and did not begin to answer in time; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
 		},
 		{
 			"timeout, most of it for the name", last("timeout_headers", func(s *Situation) {
 				s.Times = webhook.Times{Names: 12 * time.Second, Connecting: 20 * time.Millisecond, Waiting: 2980 * time.Millisecond}
 			}), RetryTimeout,
-			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not begin to answer in time; " +
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example took the request and did not begin to answer in time; " +
 				"12 s of 15 s went to looking up the host name shop.example; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "12 s of 15 s went to looking up the host name shop.example.",
 		},
@@ -207,7 +207,7 @@ func deliveryCases() []deliveryCase {
 			"timeout, most of it for the receiver", last("timeout_body", func(s *Situation) {
 				s.Times = webhook.Times{Names: time.Second, Connecting: 2 * time.Second, TLS: 3 * time.Second, Waiting: 9 * time.Second}
 			}), RetryTimeout,
-			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not finish its answer in time; " +
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example began to answer and did not end in time; " +
 				"attempt 4 follows at 12:05:10 UTC, in 62 s; up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
 		},
 		{
@@ -311,7 +311,7 @@ func deliveryCases() []deliveryCase {
 				Circuit: webhook.CircuitOpen, Since: noon().Add(-time.Minute), NextProbe: noon().Add(20 * time.Second),
 				Why: "14 of 20 requests failed, the last with http_503",
 			})), WaitsCircuit,
-			"Waits because the circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with 503; " +
+			"Waits because the circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; " +
 				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "Most requests to the endpoint failed",
 		},
 		{
@@ -375,12 +375,12 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"waits for a retry, paused", last("http_503", state(webhook.EndpointPaused, "paused by hand")), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 is due at 12:05:10 UTC, in 62 s, and waits from then on because the endpoint is paused by hand; " +
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 is due at 12:05:10 UTC, in 62 s, and waits from then on because the endpoint is paused by hand; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "answered 503",
 		},
 		{
 			"due, disabled", last("http_503", state(webhook.EndpointDisabled, ""), func(s *Situation) { s.Delivery.DueAt = s.Now }), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 waits because the endpoint is disabled; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 waits because the endpoint is disabled; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"scheduled, paused", func(s *Situation) {
@@ -444,12 +444,12 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"401", ended(webhook.StateDeadLettered, "http_401", "http_401"), Refused,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 401, which is final; " +
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 401 Unauthorized, which is final; " +
 				"" + kept, "The receiver at shop.example answered 401 (Unauthorized).",
 		},
 		{
 			"redirect", ended(webhook.StateDeadLettered, "http_302", "http_302"), Refused,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 302, which is final; " + kept, "a redirect, which is never followed",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 302 Redirect, which is final; " + kept, "a redirect, which is never followed",
 		},
 		{
 			"denied address", ended(webhook.StateDeadLettered, "denied_address", "denied_address"), Refused,
@@ -458,13 +458,13 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"attempts used up", ended(webhook.StateDeadLettered, "max_attempts", "http_503"), Exhausted,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, as many as the retry policy allows; the last got 503; " + kept,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, as many as the retry policy allows; the last got 503 Service Unavailable; " + kept,
 			"The receiver at shop.example answered 503",
 		},
 		{
 			"time over, in a replay",
 			ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) { s.Delivery.Run, s.Kept = 2, 0 }), Exhausted,
-			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503; kept as a dead letter.", "",
+			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503 Service Unavailable; kept as a dead letter.", "",
 		},
 		{
 			"time over without an attempt", ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) {
@@ -482,14 +482,14 @@ func deliveryCases() []deliveryCase {
 		{
 			"404s used up", ended(webhook.StateDeadLettered, "ambiguous_limit", "http_404"), Exhausted,
 			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and after such a failure it is not sent again more often; " +
-				"the last got 404; " + kept, "",
+				"the last got 404 Not Found; " + kept, "",
 		},
 		{
 			"Retry-After too long", ended(webhook.StateDeadLettered, "retry_after_past_give_up", "http_503", func(s *Situation) {
 				s.Delivery.LastOutcome.RetryAfter = 100 * time.Hour
 			}), Exhausted,
 			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and the receiver asked for a pause beyond the give-up time; " +
-				"the last got 503; " + kept, "It asked for a pause of 5 days.",
+				"the last got 503 Service Unavailable; " + kept, "It asked for a pause of 5 days.",
 		},
 		{
 			"held too long", ended(webhook.StateDeadLettered, "held_expired", "http_503"), Expired,

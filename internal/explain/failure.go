@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ const (
 	checkNames     = "Check the name servers of the host name {host}, and the resolver that Everpost uses."
 	checkAddresses = "Check that each address of {host} takes connections: that no dead one is left in DNS, and that the firewall lets them through."
 	checkProxy     = "Check EVERPOST_EGRESS_PROXY and the rules and the log of that proxy; EVERPOST_NO_PROXY lists hosts that need none."
+	checkHangUp    = "Read the log of {receiver}, and those of its load balancer and firewall: one of them took the connection and hung up."
 	checkHandshake = "Check that the TLS of {receiver}, or of the load balancer before it, is not overloaded, " +
 		"and that no firewall on the way blocks the handshake."
 )
@@ -42,7 +42,7 @@ func failureOfReason(reason string) failure {
 		return statusFailure(status)
 	}
 	timeout := func(what string) failure {
-		return failure{RetryTimeout, "timed out: " + what, "no answer came within the endpoint's timeout",
+		return failure{RetryTimeout, "timed out: " + what, "the connection was made, and no complete answer came within the endpoint's timeout",
 			"Have the receiver answer at once and work afterwards, or raise the endpoint's timeout."}
 	}
 	connection := func(what string) failure {
@@ -62,9 +62,10 @@ func failureOfReason(reason string) failure {
 	case string(retry.ReasonConnectRefused):
 		return connection("{receiver} refused the connection")
 	case string(retry.ReasonConnectionReset):
-		return connection("{receiver} reset the connection")
+		return failure{RetryConnection, "failed: {receiver} reset the connection", "{receiver} reset the connection before it had answered", checkHangUp}
 	case string(retry.ReasonUnexpectedEOF):
-		return connection("{receiver} closed the connection before it had answered")
+		return failure{RetryConnection, "failed: {receiver} closed the connection before it had answered",
+			"{receiver} closed the connection before it had answered", checkHangUp}
 	case string(retry.ReasonConnectionReused):
 		return failure{RetryConnection, "met a connection that {receiver} was closing",
 			"{receiver} closed an idle connection while the request was sent. It is sent again at once, and does not count.", ""}
@@ -77,9 +78,9 @@ func failureOfReason(reason string) failure {
 		return failure{RetryTimeout, "timed out: {receiver} did not finish the TLS handshake in time",
 			"the TLS handshake was not over within the endpoint's timeout", checkHandshake}
 	case string(retry.ReasonTimeoutHeaders):
-		return timeout("{receiver} did not begin to answer in time")
+		return timeout("{receiver} took the request and did not begin to answer in time")
 	case string(retry.ReasonTimeoutBody):
-		return timeout("{receiver} did not finish its answer in time")
+		return timeout("{receiver} began to answer and did not end in time")
 	case string(retry.ReasonTimeoutTotal):
 		return timeout("the request to {receiver} was not over in time")
 	case string(retry.ReasonProxyRefused):
@@ -142,7 +143,7 @@ func statusFailure(status int) failure {
 	case status == 504:
 		name, remedy = "Gateway Timeout", "A proxy in front of {receiver} waits too long: check the server behind it."
 	}
-	f.what, f.remedy = fmt.Sprintf("got %03d", status), remedy
+	f.what, f.remedy = "got "+statusWords(status), remedy
 	f.cause = fmt.Sprintf("{receiver} answered %03d", status)
 	if name != "" {
 		f.cause = fmt.Sprintf("{receiver} answered %03d (%s)", status, name)
@@ -211,13 +212,14 @@ func errorDetail(text string, now time.Time) string {
 	return "the error was: " + foreign(cause)
 }
 
-// Outcome is the reason of an attempt or of the end of a delivery in a few words: "503", "a refused connection".
+// Outcome is the reason of an attempt or of the end of a delivery as a part of a sentence: "503 Service Unavailable", "a refused connection".
+// For a list see Brief.
 func Outcome(reason string) string {
 	if reason == "" {
 		return "no answer"
 	}
 	if status, ok := retry.Reason(reason).Status(); ok {
-		return strconv.Itoa(status)
+		return statusWords(status)
 	}
 	switch reason {
 	case string(retry.ReasonConnectRefused):
@@ -225,8 +227,8 @@ func Outcome(reason string) string {
 	case string(retry.ReasonConnectionReset):
 		return "a reset connection"
 	case string(retry.ReasonUnexpectedEOF):
-		return "a connection that was closed early"
-	case string(retry.ReasonProtocolError):
+		return "a connection that was closed without an answer"
+	case string(retry.ReasonProtocolError), string(retry.ReasonHeadersIncomplete):
 		return "an invalid answer"
 	case string(retry.ReasonTLSInvalid):
 		return "a TLS error"
@@ -234,8 +236,15 @@ func Outcome(reason string) string {
 		return "an unknown host name"
 	case string(retry.ReasonDNSTemporary):
 		return "no answer from DNS"
-	case string(retry.ReasonTimeoutDial), string(retry.ReasonTimeoutTLS), string(retry.ReasonTimeoutHeaders), string(retry.ReasonTimeoutBody),
-		string(retry.ReasonTimeoutTotal):
+	case string(retry.ReasonTimeoutDial):
+		return "no connection in time"
+	case string(retry.ReasonTimeoutTLS):
+		return "no TLS handshake in time"
+	case string(retry.ReasonTimeoutHeaders):
+		return "no answer in time"
+	case string(retry.ReasonTimeoutBody):
+		return "an answer that did not end in time"
+	case string(retry.ReasonTimeoutTotal):
 		return "a time-out"
 	case string(retry.ReasonProxyRefused):
 		return "a refusal of the egress proxy"
@@ -248,7 +257,7 @@ func Outcome(reason string) string {
 	case string(retry.ReasonDeniedAddress):
 		return "an address that is not allowed"
 	}
-	return foreign(strings.ReplaceAll(reason, "_", " "))
+	return Label(reason)
 }
 
 // inWords is why a circuit has opened, "14 of 20 requests failed, the last with http_503", without the code.
@@ -264,6 +273,12 @@ func inWords(why string) string {
 func Wait(reason string) string {
 	now, _ := waits(reason)
 	return now
+}
+
+// Waited says in words why an attempt came later than its retry delay.
+func Waited(reason string) string {
+	_, then := waits(reason)
+	return then
 }
 
 // waits is why a delivery waits, and why it waited, each as a clause.

@@ -28,7 +28,7 @@ func requireLasting(t require.TestingT, e Explanation) {
 func TestAnExplanationThatIsKept(t *testing.T) {
 	t.Parallel()
 	s := Situation{Delivery: retrying("http_503")}
-	require.Equal(t, "Attempt 3 at 24 Nov 2026 12:03:44 UTC got 503; attempt 4 follows at 24 Nov 2026 12:05:10 UTC; "+
+	require.Equal(t, "Attempt 3 at 24 Nov 2026 12:03:44 UTC got 503 Service Unavailable; attempt 4 follows at 24 Nov 2026 12:05:10 UTC; "+
 		"until 26 Nov 2026 12:00:00 UTC.", Delivery(s).Summary)
 	s.Delivery.ClaimedUntil = noon()
 	require.Equal(t, "Attempt 4 is under way and has no answer yet.", Delivery(s).Summary)

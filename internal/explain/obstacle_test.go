@@ -155,7 +155,7 @@ func TestTheDeepestConditionIsSaid(t *testing.T) {
 			require.Equal(t, EndpointRests, got.Code)
 		case m.receiver == receiverFails:
 			require.Equal(t, EndpointFails, got.Code, "%+v", m)
-			require.Contains(t, got.Summary, "the last with 503")
+			require.Contains(t, got.Summary, "the last with 503 Service Unavailable")
 		case m.receiver == receiverRecovers:
 			require.Equal(t, EndpointRises, got.Code)
 		}
@@ -171,7 +171,7 @@ func TestAWaitBeforeAnOpenCircuit(t *testing.T) {
 	m := mechanisms{endpoint: webhook.EndpointActive, circuit: webhook.CircuitOpen, attempts: 1}
 	got := Delivery(m.situation())
 	require.Equal(t, RetryResponse, got.Code)
-	require.Contains(t, got.Cause, "The circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with 503")
+	require.Contains(t, got.Cause, "The circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable")
 }
 
 // Where nothing is known of the receiver, and where it is read later, no limit is to be raised.

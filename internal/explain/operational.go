@@ -11,7 +11,7 @@ import (
 
 // GivenUp says that a delivery was given up.
 func GivenUp(attempts int, reason string) string {
-	return sentence("the delivery was given up after " + count(attempts, "attempt") + " (" + Outcome(reason) + ")")
+	return sentence("the delivery was given up after " + count(attempts, "attempt") + ": " + Brief(reason))
 }
 
 // CircuitOpened says why an endpoint's circuit has opened.
@@ -47,21 +47,27 @@ const ReplayQueued = "waits until fewer replays of the tenant, or of all tenants
 
 // ReplayCompleted says how a replay ended.
 func ReplayCompleted(r *webhook.Replay) string {
-	return sentence(fmt.Sprintf("the replay is complete: %d released, of which %d were delivered and %d were not at the first attempt",
-		r.Released, r.Delivered, r.Failed))
+	return sentence(fmt.Sprintf("the replay is complete: %d released, of which %d %s delivered and %d %s not at the first attempt",
+		r.Released, r.Delivered, were(int(r.Delivered)), r.Failed, were(int(r.Failed))))
 }
+
+// What comes before the last failure in the reason of an endpoint that is disabled.
+const (
+	lastWith       = ", the last with "
+	lastFailedWith = ", the last failed with "
+)
 
 // DisabledGone is the reason of an endpoint that is disabled because its receiver answered 410.
 const DisabledGone = "the receiver answered 410: it accepts no more events"
 
 // DisabledRefused is the reason of an endpoint that is disabled because so many requests in a row were refused.
 func DisabledRefused(n int, last string) string {
-	return fmt.Sprintf("%s in a row %s refused permanently, the last with %s", count(n, "request"), were(n), Outcome(last))
+	return fmt.Sprintf("%s in a row %s refused permanently"+lastWith+"%s", count(n, "request"), were(n), Outcome(last))
 }
 
 // DisabledExhausted is the reason of an endpoint that is disabled because so many deliveries were given up.
 func DisabledExhausted(n int, last string) string {
-	return fmt.Sprintf("%s %s given up within 24 hours and none was delivered, the last failed with %s", count(n, "delivery"), were(n), Outcome(last))
+	return fmt.Sprintf("%s %s given up within 24 hours and none was delivered"+lastFailedWith+"%s", count(n, "delivery"), were(n), Outcome(last))
 }
 
 func were(n int) string {

@@ -116,16 +116,17 @@ func atLeast(n int, more bool) string {
 	return strconv.Itoa(n)
 }
 
-func count(n int, noun string) string {
+func count(n int, noun string) string { return strconv.Itoa(n) + " " + Plural(int64(n), noun) }
+
+// Plural is the form of a noun that goes with a number: "1 delivery", "2 deliveries". Its last word is the one that changes.
+func Plural(n int64, noun string) string {
 	switch stem, ies := strings.CutSuffix(noun, "y"); {
 	case n == 1:
-		return "1 " + noun
+		return noun
 	case ies:
-		noun = stem + "ies"
-	default:
-		noun += "s"
+		return stem + "ies"
 	}
-	return strconv.Itoa(n) + " " + noun
+	return noun + "s"
 }
 
 // sentence makes a sentence of clauses: the empty ones are left out, the first begins with a

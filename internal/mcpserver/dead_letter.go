@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/explain"
 )
 
 // maxGroups is how many groups of dead letters are shown.
@@ -56,12 +57,15 @@ type deadLetterGroup struct {
 	Example    string `json:"example_id" jsonschema:"The newest of them."`
 }
 
+// why is the reason in words, with its code, which other tools take.
+func (g deadLetterGroup) why() string { return explain.Label(g.Reason) + " (" + g.Reason + ")" }
+
 // answered is the last answer of a group in words, after a comma; "" for none.
 func (g deadLetterGroup) answered() string {
-	if g.Status == nil {
+	if g.Status == nil || g.Reason == fmt.Sprintf("http_%03d", *g.Status) {
 		return ""
 	}
-	return fmt.Sprintf(", last answer %d", *g.Status)
+	return ", last answer " + explain.Label(fmt.Sprintf("http_%03d", *g.Status))
 }
 
 func (s *Server) addDeadLetterTools() {
@@ -118,7 +122,7 @@ func (c deadLetterCount) text() string {
 	}
 	lines, shown := []string{"In all " + c.number() + ":"}, 0
 	for _, g := range c.Groups {
-		lines = append(lines, fmt.Sprintf("%d to %s, given up for %s%s, for example %s", g.Count, g.EndpointID, g.Reason, g.answered(), g.Example))
+		lines = append(lines, fmt.Sprintf("%d to %s, given up: %s%s, for example %s", g.Count, g.EndpointID, g.why(), g.answered(), g.Example))
 		shown += g.Count
 	}
 	if rest := c.Count - shown; rest > 0 {

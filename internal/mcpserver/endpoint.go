@@ -78,7 +78,7 @@ func endpointLine(e client.Endpoint) string {
 	}
 	text += conditionText(e.Condition) + "  " + quote(webhook.PlainURL(e.URL), maxURL) + "  gets " + quoteAll(v.EventTypes)
 	if more := len(e.EventTypes) - len(v.EventTypes); more > 0 {
-		text += fmt.Sprintf(" and %d more types", more)
+		text += " and " + plural(more, "more type", "more types")
 	}
 	return text
 }

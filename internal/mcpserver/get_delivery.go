@@ -213,12 +213,17 @@ func (d deliveryDetails) text(attempts []client.Attempt, excerpt int) string {
 // attemptText describes an attempt, and quotes what the receiver said.
 func attemptText(a client.Attempt, excerpt int) string {
 	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "Attempt %d at %s: %s, %d ms", a.Number, stamp(a.StartedAt.Time), clip(a.Reason, maxWord), a.LatencyMS)
+	took := "answered in"
+	if a.Status == nil {
+		took = "ended without an answer after"
+	}
+	_, _ = fmt.Fprintf(&b, "Attempt %d at %s: %s (%s), %s %d ms", a.Number, stamp(a.StartedAt.Time), clip(explain.Label(a.Reason), maxWord),
+		clip(a.Reason, maxWord), took, a.LatencyMS)
 	if t := a.Times; t != nil {
 		_, _ = fmt.Fprintf(&b, " (names %d, connecting %d, TLS %d, waiting %d)", t.NamesMS, t.ConnectMS, t.TLSMS, t.WaitMS)
 	}
 	if a.WaitedFor != nil {
-		_, _ = fmt.Fprintf(&b, ", had waited: %s", clip(*a.WaitedFor, maxWord))
+		_, _ = fmt.Fprintf(&b, ", had waited because %s", clip(explain.Waited(*a.WaitedFor), maxWord))
 	}
 	if a.LateMS != nil {
 		_, _ = fmt.Fprintf(&b, ", began %d ms late", *a.LateMS)

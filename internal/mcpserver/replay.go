@@ -52,7 +52,7 @@ func (r replay) line() string {
 	if r.Total != nil {
 		text += fmt.Sprintf(" of %d", *r.Total)
 	}
-	return text + fmt.Sprintf(" released at %d per minute, %d delivered by the first attempt, %d failed and are retried, %d skipped; created %s",
+	return text + fmt.Sprintf(" released at %d per minute, %d delivered by the first attempt, %d failed at first, %d skipped; created %s",
 		r.CurrentRate, r.Delivered, r.Failed, r.Skipped, optionalStamp(r.CreatedAt))
 }
 

@@ -49,7 +49,7 @@ func planReplay(ctx context.Context, c *call, in replayInput) (intent, error) {
 	}
 	groups := make([]string, 0, len(count.Groups))
 	for _, g := range count.Groups {
-		groups = append(groups, fmt.Sprintf("%d to %s, given up for %s%s", g.Count, g.EndpointID, g.Reason, g.answered()))
+		groups = append(groups, fmt.Sprintf("%d to %s, given up: %s%s", g.Count, g.EndpointID, g.why(), g.answered()))
 	}
 	const mostGroups = 5
 	more := ""

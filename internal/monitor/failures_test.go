@@ -29,7 +29,7 @@ func TestProcessesDisableTogether(t *testing.T) {
 	require.Equal(t, webhook.EndpointActive, b.now(t).State)
 	b.answers(one, 1, 400)
 	require.Eventually(t, func() bool { return b.now(t).State == webhook.EndpointDisabled }, soon, time.Millisecond)
-	require.Equal(t, "100 requests in a row were refused permanently, the last with 400", b.now(t).StateReason)
+	require.Equal(t, "100 requests in a row were refused permanently, the last with 400 Bad Request", b.now(t).StateReason)
 	require.Len(t, b.stored(t, webhook.EventEndpointDisabled), 1)
 	const counted = "everpost_endpoints_disabled_total 1"
 	require.Eventually(t, func() bool { return one.metric(t, counted) != other.metric(t, counted) }, soon, time.Millisecond, "by one of both")
@@ -46,7 +46,7 @@ func TestMassFailureIsGathered(t *testing.T) {
 	b.answers(m, 5000, 400)
 	m.failures.flush(t.Context())
 	require.Equal(t, webhook.EndpointDisabled, b.now(t).State)
-	require.Equal(t, "5000 requests in a row were refused permanently, the last with 400", b.now(t).StateReason)
+	require.Equal(t, "5000 requests in a row were refused permanently, the last with 400 Bad Request", b.now(t).StateReason)
 	b.answers(m, 10, 400)
 	require.Empty(t, m.failures.ofActive(t.Context(), m.failures.counter.take()))
 	require.Zero(t, b.rows(t))
@@ -236,7 +236,7 @@ func TestTenDeliveriesUsedUp(t *testing.T) {
 			usedUp(1)
 			require.Equal(t, disables, b.now(t).State == webhook.EndpointDisabled)
 			if disables {
-				require.Equal(t, "10 deliveries were given up within 24 hours and none was delivered, the last failed with 503", b.now(t).StateReason)
+				require.Equal(t, "10 deliveries were given up within 24 hours and none was delivered, the last failed with 503 Service Unavailable", b.now(t).StateReason)
 			}
 		})
 	}

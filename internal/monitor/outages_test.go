@@ -36,7 +36,7 @@ func TestCircuitsAreAnnounced(t *testing.T) {
 	require.Zero(t, m.replays.startAll(t.Context()))
 	opened := b.stored(t, webhook.EventCircuitOpened)
 	require.Len(t, opened, 1)
-	require.Equal(t, "The circuit of the endpoint is open: 5 of 5 requests failed, the last with 503.", opened[0]["summary"])
+	require.Equal(t, "The circuit of the endpoint is open: 5 of 5 requests failed, the last with 503 Service Unavailable.", opened[0]["summary"])
 	endpoint, _ := opened[0]["endpoint"].(map[string]any)
 	require.Equal(t, "https://example.com/hook", endpoint["url"])
 	require.Len(t, b.stored(t, webhook.EventEndpointRecovered), 1)

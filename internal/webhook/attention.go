@@ -5,12 +5,20 @@ type TroubledTenant struct {
 	TenantID    string
 	Name        string
 	Endpoints   int // that are stopped, or of which a process observes anything, healthy or not
-	DeadLetters int // of the last hour
+	DeadLetters int // that came within the last hour, whatever has become of them
 }
 
-// OpenCounts counts what a tenant has waiting and given up, each up to MaxAttention.
+// OpenCounts counts what a tenant has waiting, and its dead letters, each up to MaxAttention: what was sent again or discarded is no dead letter.
 type OpenCounts struct {
 	Waiting, DeadLetters int
+	LastHour             int // of the counted dead letters, those that were given up within the last hour
+}
+
+// Undelivered are the newest deliveries to an endpoint that have not arrived, MaxListed at most.
+type Undelivered struct {
+	Waiting int // they are sent again, or for the first time
+	Held    int
+	GivenUp int // dead letters
 }
 
 // MaxAttention is the number up to which the counts of OpenCounts go.

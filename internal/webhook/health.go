@@ -233,6 +233,11 @@ type Backlog struct {
 	Oldest time.Time // when the oldest counted delivery was accepted, without scheduled ones; zero for none
 }
 
+// Empty reports whether nothing waits for the endpoint.
+func (b *Backlog) Empty() bool {
+	return b.Waiting()+b.Scheduled+b.Held == 0 && !b.MoreWaiting && !b.MoreHeld
+}
+
 // Waiting is the number of deliveries that wait for a retry or for admission.
 func (b *Backlog) Waiting() int { return b.Retrying + b.Deferred }
 

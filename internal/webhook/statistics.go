@@ -118,7 +118,7 @@ type Counts struct {
 	FirstAttempts  int64             // attempts with the number 1; all others are retries, or of a replay
 	FirstDelivered int64             // of these, those that delivered
 	Ended          [len(endStates)]int64
-	// Latency has the attempts that were answered, or ended by a timeout, by how long they took.
+	// Latency has the attempts that were answered, by how long they took. How long nobody answered is no latency: it says how long the timeout is.
 	Latency [len(latencyBounds)]int64
 	// FilterMatched and Filtered are events of a type that the endpoint subscribes to, which its filter matched, and kept out.
 	FilterMatched, Filtered int64
@@ -134,7 +134,7 @@ func (c *Counts) AddAttempt(a *Attempt) {
 			c.FirstDelivered++
 		}
 	}
-	if class == ClassTimeout || class == ClassDelivered || a.Outcome.Status != 0 {
+	if class == ClassDelivered || a.Outcome.Status != 0 {
 		c.Latency[latencyBucket(a.Latency)]++
 	}
 }

@@ -83,6 +83,19 @@ func TestCounts(t *testing.T) {
 	require.True(t, slices.IsSorted(LatencyBounds()))
 }
 
+// A receiver that never answers has no latency: how long it was waited for is its timeout.
+func TestTimeoutsHaveNoLatency(t *testing.T) {
+	t.Parallel()
+	var c Counts
+	for _, failure := range retry.Failures() {
+		c.AddAttempt(&Attempt{Number: 1, Latency: 3 * time.Second, Outcome: retry.Classify(retry.Answer{Failure: failure}, retry.Default())})
+	}
+	require.Positive(t, c.Attempts[ClassTimeout])
+	require.Zero(t, c.Latency)
+	_, known := c.Quantile(0.5)
+	require.False(t, known)
+}
+
 // A quantile is in the bucket of the attempt that it is about, whatever the latencies are.
 func TestQuantilesAreInTheRightBucket(t *testing.T) {
 	t.Parallel()

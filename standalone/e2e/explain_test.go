@@ -128,15 +128,15 @@ func TestExplanationsOfFailures(t *testing.T) {
 	}{
 		"unavailable": {
 			step: unavailable, code: "retry_response",
-			summary: `Attempt 1 at ` + clock + ` got 503` + hours, cause: "The receiver at 127.0.0.1 answered 503 (Service Unavailable).",
+			summary: `Attempt 1 at ` + clock + ` got 503 Service Unavailable` + hours, cause: "The receiver at 127.0.0.1 answered 503 (Service Unavailable).",
 		},
 		"pause": {
 			step: receivertest.Step{Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": "30"}}, code: "retry_after",
-			summary: `Attempt 1 at ` + clock + ` got 503 and asked for a pause of 30 s` + hours, cause: "Its Retry-After is kept: no attempt is made earlier.",
+			summary: `Attempt 1 at ` + clock + ` got 503 Service Unavailable and asked for a pause of 30 s` + hours, cause: "Its Retry-After is kept: no attempt is made earlier.",
 		},
 		"forbidden": {
 			step: receivertest.Step{Status: http.StatusForbidden}, code: "refused",
-			summary: givenUp + `attempt 1 got 403, which is final` + kept, cause: "answered 403 (Forbidden).",
+			summary: givenUp + `attempt 1 got 403 Forbidden, which is final` + kept, cause: "answered 403 (Forbidden).",
 		},
 		"closed": {
 			fields: fieldsOf{"url": "http://" + closedPort(t) + "/closed"}, code: "retry_connection",
@@ -150,14 +150,14 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"missing": {
 			step: receivertest.Step{Status: http.StatusNotFound}, code: "retry_not_found",
-			summary: `Attempt 1 at ` + clock + ` got 404; attempt 2 follows at ` + clock + `, in \d+ min; ` +
+			summary: `Attempt 1 at ` + clock + ` got 404 Not Found; attempt 2 follows at ` + clock + `, in \d+ min; ` +
 				`retry 1 of at most 5 for such a failure, until ` + clock + `\.`,
 			cause: "answered 404 (Not Found).",
 		},
 		"slow": {
 			step: receivertest.Step{Hang: true}, fields: fieldsOf{"timeout": "1s"}, code: "retry_timeout",
-			summary: `Attempt 1 at ` + clock + ` timed out: the receiver at 127\.0\.0\.1 did not begin to answer in ` +
-				`time` + hours, cause: "No answer came within",
+			summary: `Attempt 1 at ` + clock + ` timed out: the receiver at 127\.0\.0\.1 took the request and did not begin to answer in ` +
+				`time` + hours, cause: "no complete answer came within",
 		},
 		"drop": {
 			step: receivertest.Step{Drop: true}, code: "retry_connection",
@@ -176,15 +176,15 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"unauthorized": {
 			step: receivertest.Step{Status: http.StatusUnauthorized}, code: "refused",
-			summary: givenUp + `attempt 1 got 401, which is final` + kept, cause: "answered 401 (Unauthorized).",
+			summary: givenUp + `attempt 1 got 401 Unauthorized, which is final` + kept, cause: "answered 401 (Unauthorized).",
 		},
 		"moved": {
 			step: receivertest.Step{Status: http.StatusFound}, code: "refused",
-			summary: givenUp + `attempt 1 got 302, which is final` + kept, cause: "answered 302 (a redirect, which is never followed).",
+			summary: givenUp + `attempt 1 got 302 Redirect, which is final` + kept, cause: "answered 302 (a redirect, which is never followed).",
 		},
 		"exhausted": {
 			step: unavailable, fields: fieldsOf{"retry_policy": fieldsOf{"preset": "fast", "max_attempts": 1}}, code: "exhausted",
-			summary: givenUp + `1 attempt failed, as many as the retry policy allows; the last got 503` + kept, cause: "answered 503 (Service Unavailable).",
+			summary: givenUp + `1 attempt failed, as many as the retry policy allows; the last got 503 Service Unavailable` + kept, cause: "answered 503 (Service Unavailable).",
 		},
 	} {
 		r.Script("/"+name, c.step)
@@ -233,7 +233,7 @@ func TestExplanationsOfWaitsAndEnds(t *testing.T) {
 
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone})
 	gone := b.endpoint(r, "/gone", fieldsOf{"event_types": []string{"a.gone"}})
-	b.requireExplained(of("a.gone"), "refused", `Given up at .*: attempt 1 got 410, which is final`+kept, "answered 410 (Gone).")
+	b.requireExplained(of("a.gone"), "refused", `Given up at .*: attempt 1 got 410 Gone, which is final`+kept, "answered 410 (Gone).")
 	b.requireHealth(gone, "endpoint_disabled", `Disabled \(the receiver answered 410: it accepts no more events\): nothing is sent; .*\.`)
 	b.requireExplained(of("a.gone"), "held_disabled",
 		`Waits because the endpoint is disabled \(the receiver answered 410: it accepts no more events\); `+
@@ -291,7 +291,7 @@ func TestExplanationsOfABusyEndpoint(t *testing.T) {
 func TestExplanationsOfAnOpenCircuit(t *testing.T) {
 	t.Parallel()
 	b, _, ep, _, waits := tripped(t)
-	why := `open since ` + clock + ` after 2 of 2 requests failed, the last with 503; `
+	why := `open since ` + clock + ` after 2 of 2 requests failed, the last with 503 Service Unavailable; `
 	b.requireExplained(waits, "waits_circuit",
 		`Waits because the circuit of the endpoint has been `+why+
 			`attempt 1 follows at `+clock+`, in \d+ (s|min); tried until `+clock+`\.`,

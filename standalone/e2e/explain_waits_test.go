@@ -77,7 +77,7 @@ func TestExplanationsOfPacing(t *testing.T) {
 	r.Script("/tired", receivertest.Step{Status: http.StatusTooManyRequests, Header: map[string]string{"Retry-After": "600"}})
 	tired := b.endpoint(r, "/tired", fieldsOf{"event_types": []string{"a.tired"}, "retry_policy": patiently()})
 	_, first := b.postOne("a.tired", `{}`)
-	b.requireExplained(b.waitState(first.ID, "retrying"), "retry_after", `Attempt 1 at `+clock+` got 429 and asked for a pause of 10 min`+hours,
+	b.requireExplained(b.waitState(first.ID, "retrying"), "retry_after", `Attempt 1 at `+clock+` got 429 Too Many Requests and asked for a pause of 10 min`+hours,
 		"Its Retry-After is kept")
 	_, second := b.postOne("a.tired", `{}`)
 	b.requireExplained(b.delivery(second.ID), "waits_receiver", `Waits because the receiver at 127\.0\.0\.1 asked for a pause until `+clock+`; `+next,
@@ -148,7 +148,7 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 	given := waitOperationalEvent(t, listener, "everpost.delivery.dead_lettered")
 	require.Equal(t, d.ID, given.Delivery.ID)
 	require.Equal(t, "The delivery was given up after 1 attempt (401).", given.Summary)
-	b.requireExplained(d, "refused", `Given up at .*: attempt 1 got 401, which is final`+kept, "answered 401 (Unauthorized).")
+	b.requireExplained(d, "refused", `Given up at .*: attempt 1 got 401 Unauthorized, which is final`+kept, "answered 401 (Unauthorized).")
 
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+secret.ID+"/pause", nil, nil)
 	require.Equal(t, "The endpoint is paused; its deliveries are held until it is resumed.",
@@ -171,7 +171,7 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 		_, d := b.postOne("a.broken", `{}`)
 		b.waitState(d.ID, "retrying")
 	}
-	require.Equal(t, "The circuit of the endpoint is open: 2 of 2 requests failed, the last with 503.",
+	require.Equal(t, "The circuit of the endpoint is open: 2 of 2 requests failed, the last with 503 Service Unavailable.",
 		waitOperationalEvent(t, listener, "everpost.endpoint.circuit_opened").Summary)
-	b.requireHealth(broken, "endpoint_circuit_open", `Circuit open since `+clock+` after 2 of 2 requests failed, the last with 503; .*\.`)
+	b.requireHealth(broken, "endpoint_circuit_open", `Circuit open since `+clock+` after 2 of 2 requests failed, the last with 503 Service Unavailable; .*\.`)
 }

@@ -30,7 +30,7 @@ func TestMCP(t *testing.T) {
 	require.Contains(t, text, d.ID)
 	text, isError = use("explain", map[string]any{"id": d.ID})
 	require.False(t, isError, text)
-	require.Contains(t, text, "got 500; attempt 2 follows at ")
+	require.Contains(t, text, "got 500 Internal Server Error; attempt 2 follows at ")
 	text, isError = use("retry_delivery", map[string]any{"id": d.ID})
 	require.True(t, isError)
 	expect := regexp.MustCompile(`confirm: true and expect: "(order\.paid-[^"]+)"`).FindStringSubmatch(text)

@@ -8,16 +8,17 @@ import (
 )
 
 // OpenCounts counts what waits and what was given up of a tenant, by the indexes deliveries_open_by_tenant and deliveries_dead_letters. What was
-// given up of the newest counts without messages to the tenant's own chats, which only the latter index tells apart.
+// given up of the newest counts without messages to the tenant's own chats, which only the latter index tells apart, as it does when it was.
 func (s *Deliveries) OpenCounts(ctx context.Context, tenantID string) (n webhook.OpenCounts, err error) {
 	err = s.core.OfTenant(tenantID).ByIndex().WithConn(ctx, "count what waits", func(ctx context.Context, conn postgres.Querier) error {
 		return conn.QueryRow(ctx, `
 			select (select count(*) from (
 					select from deliveries where tenant_id = $1 and state `+postgres.IsOpen+` order by id desc limit $2) d),
-				(select count(*) from (
-					select event_type from deliveries where tenant_id = $1 and state = `+postgres.DeadLettered+` order by id desc limit $2) d
-					where event_type <> '`+webhook.NotificationType+`')`,
-			tenantID, webhook.MaxAttention).Scan(&n.Waiting, &n.DeadLetters)
+				l.n, l.of_hour
+			from (select count(*) as n, count(*) filter (where completed_at > now() - interval '1 hour') as of_hour from (
+				select event_type, completed_at from deliveries where tenant_id = $1 and state = `+postgres.DeadLettered+` order by id desc limit $2) d
+				where event_type <> '`+webhook.NotificationType+`') l`,
+			tenantID, webhook.MaxAttention).Scan(&n.Waiting, &n.DeadLetters, &n.LastHour)
 	})
 	return n, err
 }

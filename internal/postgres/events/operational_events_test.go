@@ -63,7 +63,7 @@ func TestStateChangesAreReported(t *testing.T) {
 	require.NotEmpty(t, storetest.CountFailures(t, b.Stores, b.Refused(100)))
 	events := b.OperationalEvents(t, "ops", webhook.EventEndpointDisabled)
 	require.Len(t, events, 1)
-	require.Equal(t, "The endpoint is disabled, because 100 requests in a row were refused permanently, the last with 404; "+
+	require.Equal(t, "The endpoint is disabled, because 100 requests in a row were refused permanently, the last with 404 Not Found; "+
 		"its deliveries are held until it is resumed.", events[0]["summary"])
 }
 

@@ -15,7 +15,7 @@ const (
 )
 
 // troubled counts, for each tenant, the endpoints that workers observe (the primary key of endpoint_health), those that are stopped (the index
-// endpoints_stopped) and the dead letters of the last hour (statistics_minutes_dead), and orders the tenants by them. Each of the three reads
+// endpoints_stopped) and the dead letters that came within the last hour (statistics_minutes_dead), and orders the tenants by them. Each of the three reads
 // is bounded.
 const troubled = `
 	with looked as (
@@ -46,6 +46,42 @@ func (s *EndpointHealth) TroubledTenants(ctx context.Context, limit int) (found 
 			return err
 		}
 		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[webhook.TroubledTenant])
+		return err
+	})
+	return found, err
+}
+
+// undelivered counts the newest deliveries of endpoints that have not arrived, by their states and by the index
+// deliveries_undelivered_by_endpoint.
+const undelivered = `
+	select e.id, count(*) filter (where d.state in (` + postgres.Pending + `, ` + postgres.Retrying + `)), count(*) filter (where d.state = ` + postgres.Held + `),
+		count(*) filter (where d.state = ` + postgres.DeadLettered + `)
+	from unnest($1::uuid[]) e (id) cross join lateral (
+		select state from deliveries where endpoint_id = e.id and state <> ` + postgres.Delivered + ` order by id desc limit $2) d
+	group by 1`
+
+// UndeliveredOf counts the newest deliveries of a tenant's endpoints that have not arrived. An endpoint without any is not in the result.
+func (s *EndpointHealth) UndeliveredOf(
+	ctx context.Context, tenantID string, ids []webhook.EndpointID,
+) (map[webhook.EndpointID]webhook.Undelivered, error) {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	found := make(map[webhook.EndpointID]webhook.Undelivered, len(ids))
+	err := s.core.OfTenant(tenantID).ByIndex().WithConn(ctx, "count what has not arrived", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, undelivered, raw, webhook.MaxListed)
+		if err != nil {
+			return err
+		}
+		var (
+			id [16]byte
+			n  webhook.Undelivered
+		)
+		_, err = pgx.ForEachRow(rows, []any{&id, &n.Waiting, &n.Held, &n.GivenUp}, func() error {
+			found[id] = n
+			return nil
+		})
 		return err
 	})
 	return found, err

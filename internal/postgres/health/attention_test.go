@@ -39,3 +39,22 @@ func TestTroubledTenants(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 }
+
+func TestUndeliveredOfEndpoints(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	soon := time.Now().Add(time.Minute)
+	b.Waiting(t, webhook.StateHeld, webhook.ReasonBacklog, time.Time{})
+	b.Waiting(t, webhook.StateRetrying, "", soon)
+	b.Waiting(t, webhook.StatePending, webhook.ReasonRate, soon)
+	b.Waiting(t, webhook.StateDelivered, "", time.Time{})
+	b.Waiting(t, webhook.StateDeadLettered, "max_attempts", time.Time{})
+	b.Waiting(t, webhook.StateDeadLettered, "http_401", time.Time{})
+	idle := b.AddEndpoint(t, "user.*")
+	found, err := b.UndeliveredOf(t.Context(), "acme", []webhook.EndpointID{b.Subscriber.ID, idle.ID})
+	require.NoError(t, err)
+	require.Equal(t, map[webhook.EndpointID]webhook.Undelivered{b.Subscriber.ID: {Waiting: 2, Held: 1, GivenUp: 2}}, found)
+	found, err = b.UndeliveredOf(t.Context(), "other", []webhook.EndpointID{b.Subscriber.ID})
+	require.NoError(t, err)
+	require.Empty(t, found, "another tenant's are not counted")
+}

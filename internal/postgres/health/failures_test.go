@@ -19,7 +19,7 @@ func TestHundredRefusedInARowDisable(t *testing.T) {
 	b := storetest.Setup(t)
 	require.Empty(t, storetest.CountFailures(t, b.Stores, b.Refused(60), b.Refused(39)))
 	require.Equal(t, webhook.EndpointActive, b.Current(t).State)
-	const why = "100 requests in a row were refused permanently, the last with 404"
+	const why = "100 requests in a row were refused permanently, the last with 404 Not Found"
 	require.Equal(t, why, storetest.CountFailures(t, b.Stores, b.Refused(1)))
 	e := b.Current(t)
 	require.Equal(t, webhook.EndpointDisabled, e.State)
@@ -75,7 +75,7 @@ func TestTenGivenUpWithinADayDisable(t *testing.T) {
 	}{
 		"ten": {func(b *storetest.Bundle) []webhook.EndpointFailures {
 			return []webhook.EndpointFailures{b.Exhausted(9, now.Add(-23*time.Hour)), b.Exhausted(1, now)}
-		}, "10 deliveries were given up within 24 hours and none was delivered, the last failed with a time-out"},
+		}, "10 deliveries were given up within 24 hours and none was delivered, the last failed with no answer in time"},
 		"nine": {func(b *storetest.Bundle) []webhook.EndpointFailures {
 			return []webhook.EndpointFailures{b.Exhausted(8, now), b.Exhausted(1, now)}
 		}, ""},

@@ -124,6 +124,16 @@ func loopVisits() []visit {
 			_, err := l.TroubledTenants(t.Context(), 20)
 			require.NoError(t, err)
 		}},
+		{name: "what has not arrived at endpoints that need attention", most: 50 * (perTurn + webhook.MaxListed), call: func(t *testing.T, l *storetest.Large) {
+			t.Helper()
+			ids := []webhook.EndpointID{l.Subscriber.ID}
+			for _, id := range storetest.Query[[16]byte](t, l.Stores, `select id from endpoints order by id limit 49`) {
+				ids = append(ids, id)
+			}
+			found, err := l.UndeliveredOf(t.Context(), l.Tenant, ids)
+			require.NoError(t, err)
+			require.NotZero(t, found[l.Subscriber.ID].GivenUp)
+		}},
 		{name: "counts of a tenant", most: 2 * webhook.MaxAttention, call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()
 			n, err := l.OpenCounts(t.Context(), l.Tenant)
