@@ -52,7 +52,8 @@ func TestOperatorEditsAFilter(t *testing.T) {
 	require.Contains(t, text, "Your event", "a payload has more room than other forms")
 
 	for typed, says := range map[string]string{
-		`{"data": 1}`: `a field of the payload belongs inside &#34;payload&#34;: {&#34;payload&#34;: {&#34;data&#34;: …}}`, `{`: "is not valid JSON", `{"payload":{"n":{"$regex":"x"}}}`: "/payload/n/$regex: is not supported",
+		`{"data": 1}`: `a field of the payload belongs inside &#34;payload&#34;: {&#34;payload&#34;: {&#34;data&#34;: …}}`,
+		`{`:           "is not valid JSON", `{"payload":{"n":{"$regex":"x"}}}`: "/payload/n/$regex: is not supported",
 		`{"<b>": 1}`: "/&lt;b&gt;: is no field of an event, which are", `[]`: "must be an object",
 	} {
 		for _, path := range []string{"/filter", "/filter/save"} {

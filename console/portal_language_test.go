@@ -82,7 +82,8 @@ func TestSwitchOfTheLanguageLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
 	u := setup(t).browser(t)
 	for _, to := range []string{
-		"https://evil.example/", "//evil.example/portal/", "/console/", "/portal//evil.example", "/portalx", `/portal/\\evil.example`, "/portal/language?to=/", "", "/portal/%0d%0aX: y",
+		"https://evil.example/", "//evil.example/portal/", "/console/", "/portal//evil.example", "/portalx", `/portal/\\evil.example`,
+		"/portal/language?to=/", "", "/portal/%0d%0aX: y",
 	} {
 		w, _ := u.do(t, http.MethodGet, "/portal/language?"+url.Values{"lang": {"de"}, "to": {to}}.Encode(), nil)
 		require.Equal(t, http.StatusSeeOther, w.StatusCode)
