@@ -41,7 +41,8 @@ func TestDeliveryShape(t *testing.T) {
 		`tried again until 3 Feb 09:30 UTC.","run":1,"attempts":2,"last_outcome":{"decision":"retry","reason":"http_503",`+
 		`"status":503,"latency_ms":41,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":1000},`+
 		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z","held_at":null,`+
-		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+`"explanation":{"code":"internal_fault","brief":"fault of Everpost: not of the receiver","cause":"The vault did not answer. `+
+		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+
+		`"explanation":{"code":"internal_fault","brief":"fault of Everpost: not of the receiver","cause":"The vault did not answer. `+
 		`No attempt is counted, and nothing is recorded against the endpoint.","next":"It continues when the fault has ended.",`+
 		`"remedy":null,"operator":"The worker's log has the cause.","actions":[],`+shown+`,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
@@ -52,7 +53,8 @@ func TestDeliveryShape(t *testing.T) {
 		`which is final; kept as a dead letter.","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
 		`"reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
 		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","held_at":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
-		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","brief":"connection refused: nothing listens there","cause":"The receiver at example.com refused the `+
+		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+
+		`"explanation":{"code":"refused","brief":"connection refused: nothing listens there","cause":"The receiver at example.com refused the `+
 		`connection.",`+
 		`"next":"Nothing more is sent unless a person sends it again; kept as a dead letter.",`+
 		`"remedy":"Check that the receiver at example.com runs, and that its load `+

@@ -63,7 +63,8 @@ func TestEndpointHealth(t *testing.T) {
 		"scheduled": 3.0, "held": 10_000.0, "more": true,
 		"next_attempt_at": "2026-01-31T09:30:01.123456Z", "oldest_waiting_at": "2026-01-31T09:22:00.123456Z",
 		"explanation": map[string]any{
-			"code": "endpoint_circuit_open", "brief": "503 Service Unavailable: overloaded or in maintenance", "cause": "Most requests failed, so the endpoint gets none for a while.",
+			"code": "endpoint_circuit_open", "brief": "503 Service Unavailable: overloaded or in maintenance",
+			"cause": "Most requests failed, so the endpoint gets none for a while.",
 			"next": "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again. " +
 				"Of the held deliveries the oldest go first.",
 			"remedy": "When the receiver is well again, close the circuit to have it tried at once.", "operator": nil,

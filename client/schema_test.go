@@ -26,6 +26,7 @@ func answers() map[string]any {
 		"ResumedEndpoint": client.ResumedEndpoint{}, "ShortCondition": client.ShortCondition{}, "StatsCounts": client.StatsCounts{},
 		"StatsPoint": client.StatsPoint{}, "Stats": client.Stats{}, "StatsLatency": client.StatsLatency{}, "ConsoleLink": client.ConsoleLink{},
 		"Attention": client.Attention{}, "TenantAttention": client.TenantAttention{}, "TroubledTenant": client.TroubledTenant{},
+		"TroubledEndpoint":  client.TroubledEndpoint{},
 		"EndpointCondition": client.EndpointCondition{}, "EndpointHealth": client.EndpointHealth{}, "Secret": client.Secret{}, "Rotated": client.Rotated{},
 		"CircuitBreaker": client.CircuitBreaker{}, "AutoDisable": client.AutoDisable{},
 		"PreviewAttempt": client.PreviewAttempt{}, "PreviewAmbiguous": client.PreviewAmbiguous{}, "Preview": client.Preview{}, "Preset": client.Preset{},
@@ -44,8 +45,9 @@ func answers() map[string]any {
 func others() map[string]string {
 	return map[string]string{
 		"Key": "NewKey without its text", "Endpoint": "NewEndpoint without its secret", "EndpointShape": "a part", "EventShape": "a part",
-		"EventTypeShape": "a part",
-		"Attempt":        "AttemptShape of a delivery", "TestAttempt": "AttemptShape of none", "RetryPolicyFields": "a request, too",
+		"EndpointConditionShape": "a part",
+		"EventTypeShape":         "a part",
+		"Attempt":                "AttemptShape of a delivery", "TestAttempt": "AttemptShape of none", "RetryPolicyFields": "a request, too",
 		"RetryPolicy": "a request, too", "ExportLine": "a generic type", "StatsAttempts": "a map: there may be more",
 		"StatsEnded": "a map", "Metadata": "a map", "Headers": "a map",
 		"Filter": "a request, too, of any JSON",

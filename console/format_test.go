@@ -134,7 +134,8 @@ func TestCounted(t *testing.T) {
 }
 
 // countedNoun is a number with a noun in the plural, whatever the number is.
-var countedNoun = regexp.MustCompile(`\{\{(count|len|\.[A-Z]\w*|\$[\w.]+)[^}]*\}\} (more )?(deliveries|dead letters|endpoints|tenants|events|attempts|retries|requests|rows|bytes|problems|` +
+var countedNoun = regexp.MustCompile(`\{\{(count|len|\.[A-Z]\w*|\$[\w.]+)[^}]*\}\} (more )?` +
+	`(deliveries|dead letters|endpoints|tenants|events|attempts|retries|requests|rows|bytes|problems|` +
 	`warnings|examples|groups|keys|channels|replays|times)\b`)
 
 // No template counts without a rule for one.

@@ -72,10 +72,12 @@ func TestReplayFormSaysWhatItDoes(t *testing.T) {
 	form := u.get(t, http.StatusOK, "/console/t/acme/replays/new")
 	require.Contains(t, form, "Next: count what would be sent")
 	require.Contains(t, form, `<option value="`+endpoint+`">Warehouse (receiver.example/hook)</option>`)
-	counted := u.get(t, http.StatusOK, "/console/t/acme/replays/new?preview=1&source=events&since=1h&include_unmatched=on&rate_per_minute=100&endpoint_id="+endpoint)
+	const asked = "/console/t/acme/replays/new?preview=1&source=events&since=1h&include_unmatched=on&rate_per_minute=100&endpoint_id="
+	counted := u.get(t, http.StatusOK, asked+endpoint)
 	require.Contains(t, counted, "Send 1 past event again?")
 	require.Contains(t, counted, `<button class="go">Send 1 past event again</button>`)
-	w, _ := u.post(t, http.StatusSeeOther, "/console/t/acme/replays", "source", "events", "since", "1h", "include_unmatched", "on", "rate_per_minute", "100", "endpoint_id", endpoint)
+	w, _ := u.post(t, http.StatusSeeOther, "/console/t/acme/replays", "source", "events", "since", "1h", "include_unmatched", "on",
+		"rate_per_minute", "100", "endpoint_id", endpoint)
 	replay := u.get(t, http.StatusOK, w.Header.Get("Location"))
 	require.NotContains(t, replay, `class="flash"`, "its state says how it stands, now and later")
 	require.Contains(t, replay, ">Warehouse</a>")

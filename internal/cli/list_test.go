@@ -252,7 +252,7 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, rows(t, shown), []string{"code", "no_matching_endpoint"})
 
 	shown = b.ok("explain", ep)
-	require.Regexp(t, "^Active; the last failure on record is 503 at .* ago; 1 waiting to be sent again.*\\.\n\n", shown)
+	require.Regexp(t, "^Active; the last failure on record is 503 Service Unavailable at .* ago; 1 waiting to be sent again.*\\.\n\n", shown)
 	require.Contains(t, rows(t, shown), []string{"code", "endpoint_idle"})
 	require.Equal(t, ep, b.json("explain", ep)["endpoint_id"])
 

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -70,6 +71,9 @@ func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 // shortFailure is the last failure in a few words.
 func (h health) shortFailure() string {
 	last := h.failure()
+	if last.Reason == "" { // only why the circuit has opened is known
+		_, last.Reason, _ = strings.Cut(h.Observed.Why, " with ")
+	}
 	return briefly(last.Reason, last.Error, h.now)
 }
 

@@ -155,7 +155,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"overdue", last("http_503", func(s *Situation) { s.Delivery.DueAt = noon().Add(-3 * time.Minute) }), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 has been due since 12:01:08 UTC, 3 min ago; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 has been due since 12:01:08 UTC, 3 min ago; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"Retry-After", last("http_503", func(s *Situation) { s.Delivery.LastOutcome.RetryAfter = 30 * time.Second }), RetryAfter,
@@ -184,7 +185,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"timeout", last("timeout_headers"), RetryTimeout,
-			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example took the request and did not begin to answer in time; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example took the request and did not begin to answer in time; " +
+				"attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
 		},
 		{
@@ -375,7 +377,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"waits for a retry, paused", last("http_503", state(webhook.EndpointPaused, "paused by hand")), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 is due at 12:05:10 UTC, in 62 s, and waits from then on because the endpoint is paused by hand; " +
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 is due at 12:05:10 UTC, in 62 s, " +
+				"and waits from then on because the endpoint is paused by hand; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "answered 503",
 		},
 		{

@@ -132,7 +132,8 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"pause": {
 			step: receivertest.Step{Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": "30"}}, code: "retry_after",
-			summary: `Attempt 1 at ` + clock + ` got 503 Service Unavailable and asked for a pause of 30 s` + hours, cause: "Its Retry-After is kept: no attempt is made earlier.",
+			summary: `Attempt 1 at ` + clock + ` got 503 Service Unavailable and asked for a pause of 30 s` + hours,
+			cause:   "Its Retry-After is kept: no attempt is made earlier.",
 		},
 		"forbidden": {
 			step: receivertest.Step{Status: http.StatusForbidden}, code: "refused",
@@ -184,7 +185,8 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"exhausted": {
 			step: unavailable, fields: fieldsOf{"retry_policy": fieldsOf{"preset": "fast", "max_attempts": 1}}, code: "exhausted",
-			summary: givenUp + `1 attempt failed, as many as the retry policy allows; the last got 503 Service Unavailable` + kept, cause: "answered 503 (Service Unavailable).",
+			summary: givenUp + `1 attempt failed, as many as the retry policy allows; the last got 503 Service Unavailable` + kept,
+			cause:   "answered 503 (Service Unavailable).",
 		},
 	} {
 		r.Script("/"+name, c.step)
