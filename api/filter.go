@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/catalogue"
 	"github.com/everpost/everpost/internal/filter"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -44,7 +45,9 @@ func (h *filterHandler) test(c call) error {
 	if t.event == nil {
 		t.event, err = h.stored(c.Request().Context(), c, t.id)
 	} else {
-		err = c.answer.reserve(len(t.event.Payload)) // which the filter's view of the event copies
+		if err = c.answer.reserve(len(t.event.Payload)); err == nil { // which the filter's view of the event copies
+			err = h.complete(c.Request().Context(), t.event)
+		}
 	}
 	if err != nil {
 		return err
@@ -55,6 +58,19 @@ func (h *filterHandler) test(c call) error {
 	}
 	r.Warnings = h.warnings.of(c.Request().Context(), t.filter, t.types)
 	return c.json(http.StatusOK, r)
+}
+
+// complete gives an event that is not sent the ordering key that it would get from the catalogue.
+func (h *filterHandler) complete(ctx context.Context, e *webhook.NewEvent) error {
+	if e.OrderingKey != "" {
+		return nil
+	}
+	t, err := h.warnings.types.EventType(ctx, e.Type)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return nil
+	}
+	catalogue.Complete(e, t.OrderingKey)
+	return err
 }
 
 func (h *filterHandler) readTest(c call) (t filterTest, err error) {

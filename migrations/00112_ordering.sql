@@ -24,12 +24,12 @@ create table lines (
     last_number bigint not null,
     used_on     date   not null,
     primary key (endpoint_id, key)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 2000);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 create index lines_idle on lines (used_on);
 create index lines_of_tenant on lines (tenant_id);
 
 grant select, insert, update on lines to everpost_ingest;
-grant select, delete on lines to everpost_worker;
+grant select, delete, update (used_on) on lines to everpost_worker; -- update only to lock
 alter table lines enable row level security;
 create policy every_tenant on lines to everpost_ingest using (true) with check (true);
 create policy every_tenant_worked on lines to everpost_worker using (true) with check (true);

@@ -10,6 +10,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// Complete gives an event without an ordering key the one at its type's pointer; "" for none. What waits for a time gets none.
+func Complete(e *webhook.NewEvent, pointer string) {
+	if pointer != "" && e.OrderingKey == "" && e.DeliverAt.IsZero() {
+		e.OrderingKey = OrderingKey(e.Payload, pointer)
+	}
+}
+
 // OrderingKey is what a JSON pointer (RFC 6901) points to in a payload, as an ordering key; "" if that is not a text or a number that can be one. Of
 // repeated names it takes the last, as schemas do. It reads the payload once for each part of the pointer, and less of it each time.
 func OrderingKey(payload []byte, pointer string) string {

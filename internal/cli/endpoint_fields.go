@@ -15,7 +15,7 @@ type endpointFields struct {
 
 	EventTypes  []string          `help:"Event types: exact types, prefixes as order.* or invoice/*, or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"` //nolint:lll // a struct tag cannot be wrapped
 	Filter      source            `help:"Which of the events of these types: a JSON object, @file, - for standard input, or null for all." name:"filter" placeholder:"JSON"`       //nolint:lll // a struct tag cannot be wrapped
-	Ordering    *string           `help:"What its requests are numbered by: none, or number, for a number of each request in its line." placeholder:"BY"`
+	Ordering    *string           `help:"What its events are numbered by: none, or number, for a number of each event in its line." placeholder:"BY"`
 	Description *string           `help:"A note for people." placeholder:"TEXT"`
 	Header      []string          `help:"A request header, as 'Name: value'; may be repeated. Replaces all headers." placeholder:"HEADER" sep:"none"`
 	Timeout     *string           `help:"Timeout of a whole request: 1s to 30s, or auto, which adapts to the receiver's latency." placeholder:"DURATION"`

@@ -9,10 +9,10 @@ import (
 // Apart describes how items are written that need what another transaction has locked: apart from the others, by a goroutine of their own. So
 // they cost the others one lock timeout, when the lock is met for the first time.
 type Apart[T any] struct {
-	// Key identifies what an item writes. After a lock was met there, items with the same key are written apart for a while.
-	Key func(item T) any
-	// Locked finds the items that would wait for a lock now. It must not wait itself.
-	Locked func(ctx context.Context, items []T) ([]bool, error)
+	// Keys identify what an item writes. After a lock was met at one of them, items with that key are written apart for a while.
+	Keys func(item T) []any
+	// Locked finds the keys of each item at which it would wait for a lock now; none if it would not wait. It must not wait itself.
+	Locked func(ctx context.Context, items []T) ([][]any, error)
 	// Turn is held while items are written apart. Writers that share a Turn need one connection for it together.
 	Turn sync.Locker
 }
@@ -38,8 +38,8 @@ func newApart[T any]() *apart[T] {
 	return &apart[T]{ready: make(chan struct{}, 1), done: make(chan struct{}), keys: map[any]time.Time{}}
 }
 
-// add returns false if too many items wait, or the item was tried often enough.
-func (a *apart[T]) add(key any, item *waiting[T], now time.Time) bool {
+// add returns false if too many items wait, or the item was tried often enough. keys are those at which a lock was met.
+func (a *apart[T]) add(keys []any, item *waiting[T], now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if item.tries >= attempts || len(a.waiting) >= maxApart {
@@ -52,8 +52,10 @@ func (a *apart[T]) add(key any, item *waiting[T], now time.Time) bool {
 			}
 		}
 	}
-	if len(a.keys) < maxApart {
-		a.keys[key] = now.Add(apartFor)
+	for _, key := range keys {
+		if len(a.keys) < maxApart {
+			a.keys[key] = now.Add(apartFor)
+		}
 	}
 	a.waiting = append(a.waiting, item)
 	select {
@@ -63,21 +65,31 @@ func (a *apart[T]) add(key any, item *waiting[T], now time.Time) bool {
 	return true
 }
 
-// has reports whether a lock was met at a key a while ago.
-func (a *apart[T]) has(key any, now time.Time) bool {
+// met returns those of an item's keys at which a lock was met a while ago. It asks for the keys only if there was any.
+func (a *apart[T]) met(keysOf func() []any, now time.Time) (met []any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	until, known := a.keys[key]
-	if known && !now.Before(until) {
-		delete(a.keys, key)
+	if len(a.keys) == 0 {
+		return nil
 	}
-	return known && now.Before(until)
+	for _, key := range keysOf() {
+		switch until, known := a.keys[key]; {
+		case !known:
+		case now.Before(until):
+			met = append(met, key)
+		default:
+			delete(a.keys, key)
+		}
+	}
+	return met
 }
 
-func (a *apart[T]) forget(key any) {
+func (a *apart[T]) forget(keys []any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.keys, key)
+	for _, key := range keys {
+		delete(a.keys, key)
+	}
 }
 
 func (a *apart[T]) take() []*waiting[T] {
@@ -93,24 +105,26 @@ func (w *Writer[T]) isApart(item *waiting[T]) bool {
 	if w.config.Apart == nil {
 		return false
 	}
-	key, now := w.config.Apart.Key(item.item), time.Now()
-	if !w.apart.has(key, now) {
+	now := time.Now()
+	met := w.apart.met(func() []any { return w.config.Apart.Keys(item.item) }, now)
+	if len(met) == 0 {
 		return false
 	}
-	if !w.apart.add(key, item, now) {
+	if !w.apart.add(met, item, now) {
 		item.settle(w.config.Translate(ErrFull))
 	}
 	return true
 }
 
 // setApart takes those items out of a part that wait for a lock, and returns the others. False: none is found, or nothing is written apart. An item
-// that is alone is the one that waits.
+// that is alone is the one that waits, and if it has one key, it waits there.
 func (w *Writer[T]) setApart(ctx context.Context, part []*waiting[T], lock error) (free []*waiting[T], found bool) {
 	if w.config.Apart == nil {
 		return part, false
 	}
-	locked := []bool{true}
-	if len(part) > 1 {
+	alone := len(part) == 1
+	locked := [][]any{w.config.Apart.Keys(part[0].item)}
+	if !alone || len(locked[0]) > 1 {
 		var err error
 		if locked, err = w.config.Apart.Locked(ctx, itemsOf(part)); err != nil {
 			return part, false
@@ -118,9 +132,9 @@ func (w *Writer[T]) setApart(ctx context.Context, part []*waiting[T], lock error
 	}
 	for i, item := range part {
 		switch {
-		case !locked[i]:
+		case len(locked[i]) == 0 && !alone:
 			free = append(free, item)
-		case !w.apart.add(w.config.Apart.Key(item.item), item, time.Now()):
+		case !w.apart.add(locked[i], item, time.Now()):
 			item.settle(w.config.Translate(lock))
 		}
 	}
@@ -144,19 +158,21 @@ func (w *Writer[T]) runApart() {
 	}
 }
 
-// commitApart writes items together, which waits out a lock for a lock timeout. Those that still wait for one are tried again, a few times.
+// commitApart writes items together, as many as a flush may have, which waits out a lock for a lock timeout. Those that still wait for one are tried
+// again, a few times.
 func (w *Writer[T]) commitApart(items []*waiting[T]) {
-	if len(items) == 0 {
-		return
+	for len(items) > 0 {
+		n, weight := 0, 0
+		for n < len(items) && (n == 0 || weight+w.config.Weight(items[n].item) <= w.config.MaxWeight) {
+			weight += w.config.Weight(items[n].item)
+			items[n].tries++
+			n++
+		}
+		w.config.Apart.Turn.Lock()
+		w.commit(items[:n])
+		w.config.Apart.Turn.Unlock()
+		items = items[n:]
 	}
-	w.config.Apart.Turn.Lock()
-	defer w.config.Apart.Turn.Unlock()
-	for _, item := range items {
-		item.tries++
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
-	w.commitPart(ctx, items)
 }
 
 // written forgets the keys of items that were written.
@@ -166,7 +182,7 @@ func (w *Writer[T]) written(part []*waiting[T]) {
 	}
 	for _, item := range part {
 		if item.tries > 0 {
-			w.apart.forget(w.config.Apart.Key(item.item))
+			w.apart.forget(w.config.Apart.Keys(item.item))
 		}
 	}
 }

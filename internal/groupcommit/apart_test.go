@@ -36,12 +36,14 @@ func newLockable(locked ...int) *lockable {
 		},
 		Classify: func(error) Remedy { return Remedy{Locked: true, Split: true} },
 		Apart: &Apart[int]{
-			Key: func(item int) any { return item }, Turn: &sync.Mutex{},
-			Locked: func(_ context.Context, items []int) ([]bool, error) {
+			Keys: func(item int) []any { return []any{item} }, Turn: &sync.Mutex{},
+			Locked: func(_ context.Context, items []int) ([][]any, error) {
 				l.asked++
-				found := make([]bool, len(items))
+				found := make([][]any, len(items))
 				for i, item := range items {
-					found[i] = l.isLocked(item)
+					if l.isLocked(item) {
+						found[i] = []any{item}
+					}
 				}
 				return found, nil
 			},
@@ -114,13 +116,13 @@ func TestWhatIsApartIsBounded(t *testing.T) {
 	t.Parallel()
 	l := newLockable()
 	for i := range maxApart {
-		require.True(t, l.apart.add(i, &waiting[int]{item: i}, time.Now()))
+		require.True(t, l.apart.add([]any{i}, &waiting[int]{item: i}, time.Now()))
 	}
-	require.False(t, l.apart.add(maxApart, &waiting[int]{}, time.Now()))
+	require.False(t, l.apart.add([]any{maxApart}, &waiting[int]{}, time.Now()))
 	l.apart.take()
-	require.True(t, l.apart.add(maxApart, &waiting[int]{}, time.Now()))
+	require.True(t, l.apart.add([]any{maxApart}, &waiting[int]{}, time.Now()))
 	require.Len(t, l.apart.keys, maxApart)
-	require.True(t, l.apart.add(maxApart+1, &waiting[int]{}, time.Now().Add(apartFor)))
+	require.True(t, l.apart.add([]any{maxApart + 1}, &waiting[int]{}, time.Now().Add(apartFor)))
 	require.Len(t, l.apart.keys, 1, "those that are over are forgotten")
 }
 
@@ -141,7 +143,7 @@ func TestStopTriesAllAtOnce(t *testing.T) {
 	l := newLockable(1, 2, 3)
 	batch := batchOf(1, 2, 3, 4)
 	for _, item := range batch {
-		require.True(t, l.apart.add(item.item, item, time.Now()))
+		require.True(t, l.apart.add([]any{item.item}, item, time.Now()))
 	}
 	close(l.apart.done)
 	<-l.apart.ready
@@ -151,4 +153,36 @@ func TestStopTriesAllAtOnce(t *testing.T) {
 		require.ErrorIs(t, <-item.done, errLock)
 	}
 	require.NoError(t, <-batch[3].done)
+}
+
+// An item with several keys is blamed for those that are locked only, and whoever needs one of these is written apart.
+func TestOnlyLockedKeysAreRemembered(t *testing.T) {
+	t.Parallel()
+	l := newLockable(12) // an item writes its tens and its ones: 12 cannot be written, because of 10
+	l.config.Apart.Keys = func(item int) []any { return []any{item / 10 * 10, item % 10} }
+	l.config.Apart.Locked = func(_ context.Context, items []int) ([][]any, error) {
+		found := make([][]any, len(items))
+		for i, item := range items {
+			if item/10 == 1 {
+				found[i] = []any{10}
+			}
+		}
+		return found, nil
+	}
+	l.commit(batchOf(12))
+	require.Len(t, l.apart.take(), 1, "alone, too")
+	for _, item := range batchOf(2, 13, 22) {
+		require.True(t, l.queue.Put("", item))
+	}
+	require.Equal(t, []int{2, 22}, itemsOf(l.gather(nil)))
+	require.Equal(t, 13, l.apart.take()[0].item)
+}
+
+// What is written apart is written in flushes of the usual weight.
+func TestFlushesApartAreBounded(t *testing.T) {
+	t.Parallel()
+	l := newLockable()
+	l.config.Weight = func(int) int { return 4 }
+	l.commitApart(batchOf(1, 2, 3, 4, 5))
+	require.Equal(t, [][]int{{1, 2}, {3, 4}, {5}}, l.flushes)
 }

@@ -40,11 +40,12 @@ const (
 	flushStatementTimeout = 5 * time.Second
 	flushLockTimeout      = 500 * time.Millisecond
 
-	idleInTxTimeout = 30 * time.Second // a session that forgot its transaction holds locks and snapshots
-	maxConnIdle     = 5 * time.Minute
-	maxConnLifetime = time.Hour
-	lifetimeJitter  = 10 * time.Minute
-	uncheckedIdle   = 200 * time.Millisecond // shorter than a restart of a server takes; pgx's own is 1 s
+	idleInTxTimeout   = 30 * time.Second // a session that forgot its transaction holds locks and snapshots
+	ingestIdleTimeout = 5 * time.Second
+	maxConnIdle       = 5 * time.Minute
+	maxConnLifetime   = time.Hour
+	lifetimeJitter    = 10 * time.Minute
+	uncheckedIdle     = 200 * time.Millisecond // shorter than a restart of a server takes; pgx's own is 1 s
 
 	acquireTimeout = 10 * time.Second // wait for a free connection: few connections make callers wait, and not fail
 	callTimeout    = 15 * time.Second // one call with all its statements; longer than any of them
@@ -117,8 +118,8 @@ func (s *Core) openPools(ctx context.Context, c Config) error {
 	}{
 		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
 		{&s.WorkPool, takeRole(work, RoleWorker)},
-		{&s.EventsPool, takeRole(writerConfig(config, 3), RoleIngest)}, // events, those with numbers, and those of them that wait for a lock
-		{&s.StepPool, takeRole(writerConfig(config, 3), RoleWorker)},   // steps, claims, and those of them that wait for a lock
+		{&s.EventsPool, takeRole(ingestConfig(config), RoleIngest)},
+		{&s.StepPool, takeRole(writerConfig(config, 3), RoleWorker)}, // steps, claims, and those of them that wait for a lock
 		{&s.login, config.Copy()},
 		{&s.probe, probeConfig(config)},
 	} {
@@ -262,6 +263,14 @@ func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.RuntimeParams["statement_timeout"] = Milliseconds(flushStatementTimeout)
 	config.ConnConfig.RuntimeParams["lock_timeout"] = Milliseconds(flushLockTimeout)
+	return config
+}
+
+// ingestConfig is the pool of the group commits of events. Its transactions hold lines and keys that other processes wait for, and have no pause: a
+// process that stands still in the middle of one lets go after a while.
+func ingestConfig(of *pgxpool.Config) *pgxpool.Config {
+	config := writerConfig(of, 3) //nolint:mnd // events, those with numbers, and those of them that wait for a lock
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = Milliseconds(ingestIdleTimeout)
 	return config
 }
 

@@ -66,7 +66,7 @@ func granted() map[string]map[string]string {
 			"request_keys":          "select update delete",
 			"notification_settings": "select update(digest_at)", "notification_channels": "select update(last_error,last_error_at,last_told_at,refusals,state)",
 			"notification_changes": all, "notification_told": all, "notification_mails": all, "notification_confirmations": all,
-			"event_types": "select", "event_type_versions": "select", "lines": readRemove,
+			"event_types": "select", "event_type_versions": "select", "lines": "select update(used_on) delete",
 			"notification_keys": "select insert update(kek_id,wrapped_key)",
 		},
 		"public": {},

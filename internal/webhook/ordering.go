@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -81,12 +80,21 @@ type Sequence struct {
 	Number int64  // 1, 2, 3 and so on; 0: the delivery is not numbered
 }
 
+// maxPlace is the length of the longest place in an envelope: a key of characters of four bytes, and two numbers.
+const maxPlace = len(`,"ordering":{"key":"","line":,"sequence":}`) + 4*MaxOrderingKey + 2*20
+
 // appendJSON appends the place as an envelope has it: {"key":"order-17","line":1790000000000000,"sequence":3}. Without a key there is none.
 func (s Sequence) appendJSON(b []byte) []byte {
 	b = append(b, '{')
 	if s.Key != "" {
-		key, _ := json.Marshal(s.Key) //nolint:errchkjson // a text is always encoded
-		b = append(append(append(b, `"key":`...), key...), ',')
+		b = append(b, `"key":"`...)
+		for _, c := range []byte(s.Key) { // it has no control characters
+			if c == '"' || c == '\\' {
+				b = append(b, '\\')
+			}
+			b = append(b, c)
+		}
+		b = append(b, `",`...)
 	}
 	b = strconv.AppendInt(append(b, `"line":`...), s.Line, 10)
 	b = strconv.AppendInt(append(b, `,"sequence":`...), s.Number, 10)

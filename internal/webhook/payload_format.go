@@ -52,7 +52,7 @@ type Content struct {
 }
 
 // Size is how much of memory the content takes that its sender has chosen, in bytes.
-func (c *Content) Size() int { return len(c.Payload) + HeaderSize(c.Headers) }
+func (c *Content) Size() int { return len(c.Payload) + HeaderSize(c.Headers) + len(c.Sequence.Key) }
 
 // HeaderSize is the length of the names and values of headers, in bytes.
 func HeaderSize(headers map[string]string) (size int) {
@@ -73,7 +73,11 @@ func (f PayloadFormat) Body(eventType string, created time.Time, place Sequence,
 		return payload
 	}
 	const room = len(`{"type":"","timestamp":"","data":}`) + len(microseconds)
-	body := make([]byte, 0, room+len(eventType)+len(payload))
+	size := room + len(eventType) + len(payload)
+	if !place.IsZero() {
+		size += maxPlace
+	}
+	body := make([]byte, 0, size)
 	body = append(body, `{"type":"`...)
 	body = append(body, eventType...)
 	body = append(body, `","timestamp":"`...)

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -27,8 +28,8 @@ func TestPayloadFormats(t *testing.T) {
 	require.False(t, ok)
 }
 
-// For every type and payload an envelope is JSON with three members, and it contains the
-// payload's bytes unchanged.
+// For every type, payload and place an envelope is JSON with three members, or four with a number, and it contains the
+// payload's bytes unchanged. It adds no more bytes than docs/receivers.md says.
 func TestEnvelopeIsJSON(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -37,10 +38,25 @@ func TestEnvelopeIsJSON(t *testing.T) {
 		payload := rapid.SampledFrom([]string{
 			`null`, `0`, ` [ 1 , 2 ] `, `"</script>"`, `{"type":"x","data":{}}`, "{\n\t\"a\": 1e400\n}", `"\ud83d"`,
 		}).Draw(t, "payload")
-		body := webhook.PayloadEnvelope.Body(eventType, created, webhook.Sequence{}, []byte(payload))
+		key := rapid.StringOfN(rapid.Rune(), 1, webhook.MaxOrderingKey, -1).Filter(webhook.ValidOrderingKey)
+		place := rapid.SampledFrom([]webhook.Sequence{
+			{}, {Line: 1, Number: 1}, {Key: key.Draw(t, "key"), Line: math.MaxInt64, Number: math.MaxInt64}, {Key: `"\<&>😀`, Line: 7, Number: 8},
+		}).Draw(t, "place")
+		body := webhook.PayloadEnvelope.Body(eventType, created, place, []byte(payload))
 		var read map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(body, &read))
-		require.Len(t, read, 3)
+		members, room := 3, 200
+		if !place.IsZero() {
+			members, room = 4, 200+600
+			var ordering struct {
+				Key            string
+				Line, Sequence int64
+			}
+			require.NoError(t, json.Unmarshal(read["ordering"], &ordering))
+			require.Equal(t, place, webhook.Sequence{Key: ordering.Key, Line: ordering.Line, Number: ordering.Sequence})
+		}
+		require.Len(t, read, members)
+		require.LessOrEqual(t, len(body), len(payload)+room)
 		require.Equal(t, `"`+eventType+`"`, string(read["type"]))
 		var at time.Time
 		require.NoError(t, json.Unmarshal(read["timestamp"], &at))

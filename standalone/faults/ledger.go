@@ -19,6 +19,7 @@ type ledger struct {
 	mu         sync.Mutex
 	promised   map[string]*promise          // by the delivery's id
 	events     map[int]client.AcceptedEvent // acknowledged, by their number
+	posted     map[int]posted               // when, by their number
 	arrivals   []arrival
 	problems   []string          // answers that a caller must never see
 	replayed   [endpoints]int    // bulk replays that were asked for
@@ -61,8 +62,15 @@ type arrival struct {
 	line, sequence  string // the headers everpost-line and everpost-sequence
 }
 
+// posted is when an event was posted first, and when it was acknowledged, and in which batch.
+type posted struct {
+	begun, acked time.Time
+	batch        int // the number of its first event
+}
+
 func newLedger() *ledger {
 	return &ledger{
+		posted: map[int]posted{},
 		promised: map[string]*promise{}, events: map[int]client.AcceptedEvent{}, payloads: map[string]string{}, types: map[string]string{},
 		endpointOf: map[string]int{},
 	}
@@ -82,6 +90,13 @@ func (l *ledger) acknowledge(number int, kind, payload string, delayed bool, e c
 			l.promised[d.ID] = &promise{delivery: d.ID, event: e.ID, endpoint: l.endpointOf[d.EndpointID], delayed: delayed}
 		}
 	}
+}
+
+// noted adds when an event was posted.
+func (l *ledger) noted(number int, p posted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.posted[number] = p
 }
 
 // problemf adds an answer that a caller must never see.

@@ -170,6 +170,7 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 			bodies[i]["ordering_key"] = key
 		}
 	}
+	begun := time.Now()
 	for ; ctx.Err() == nil; turn++ {
 		var (
 			one    client.AcceptedEvent
@@ -186,6 +187,7 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 		if err == nil && len(batch.Events) == s.events {
 			for i, e := range batch.Events {
 				l.ledger.acknowledge(s.event+i, kind, payloads[i], s.delay > 0, e)
+				l.ledger.noted(s.event+i, posted{begun, time.Now(), s.event})
 			}
 			return
 		}

@@ -18,12 +18,26 @@ type lineOf struct {
 	id            int64
 }
 
-// numbers checks that what numbered endpoints got has numbers: 1, 2, 3 and so on in each line, each once, and in every request the
-// same. What was due later has none. No line begins anew within a run.
+// order checks the numbers of one line: what was acknowledged before another was posted has a lower one, and so has what comes earlier in a batch.
+func (c *checker) order(line lineOf, numbers map[int]int64) {
+	for a, n := range numbers {
+		for b, m := range numbers {
+			first, second := c.l.posted[a], c.l.posted[b]
+			before := first.batch == second.batch && a < b || !first.acked.IsZero() && first.acked.Before(second.begun)
+			if before && n > m {
+				c.unexpectedf("events %d and %d have numbers %d and %d of key %q at endpoint %d", a, b, n, m, line.key, c.l.endpointOf[line.endpoint])
+			}
+		}
+	}
+}
+
+// numbers checks that what numbered endpoints got has numbers: 1, 2, 3 and so on in each line, each once, in their order, and
+// in every request the same. What was due later has none. No line begins anew within a run.
 func (c *checker) numbers() {
 	byLine := map[lineOf]map[int64]string{}
+	byEvent := map[lineOf]map[int]int64{}
 	numberOf := map[string]client.DeliveryStub{}
-	for _, e := range c.l.events {
+	for number, e := range c.l.events {
 		for _, d := range e.Deliveries {
 			p := c.l.promised[d.ID]
 			if p == nil {
@@ -38,8 +52,9 @@ func (c *checker) numbers() {
 			numberOf[d.ID] = d
 			line := lineOf{d.EndpointID, e.OrderingKey, d.Line}
 			if byLine[line] == nil {
-				byLine[line] = map[int64]string{}
+				byLine[line], byEvent[line] = map[int64]string{}, map[int]int64{}
 			}
+			byEvent[line][number] = d.Sequence
 			if other := byLine[line][d.Sequence]; other != "" {
 				c.unexpectedf("deliveries %s and %s both have number %d of key %q at endpoint %d", other, d.ID, d.Sequence, e.OrderingKey, p.endpoint)
 			}
@@ -48,6 +63,7 @@ func (c *checker) numbers() {
 	}
 	lines := map[lineOf]int{}
 	for line, all := range byLine {
+		c.order(line, byEvent[line])
 		for n := range int64(len(all)) {
 			if all[n+1] == "" {
 				c.unexpectedf("number %d of key %q at endpoint %d is missing: there are %d", n+1, line.key, c.l.endpointOf[line.endpoint], len(all))

@@ -14,17 +14,17 @@ import (
 // endpoint that it is held for.
 func apartOf[T any](s *postgres.Core, needs func(T) lockable) *groupcommit.Apart[T] {
 	return &groupcommit.Apart[T]{
-		Key: func(item T) any {
-			if of := needs(item); of.release != (webhook.EndpointID{}) {
-				return of.release // all holds of the endpoint wait for it
-			}
-			return needs(item).delivery
-		},
+		Keys: func(item T) []any { return []any{needs(item).key()} },
 		Turn: &s.StepTurn,
-		Locked: func(ctx context.Context, items []T) ([]bool, error) {
+		Locked: func(ctx context.Context, items []T) ([][]any, error) {
 			locked, err := findLocked(ctx, s, postgres.ValuesOf(items, func(item T) [16]byte { return needs(item).delivery }),
 				postgres.ValuesOf(items, func(item T) [16]byte { return needs(item).release }))
-			return postgres.ValuesOf(items, func(item T) bool { return locked[needs(item).delivery] || locked[needs(item).release] }), err
+			return postgres.ValuesOf(items, func(item T) (keys []any) {
+				if locked[needs(item).delivery] || locked[needs(item).release] {
+					keys = []any{needs(item).key()}
+				}
+				return keys
+			}), err
 		},
 	}
 }
@@ -33,6 +33,14 @@ func apartOf[T any](s *postgres.Core, needs func(T) lockable) *groupcommit.Apart
 type lockable struct {
 	delivery webhook.DeliveryID
 	release  webhook.EndpointID // zero: none, it is no hold
+}
+
+// key is what is remembered when a lock was met: the release, for which all holds of the endpoint wait, or the delivery.
+func (l lockable) key() any {
+	if l.release != (webhook.EndpointID{}) {
+		return l.release
+	}
+	return l.delivery
 }
 
 // findLocked returns those of the deliveries and of the endpoints' releases that another transaction has locked. It reads them by key, and waits for

@@ -233,9 +233,7 @@ func (s *Events) judge(ctx context.Context, in *posting) (err error) {
 		if a.verdict, err = s.types.Check(ctx, in.TenantID, &a.event); err != nil {
 			return err
 		}
-		if a.event.OrderingKey == "" && a.event.DeliverAt.IsZero() && a.verdict.OrderingPointer != "" {
-			a.event.OrderingKey = catalogue.OrderingKey(a.event.Payload, a.verdict.OrderingPointer)
-		}
+		catalogue.Complete(&a.event, a.verdict.OrderingPointer)
 	}
 	return nil
 }

@@ -116,13 +116,19 @@ func takeNumbers(ctx context.Context, db postgres.Querier, items []*posting) err
 	return err
 }
 
-// lineLocks says how requests are written whose lines another process has locked, and does not release: apart from the others.
+// lineLocks says how requests are written whose lines another process has locked, and does not release: apart from the others. It does not see a line
+// that the other process has begun in the same transaction: a request that waits for such a one is found by halving the flush.
 func (s *Events) lineLocks() *groupcommit.Apart[*posting] {
 	return &groupcommit.Apart[*posting]{
-		Key:  func(in *posting) any { return in.firstLine() },
+		Keys: func(in *posting) (keys []any) {
+			for _, l := range linesOf([]*posting{in}) {
+				keys = append(keys, l.lineKey)
+			}
+			return keys
+		},
 		Turn: &s.linesTurn,
-		Locked: func(ctx context.Context, items []*posting) ([]bool, error) {
-			locked := make([]bool, len(items))
+		Locked: func(ctx context.Context, items []*posting) ([][]any, error) {
+			locked := make([][]any, len(items))
 			var (
 				endpoints, keys [][16]byte
 				of              []int
@@ -142,7 +148,7 @@ func (s *Events) lineLocks() *groupcommit.Apart[*posting] {
 			}
 			var at int
 			_, err = pgx.ForEachRow(rows, []any{&at}, func() error {
-				locked[of[at-1]] = true
+				locked[of[at-1]] = append(locked[of[at-1]], lineKey{endpoints[at-1], keys[at-1]})
 				return nil
 			})
 			return locked, err
@@ -150,25 +156,15 @@ func (s *Events) lineLocks() *groupcommit.Apart[*posting] {
 	}
 }
 
-// firstLine is the first line that the request takes a number of.
-func (in *posting) firstLine() lineKey {
-	for i := range in.Arrivals {
-		if a := &in.Arrivals[i]; len(a.numbered) > 0 {
-			return lineKeyOf(a.Starts[a.numbered[0]].EndpointID, a.event.OrderingKey)
-		}
-	}
-	return lineKey{}
-}
-
-// PruneLines removes lines that took no number for as long as asked, to the day, by the index lines_idle, a thousand rows at a time. A line that
-// begins again has a higher id.
+// PruneLines removes lines that took no number for as long as asked, to the day, by the index lines_idle, a thousand rows at a time. It waits for no
+// lock, so flushes and it do not wait for one another in turn. A line that begins again has a higher id.
 func (s *Events) PruneLines(ctx context.Context, keep time.Duration) (removed int64, err error) {
 	err = postgres.InBatches(ctx, func() (bool, error) {
 		tag, err := s.core.WorkPool.Exec(ctx, `
-			with idle as (select (now() at time zone 'utc' - $1::bigint * interval '1 millisecond')::date as since),
-			old as (select endpoint_id, key from lines where used_on < (select since from idle) order by used_on limit $2)
-			delete from lines l using old
-			where l.endpoint_id = old.endpoint_id and l.key = old.key and l.used_on < (select since from idle)`, keep.Milliseconds(), postgres.DeleteBatch)
+			with old as materialized (
+				select endpoint_id, key from lines where used_on < (now() at time zone 'utc' - $1::bigint * interval '1 millisecond')::date
+				order by used_on limit $2 for update skip locked)
+			delete from lines l using old where l.endpoint_id = old.endpoint_id and l.key = old.key`, keep.Milliseconds(), postgres.DeleteBatch)
 		removed += tag.RowsAffected()
 		return tag.RowsAffected() >= postgres.DeleteBatch, err
 	})

@@ -84,7 +84,7 @@ func TestLinesAreCountedByKey(t *testing.T) {
 	require.Nil(t, listed[0].Sequences)
 }
 
-// A batch has the order of its array, also where it fills several flushes' worth of lines.
+// A batch has the order of its array.
 func TestABatchIsNumberedInItsOrder(t *testing.T) {
 	t.Parallel()
 	b := setupNumbered(t)
@@ -99,7 +99,7 @@ func TestABatchIsNumberedInItsOrder(t *testing.T) {
 	}
 }
 
-// What takes no number: what was stored before, what is refused, what is filtered, what waits for a time, and what is Everpost's own.
+// What takes no number: what was stored before, what is refused, what is filtered, and what waits for a time.
 func TestOnlyWhatIsSentTakesANumber(t *testing.T) {
 	t.Parallel()
 	b := setupNumbered(t)
@@ -134,8 +134,7 @@ func TestOnlyWhatIsSentTakesANumber(t *testing.T) {
 	require.Empty(t, a.Deliveries)
 	setFilter(t, b, "acme", b.Subscriber.ID, "")
 
-	mixed := webhook.NewBatch{TenantID: "acme", Events: []webhook.NewEvent{known, ordered("a"), known}}
-	mixed.Events = mixed.Events[:2] // external ids differ
+	mixed := webhook.NewBatch{TenantID: "acme", Events: []webhook.NewEvent{known, ordered("a")}}
 	all, err := b.AcceptBatch(t.Context(), mixed)
 	require.NoError(t, err)
 	require.True(t, all[0].Repeated)
@@ -228,9 +227,81 @@ func TestALockedLineIsWaitedForByItsOwnOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(i+1), numberOf(t, b, a))
 	}
+	// The locked line is the second of a batch: the first one is as free as before.
+	both := make(chan []webhook.Accepted, 1)
+	go func() {
+		all, err := b.AcceptBatch(t.Context(), webhook.NewBatch{TenantID: "acme", Events: []webhook.NewEvent{ordered("free"), ordered("stuck")}})
+		if err == nil {
+			both <- all
+		}
+		close(both)
+	}()
+	begun := time.Now()
+	for range 20 {
+		_, err = b.Accept(t.Context(), ordered("free"))
+		require.NoError(t, err)
+	}
+	require.Less(t, time.Since(begun), 20*500*time.Millisecond/2, "most of them wait for no lock timeout")
 	require.Empty(t, stuck, "the line is locked")
+	require.Empty(t, both)
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.Equal(t, int64(2), numberOf(t, b, <-stuck))
+	a, b2 := <-stuck, <-both
+	require.ElementsMatch(t, []int64{2, 3}, []int64{numberOf(t, b, a), numberOf(t, b, b2[1])})
+}
+
+// A flush that fails after it has taken numbers gives them back.
+func TestARollbackGivesNumbersBack(t *testing.T) {
+	t.Parallel()
+	b := setupNumbered(t)
+	first, err := b.Accept(t.Context(), ordered("a"))
+	require.NoError(t, err)
+	b.Exec(t, `alter table events add constraint no_canary check (external_id <> 'refused')`)
+	in := ordered("a")
+	in.ExternalID = "refused"
+	_, err = b.AcceptBatch(t.Context(), webhook.NewBatch{TenantID: "acme", Events: []webhook.NewEvent{ordered("a"), ordered("a"), in}})
+	require.Error(t, err)
+	second, err := b.Accept(t.Context(), ordered("a"))
+	require.NoError(t, err)
+	require.Equal(t, numberOf(t, b, first)+1, numberOf(t, b, second))
+}
+
+// Events without a key get the one at their type's pointer, unless they wait for a time.
+func TestKeysOfTheCatalogue(t *testing.T) {
+	t.Parallel()
+	b := setupNumbered(t)
+	_, _, err := b.DB.EventTypes.PutEventType(t.Context(), storetest.TestActor(), webhook.EventType{Name: "order.paid", OrderingKey: "/order"}, webhook.RevisionMatch{})
+	require.NoError(t, err)
+	later := ordered("")
+	later.DeliverAt = time.Now().Add(time.Hour)
+	other := storetest.NewEvent("order.paid")
+	other.Payload = []byte(`{"order":"x"}`)
+	all, err := b.AcceptBatch(t.Context(), webhook.NewBatch{TenantID: "acme", Events: []webhook.NewEvent{ordered(""), ordered("own"), other, ordered(""), later}})
+	require.NoError(t, err)
+	for i, want := range []webhook.Sequence{{Key: "17", Number: 1}, {Key: "own", Number: 1}, {Key: "x", Number: 1}, {Key: "17", Number: 2}, {}} {
+		got := all[i].Deliveries[0].Sequence
+		got.Line = 0
+		require.Equal(t, want, got, i)
+		require.Equal(t, want.Key, all[i].Event.OrderingKey)
+	}
+	setFilter(t, b, "acme", b.Subscriber.ID, `{"ordering_key":"17"}`)
+	a, err := b.Accept(t.Context(), ordered(""))
+	require.NoError(t, err)
+	require.Len(t, a.Deliveries, 1, "filters see it")
+}
+
+// Everpost's own events have no numbers.
+func TestOperationalEventsAreNotNumbered(t *testing.T) {
+	t.Parallel()
+	b := storetest.SetupOperational(t)
+	listener := b.ListensTo(t, "acme", "everpost.*")
+	number(t, b.Bundle, listener.ID, webhook.OrderingNumber)
+	stored, err := b.Notify(t.Context(), []webhook.OperationalEvent{b.Opened("acme")})
+	require.NoError(t, err)
+	require.Equal(t, listener.ID, stored[0].Deliveries[0].EndpointID)
+	require.True(t, stored[0].Deliveries[0].Sequence.IsZero())
+	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, "")
+	require.NoError(t, err)
+	require.Zero(t, b.Count(t, "lines"))
 }
 
 // An idle line goes, and begins again with a higher id.

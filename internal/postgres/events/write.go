@@ -45,10 +45,10 @@ func writePostings(ctx context.Context, db postgres.Querier, items []*posting) e
 	if err := checkPostings(ctx, db, items); err != nil {
 		return err
 	}
-	batch := &pgx.Batch{}
 	if err := takeNumbers(ctx, db, items); err != nil {
 		return err
 	}
+	batch := &pgx.Batch{}
 	ev, ob := newRows(items)
 	ev.queue(batch)
 	ob.QueueFirst(batch)
