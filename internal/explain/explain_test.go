@@ -461,13 +461,15 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"attempts used up", ended(webhook.StateDeadLettered, "max_attempts", "http_503"), Exhausted,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, as many as the retry policy allows; the last got 503 Service Unavailable; " + kept,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: " +
+				"3 attempts failed, as many as the retry policy allows; the last got 503 Service Unavailable; " + kept,
 			"The receiver at shop.example answered 503",
 		},
 		{
 			"time over, in a replay",
 			ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) { s.Delivery.Run, s.Kept = 2, 0 }), Exhausted,
-			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503 Service Unavailable; kept as a dead letter.", "",
+			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503 Service Unavailable; " +
+				"kept as a dead letter.", "",
 		},
 		{
 			"time over without an attempt", ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) {
