@@ -66,8 +66,8 @@ func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.
 		explained, short := explain.Condition(health, now), explain.ConditionOf(health, now)
 		read.Value = append(read.Value, endpointCondition{e.ID, client.EndpointCondition{
 			EndpointID: e.ID.String(), TenantID: e.TenantID, URL: e.URL, Description: e.Description, EventTypes: e.EventTypes, State: stateOf(e.State),
-			Condition: string(short.Code), Cause: nullable(short.Cause), Since: timestamp(short.Since), Code: string(explained.Code), Trouble: unhealthy(explained.Code),
-			Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
+			Condition: string(short.Code), Cause: nullable(short.Cause), Since: timestamp(short.Since), Code: string(explained.Code),
+			Trouble: unhealthy(explained.Code), Summary: explained.Summary, CreatedAt: timestamp(e.CreatedAt),
 		}})
 	}
 	return read, nil

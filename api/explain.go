@@ -52,7 +52,8 @@ const maxDeleted = 20
 
 func showExplanation(e explain.Explanation) *client.Explanation {
 	v := client.Explanation{
-		Code: string(e.Code), Brief: nullable(e.Brief), Cause: nullable(e.Cause), Next: nullable(e.Next), Remedy: nullable(e.Remedy), Operator: nullable(e.Operator),
+		Code: string(e.Code), Brief: nullable(e.Brief),
+		Cause: nullable(e.Cause), Next: nullable(e.Next), Remedy: nullable(e.Remedy), Operator: nullable(e.Operator),
 		Actions: make([]client.Action, len(e.Actions)), Workflow: nullable(e.Workflow), Until: timestamp(e.Until),
 	}
 	for i, action := range e.Actions {

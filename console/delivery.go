@@ -81,7 +81,7 @@ type deliveryView struct {
 }
 
 // Brief is why the delivery has not arrived, in a few words; "" if nothing is wrong.
-func (v deliveryView) Brief() string {
+func (v *deliveryView) Brief() string {
 	if v.Delivery.Explanation == nil {
 		return ""
 	}
@@ -118,7 +118,7 @@ func showDelivery(p *page) error {
 			return err
 		}
 	}
-	return p.show(view{Template: "delivery", Title: "Delivery of " + clip(visible(v.Delivery.EventType), 60), Entry: "Deliveries", Live: true, Data: v})
+	return p.show(view{Template: "delivery", Title: "Delivery of " + clip(visible(v.Delivery.EventType), 60), Entry: "Deliveries", Live: true, Data: &v})
 }
 
 // drawDelivery draws a delivery's attempts and waits to scale.

@@ -184,7 +184,7 @@ func breakable(text string, limit int) template.HTML {
 		last := i+1 == len(runes)
 		after := strings.ContainsRune("/.?&=-_,@", r) && part >= shortestPart && !last && runes[i+1] != '/' &&
 			(r != '.' || !unicode.IsDigit(runes[i+1])) // not within an IP address
-		if (after || part >= longestPart) && len(runes)-i-1 >= shortestRest {
+		if (after || part >= longestPart) && len(runes)-i > shortestRest {
 			b.WriteString("<wbr>")
 			part = 0
 		}

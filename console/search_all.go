@@ -32,7 +32,7 @@ type eventOfTenant struct {
 }
 
 // Nothing reports whether a search found nothing.
-func (v foundEverywhere) Nothing() bool {
+func (v *foundEverywhere) Nothing() bool {
 	return v.Text != "" && v.Problem == "" && len(v.Events)+len(v.Endpoints) == 0
 }
 
@@ -64,7 +64,7 @@ func searchAll(p *page) error {
 			return err
 		}
 	}
-	return p.show(view{Template: "search-all", Title: "Search all tenants", Entry: searchTitle, Data: v})
+	return p.show(view{Template: "search-all", Title: "Search all tenants", Entry: searchTitle, Data: &v})
 }
 
 // looker returns what looks into one tenant for endpoints with a part of their URL, description or id, and events with an external id.

@@ -77,7 +77,8 @@ func lookInTenants(p *page, look func(ctx context.Context, tenant string) (done 
 				return looked, false, nil
 			}
 			done, err := look(ctx, t.ID)
-			if looked++; done || err != nil && ctx.Err() == nil {
+			looked++
+			if done || err != nil && ctx.Err() == nil {
 				return looked, false, err
 			}
 		}

@@ -216,7 +216,8 @@ func TestMCPDeadLetters(t *testing.T) {
 	a := connectAgent(t, b.mcpCommand(operatorKey), nil)
 
 	text, out := a.ok("list_dead_letters", map[string]any{"limit": 2})
-	require.Contains(t, text, "In all 4 dead letters:\n3 to "+first+", given up: all attempts used up (max_attempts), last answer 503 Service Unavailable, for example dlv_")
+	require.Contains(t, text, "In all 4 dead letters:\n3 to "+first+", given up: all attempts used up (max_attempts), "+
+		"last answer 503 Service Unavailable, for example dlv_")
 	require.Contains(t, text, "1 to "+second+", given up: all attempts used up (max_attempts), last answer 500 Internal Server Error, for example "+ids[0]+"\n")
 	require.Len(t, out["dead_letters"], 2)
 	text, out = a.ok("list_dead_letters", map[string]any{"limit": 2, "cursor": out["next_cursor"]})

@@ -183,7 +183,8 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"half open, the probe has ended": {
 			webhook.Health{Endpoint: active, Observed: noProbe},
-			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 21 s; 1 in flight; nothing waits",
+			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; " +
+				"next probe in 21 s; 1 in flight; nothing waits",
 		},
 		"half open": {
 			webhook.Health{Endpoint: active, Observed: halfOpen, Backlog: webhook.Backlog{Deferred: 4, Held: 1890, Oldest: ago}},
@@ -235,7 +236,8 @@ func TestHealthSummary(t *testing.T) {
 				Endpoint: active, Observed: open,
 				Backlog: webhook.Backlog{Retrying: 1, Deferred: 9999, MoreWaiting: true, Held: 10_000, MoreHeld: true},
 			},
-			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 21 s; more than 10000 waiting; " +
+			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; " +
+				"next probe in 21 s; more than 10000 waiting; " +
 				"more than 10000 held, the oldest go first",
 		},
 		"more held": {

@@ -151,7 +151,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"503 of an unknown endpoint", last("http_503", func(s *Situation) { s.Endpoint = nil }), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 follows at 12:05:10 UTC, in 62 s; until 26 Nov 12:00 UTC.", "The receiver answered 503",
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; " +
+				"attempt 4 follows at 12:05:10 UTC, in 62 s; until 26 Nov 12:00 UTC.", "The receiver answered 503",
 		},
 		{
 			"overdue", last("http_503", func(s *Situation) { s.Delivery.DueAt = noon().Add(-3 * time.Minute) }), RetryResponse,
@@ -180,7 +181,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"404", last("http_404", func(s *Situation) { s.Delivery.Ambiguous = 2; s.Delivery.DueAt = noon().Add(2 * time.Hour) }), RetryNotFound,
-			"Attempt 3 at 12:03:44 UTC got 404 Not Found; attempt 4 follows at 14:04:08 UTC, in 2 h; retry 2 of at most 5 for such a failure, until 26 Nov 12:00 UTC.",
+			"Attempt 3 at 12:03:44 UTC got 404 Not Found; " +
+				"attempt 4 follows at 14:04:08 UTC, in 2 h; retry 2 of at most 5 for such a failure, until 26 Nov 12:00 UTC.",
 			"The receiver at shop.example answered 404 (Not Found).",
 		},
 		{
@@ -383,7 +385,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"due, disabled", last("http_503", state(webhook.EndpointDisabled, ""), func(s *Situation) { s.Delivery.DueAt = s.Now }), RetryResponse,
-			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; attempt 4 waits because the endpoint is disabled; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+			"Attempt 3 at 12:03:44 UTC got 503 Service Unavailable; " +
+				"attempt 4 waits because the endpoint is disabled; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"scheduled, paused", func(s *Situation) {
@@ -452,7 +455,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"redirect", ended(webhook.StateDeadLettered, "http_302", "http_302"), Refused,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 302 Redirect, which is final; " + kept, "a redirect, which is never followed",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: " +
+				"attempt 3 got 302 Redirect, which is final; " + kept, "a redirect, which is never followed",
 		},
 		{
 			"denied address", ended(webhook.StateDeadLettered, "denied_address", "denied_address"), Refused,
@@ -461,13 +465,15 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"attempts used up", ended(webhook.StateDeadLettered, "max_attempts", "http_503"), Exhausted,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, as many as the retry policy allows; the last got 503 Service Unavailable; " + kept,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: " +
+				"3 attempts failed, as many as the retry policy allows; the last got 503 Service Unavailable; " + kept,
 			"The receiver at shop.example answered 503",
 		},
 		{
 			"time over, in a replay",
 			ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) { s.Delivery.Run, s.Kept = 2, 0 }), Exhausted,
-			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503 Service Unavailable; kept as a dead letter.", "",
+			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503 Service Unavailable; " +
+				"kept as a dead letter.", "",
 		},
 		{
 			"time over without an attempt", ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) {

@@ -83,7 +83,6 @@ func stoppedWords(e *webhook.Endpoint) string {
 
 // brief is why a delivery has not arrived, in a few words; "" if nothing is wrong with it.
 func (s *Situation) brief(code Code) string {
-	d, o := &s.Delivery, s.Observed
 	switch code { //nolint:exhaustive // the others wait or have ended for the reason that is stored
 	case Delivered, Cancelled, Discarded, Cancelling, Scheduled, Starting, Releasing:
 		return ""
@@ -94,10 +93,16 @@ func (s *Situation) brief(code Code) string {
 	case InternalFault:
 		return Brief(string(retry.ReasonInternal))
 	case Refused, Exhausted:
-		if d.LastOutcome != nil {
-			return briefly(d.LastOutcome.Reason, s.Error, s.Now)
+		if last := s.Delivery.LastOutcome; last != nil {
+			return briefly(last.Reason, s.Error, s.Now)
 		}
 	}
+	return s.waitsBriefly(code)
+}
+
+// waitsBriefly is brief of a delivery that waits or has ended for a reason that is not its last attempt.
+func (s *Situation) waitsBriefly(code Code) string {
+	d, o := &s.Delivery, s.Observed
 	switch {
 	case d.State.Open() && s.stopped():
 		return "endpoint " + stoppedWords(s.Endpoint)
@@ -137,16 +142,6 @@ func labelOfAttempt(reason string) (label, meaning string) {
 		return "unknown host name", ""
 	case string(retry.ReasonDNSTemporary):
 		return "no answer from DNS", ""
-	case string(retry.ReasonTimeoutDial):
-		return "no connection in time", ""
-	case string(retry.ReasonTimeoutTLS):
-		return "no TLS handshake in time", ""
-	case string(retry.ReasonTimeoutHeaders):
-		return "no answer in time", "connected, then silent"
-	case string(retry.ReasonTimeoutBody):
-		return "answer not ended in time", ""
-	case string(retry.ReasonTimeoutTotal):
-		return "not over in time", ""
 	case string(retry.ReasonProxyRefused):
 		return "egress proxy refuses it", ""
 	case string(retry.ReasonProxyConnectFailed):
@@ -161,6 +156,23 @@ func labelOfAttempt(reason string) (label, meaning string) {
 		return "payload damaged", "the stored bytes have changed"
 	case string(retry.ReasonUnknown):
 		return "unknown failure", ""
+	}
+	return labelOfTimeout(reason)
+}
+
+// labelOfTimeout are the words for a request that was not over in time: by how far it had come.
+func labelOfTimeout(reason string) (label, meaning string) {
+	switch reason {
+	case string(retry.ReasonTimeoutDial):
+		return "no connection in time", ""
+	case string(retry.ReasonTimeoutTLS):
+		return "no TLS handshake in time", ""
+	case string(retry.ReasonTimeoutHeaders):
+		return "no answer in time", "connected, then silent"
+	case string(retry.ReasonTimeoutBody):
+		return "answer not ended in time", ""
+	case string(retry.ReasonTimeoutTotal):
+		return "not over in time", ""
 	}
 	return "", ""
 }

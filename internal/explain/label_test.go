@@ -87,7 +87,8 @@ func TestBriefOfADelivery(t *testing.T) {
 		c.change(&s)
 		got := Delivery(s)
 		switch got.Code { //nolint:exhaustive // the others may have none
-		case Refused, Exhausted, Expired, FailedInside, Terminated, RetryResponse, RetryTimeout, RetryConnection, RetryDNS, RetryTLS, RetryNotFound, HeldPaused, HeldDisabled:
+		case Refused, Exhausted, Expired, FailedInside, Terminated, RetryResponse, RetryTimeout, RetryConnection, RetryDNS,
+			RetryTLS, RetryNotFound, HeldPaused, HeldDisabled:
 			require.NotEmpty(t, got.Brief, c.name)
 		case Delivered, Cancelled, Discarded, Scheduled:
 			require.Empty(t, got.Brief, c.name)
@@ -122,6 +123,7 @@ func TestBriefOfAStoppedEndpoint(t *testing.T) {
 func TestBriefNamesWhatTheErrorSays(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "302 Redirect to https://b.example/ok: never followed", briefly("http_302", webhook.RedirectError+"https://b.example/ok?s3cr3t", noon()))
-	require.Equal(t, "TLS failed: the certificate expired on 21 Nov 00:00 UTC", briefly("tls_invalid", "tls_invalid: the certificate expired at 2026-11-21T00:00:00Z", noon()))
+	require.Equal(t, "TLS failed: the certificate expired on 21 Nov 00:00 UTC",
+		briefly("tls_invalid", "tls_invalid: the certificate expired at 2026-11-21T00:00:00Z", noon()))
 	require.Equal(t, "connection refused: nothing listens there", briefly("connect_refused", "connect_refused: connection refused", noon()))
 }

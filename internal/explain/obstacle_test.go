@@ -171,7 +171,8 @@ func TestAWaitBeforeAnOpenCircuit(t *testing.T) {
 	m := mechanisms{endpoint: webhook.EndpointActive, circuit: webhook.CircuitOpen, attempts: 1}
 	got := Delivery(m.situation())
 	require.Equal(t, RetryResponse, got.Code)
-	require.Contains(t, got.Cause, "The circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with 503 Service Unavailable")
+	require.Contains(t, got.Cause, "The circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, "+
+		"the last with 503 Service Unavailable")
 }
 
 // Where nothing is known of the receiver, and where it is read later, no limit is to be raised.

@@ -54,8 +54,8 @@ func (s *EndpointHealth) TroubledTenants(ctx context.Context, limit int) (found 
 // undelivered counts the newest deliveries of endpoints that have not arrived, by their states and by the index
 // deliveries_undelivered_by_endpoint.
 const undelivered = `
-	select e.id, count(*) filter (where d.state in (` + postgres.Pending + `, ` + postgres.Retrying + `)), count(*) filter (where d.state = ` + postgres.Held + `),
-		count(*) filter (where d.state = ` + postgres.DeadLettered + `)
+	select e.id, count(*) filter (where d.state in (` + postgres.Pending + `, ` + postgres.Retrying + `)),
+		count(*) filter (where d.state = ` + postgres.Held + `), count(*) filter (where d.state = ` + postgres.DeadLettered + `)
 	from unnest($1::uuid[]) e (id) cross join lateral (
 		select state from deliveries where endpoint_id = e.id and state <> ` + postgres.Delivered + ` order by id desc limit $2) d
 	group by 1`
