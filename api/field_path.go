@@ -41,7 +41,8 @@ func (e *fieldErrors) note(message string) {
 // noteAt adds an error about a part of the current value, at a JSON pointer; "" for the value itself.
 func (e *fieldErrors) noteAt(pointer, message string) {
 	known := len(e.errs)
-	if e.note(message); len(e.errs) > known {
+	e.note(message)
+	if len(e.errs) > known {
 		e.errs[known].Pointer = pointer
 	}
 }

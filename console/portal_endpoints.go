@@ -38,7 +38,8 @@ func portalEndpoints(p *portalPage) error {
 		condition, code := e.Condition, e.Code
 		if rests(condition, code) {
 			unused := false
-			if looked++; looked <= maxUsesRead {
+			looked++
+			if looked <= maxUsesRead {
 				var err error
 				if unused, err = isUnused(p, e.EndpointID); err != nil {
 					return err

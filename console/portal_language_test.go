@@ -87,7 +87,8 @@ func TestSwitchOfTheLanguageLeadsNowhereElse(t *testing.T) {
 	} {
 		w, _ := u.do(t, http.MethodGet, "/portal/language?"+url.Values{"lang": {"de"}, "to": {to}}.Encode(), nil)
 		require.Equal(t, http.StatusSeeOther, w.StatusCode)
-		require.True(t, w.Header.Get("Location") == "/portal/" || strings.HasPrefix(w.Header.Get("Location"), "/portal/%0d"), "%q: %s", to, w.Header.Get("Location"))
+		location := w.Header.Get("Location")
+		require.True(t, location == "/portal/" || strings.HasPrefix(location, "/portal/%0d"), "%q: %s", to, location)
 	}
 	for _, lang := range []string{"", "fr", "de.en"} {
 		w, _ := u.do(t, http.MethodGet, "/portal/language?"+url.Values{"lang": {lang}, "to": {"/portal/"}}.Encode(), nil)

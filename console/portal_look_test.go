@@ -132,7 +132,8 @@ func TestASentenceDoesNotOutlastWhatItSpokeOf(t *testing.T) {
 	s := newMemory().console(t)
 	w := httptest.NewRecorder()
 	begun := s.config.Now()
-	require.NoError(t, s.newPage(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/portal/x", http.NoBody)).done("/portal/", "It is to be sent."))
+	posted := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/portal/x", http.NoBody)
+	require.NoError(t, s.newPage(w, posted).done("/portal/", "It is to be sent."))
 	for attempted, want := range map[time.Time]string{
 		{}: "It is to be sent.", begun.Add(-time.Second): "It is to be sent.", begun.Add(time.Second): "",
 	} {

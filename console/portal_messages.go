@@ -133,7 +133,7 @@ func portalMessage(p *portalPage) error {
 	if err != nil {
 		return err
 	}
-	explained := 0
+	explained, attempted := 0, lastAttempt(found.Data)
 	for _, d := range found.Data {
 		if d.State != "delivered" && explained < explainedFates {
 			explained++
@@ -146,6 +146,9 @@ func portalMessage(p *portalPage) error {
 			return err
 		}
 		v.Deliveries = append(v.Deliveries, fate)
+		if len(fate.Attempts) > 0 && fate.Attempts[0].StartedAt.After(attempted) { // read after its delivery, it may be newer
+			attempted = fate.Attempts[0].StartedAt.Time
+		}
 	}
 	if p.live == nil {
 		if v.shownPayload, _, err = readPayload(p.page, v.Event.ID, nil); err != nil {
@@ -153,7 +156,7 @@ func portalMessage(p *portalPage) error {
 		}
 	}
 	return p.show(portalView{
-		Template: "message", Title: clip(visible(v.Event.Type), 60), Entry: "messages", Live: true, Data: v, Attempted: lastAttempt(found.Data),
+		Template: "message", Title: clip(visible(v.Event.Type), 60), Entry: "messages", Live: true, Data: v, Attempted: attempted,
 	})
 }
 

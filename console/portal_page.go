@@ -37,7 +37,7 @@ type portalView struct {
 	Bare     bool // without navigation
 	Data     any
 
-	// Attempted is when the last of the attempts ended that the page shows. A sentence of a change before that is not shown: it spoke of what was to come.
+	// Attempted is when the last of the attempts that the page shows was made. A sentence of a change before that is not shown: it spoke of what was to come.
 	Attempted time.Time
 }
 

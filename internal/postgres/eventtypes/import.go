@@ -39,9 +39,9 @@ func (s *EventTypes) ImportEventTypes(ctx context.Context, by webhook.Actor, in 
 			return err
 		}
 		names := make([]string, len(all))
-		changes = make([]webhook.ImportedChange, len(all))
+		changes = nil // of a try before
 		for i := range all {
-			names[i], changes[i] = all[i].in.Name, all[i].change
+			names[i], changes = all[i].in.Name, append(changes, all[i].change)
 		}
 		if in.ReplaceAll {
 			archived, err := archiveOthers(ctx, tx, names)
