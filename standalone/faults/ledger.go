@@ -70,7 +70,7 @@ type posted struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		posted: map[int]posted{},
+		posted:   map[int]posted{},
 		promised: map[string]*promise{}, events: map[int]client.AcceptedEvent{}, payloads: map[string]string{}, types: map[string]string{},
 		endpointOf: map[string]int{},
 	}
