@@ -38,7 +38,7 @@ func TestDeadLettersAreAnnounced(t *testing.T) {
 	}, stored[0]["delivery"])
 	require.Equal(t, "acme", stored[0]["tenant_id"])
 	require.Equal(t, "acme@example.com", stored[0]["tenant_contact"])
-	require.Equal(t, "The delivery was given up after 7 attempts (400).", stored[1]["summary"])
+	require.Equal(t, "The delivery was given up after 7 attempts: 400 Bad Request.", stored[1]["summary"])
 	require.Positive(t, m.intake.Waiting(), "the intake starts them")
 	require.Eventually(t, func() bool {
 		return m.metric(t, fmt.Sprintf(`everpost_operational_events_total{type=%q} 2`, webhook.EventDeadLettered))
