@@ -157,7 +157,9 @@ func OfPayload(name string) string {
 }
 
 // EventFields are the names at the top of a filter.
-func EventFields() []string { return []string{"type", "external_id", "ordering_key", "tags", payloadField} }
+func EventFields() []string {
+	return []string{"type", "external_id", "ordering_key", "tags", payloadField}
+}
 
 func (p *parser) operator(w where, i *item, n *node) (err error) {
 	inside := w.in(i.name)
