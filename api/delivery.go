@@ -1,8 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,22 +45,41 @@ func showAttempt(a webhook.Attempt) client.Attempt {
 // deliveryViews shows deliveries, with explanations.
 type deliveryViews struct {
 	explanations *explanations
+	events       EventLists
 	workflowURLs *workflowURLs
+}
+
+// externalIDs reads those of the events of deliveries, in one read.
+func (v *deliveryViews) externalIDs(ctx context.Context, tenantID string, of ...webhook.Delivery) (map[webhook.EventID]string, error) {
+	ids := make([]webhook.EventID, 0, len(of))
+	for i := range of {
+		ids = append(ids, of[i].EventID)
+	}
+	slices.SortFunc(ids, func(a, b webhook.EventID) int { return bytes.Compare(a[:], b[:]) })
+	return v.events.ExternalIDs(ctx, tenantID, slices.Compact(ids))
 }
 
 // explained is the view of one delivery, with its explanation.
 func (v *deliveryViews) explained(c call, d webhook.Delivery) client.Delivery {
-	explained := v.explanations.explainer(c).delivery(d)
+	x := v.explanations.explainer(c)
+	explained := x.delivery(d)
 	view := v.show(c, d, explained.Summary)
 	view.Explanation = showExplanation(explained)
+	externalIDs, err := v.externalIDs(c.Request().Context(), c.tenant, d)
+	x.noted("external id", err) // a command is stored already: its answer is no error
+	view.ExternalID = nullable(externalIDs[d.EventID])
 	return view
 }
 
-// page returns a function that shows the deliveries of a page.
-func (v *deliveryViews) page(c call, page []webhook.Delivery) func(webhook.Delivery) client.Delivery {
+// page returns a function that shows the deliveries of a page, whose events have these external ids.
+func (v *deliveryViews) page(c call, page []webhook.Delivery, externalIDs map[webhook.EventID]string) func(webhook.Delivery) client.Delivery {
 	x := v.explanations.explainer(c)
 	x.expect(page)
-	return func(d webhook.Delivery) client.Delivery { return v.show(c, d, x.summary(d)) }
+	return func(d webhook.Delivery) client.Delivery {
+		view := v.show(c, d, x.summary(d))
+		view.ExternalID = nullable(externalIDs[d.EventID])
+		return view
+	}
 }
 
 func (v *deliveryViews) show(c call, d webhook.Delivery, summary string) client.Delivery {
@@ -160,12 +181,20 @@ func (h *deliveryHandler) listByFilter(c call, q *query, f webhook.DeliveryFilte
 	}
 	chats, position := chatsIn(f.EventType), func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }
 	chats.shown = chats.shown || !f.EventID.IsZero()
+	var externalIDs map[webhook.EventID]string // of the events of those that were fetched last
 	fetch := func(limit int, after string) ([]webhook.Delivery, string, error) {
-		found, searched, err := h.deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		ctx := c.Request().Context()
+		found, searched, err := h.deliveries.ListDeliveries(ctx, c.tenant, f, pageOf(limit, after))
+		if err != nil {
+			return nil, "", err
+		}
 		found, next := without(chats, found, limit, searchedPosition(searched), func(d webhook.Delivery) string { return d.EventType }, position)
+		externalIDs, err = h.views.externalIDs(ctx, c.tenant, found...)
 		return found, next, err
 	}
-	show := func(page []webhook.Delivery) func(webhook.Delivery) client.Delivery { return h.views.page(c, page) }
+	show := func(page []webhook.Delivery) func(webhook.Delivery) client.Delivery {
+		return h.views.page(c, page, externalIDs)
+	}
 	return listAll(c, q, fetch, position, show)
 }
 

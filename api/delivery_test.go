@@ -2,7 +2,9 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +22,7 @@ func TestDeliveryShape(t *testing.T) {
 	b := setup(t)
 	event, delivery := b.posted(t)
 	d := &b.deliveries[0]
-	ids := fmt.Sprintf(`{"id":%q,"event_id":%q,"endpoint_id":%q,"event_type":"order.paid",`, delivery, event, d.EndpointID)
+	ids := fmt.Sprintf(`{"id":%q,"event_id":%q,"endpoint_id":%q,"event_type":"order.paid","external_id":null,`, delivery, event, d.EndpointID)
 	workflow := fmt.Sprintf(`"workflow_id":"delivery/%s/%s","workflow_url":"http://ui.example/delivery%%2F%s%%2F%s",`, event, d.EndpointID, event, d.EndpointID)
 	shown := fmt.Sprintf(`"workflow":"Its workflow is delivery/%s/%s."`, event, d.EndpointID)
 	get := func() string {
@@ -74,6 +76,25 @@ func TestDeliveryShape(t *testing.T) {
 	}
 	d.State = webhook.StateDelivered
 	require.Empty(t, b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/dead-letters", "").json["data"])
+}
+
+// A list, a delivery and the answer to a command have the external id of the event.
+func TestDeliveriesHaveExternalIDs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.posted(t)
+	posted := b.ok(t, http.StatusAccepted, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"order.paid","external_id":"order-17","payload":1}`).json
+	id := posted["deliveries"].([]any)[0].(map[string]any)["id"].(string)
+	listed := map[any]any{}
+	for _, d := range b.ok(t, http.StatusOK, "admin", "GET", deliveriesPath, "").json["data"].([]any) {
+		of := d.(map[string]any)
+		listed[of["event_id"]] = of["external_id"]
+	}
+	require.Len(t, listed, 2)
+	require.Contains(t, slices.Collect(maps.Values(listed)), nil)
+	require.Equal(t, "order-17", listed[posted["id"]])
+	require.Equal(t, "order-17", b.ok(t, http.StatusOK, "admin", "GET", deliveriesPath+"/"+id, "").json["external_id"])
+	require.Equal(t, "order-17", b.ok(t, http.StatusAccepted, "admin", "POST", deliveriesPath+"/"+id+"/cancel", "").json["external_id"])
 }
 
 func TestAttempts(t *testing.T) {

@@ -229,7 +229,14 @@ func (x *export) deliveries() error {
 		found, _, err := x.of.deliveries.ListDeliveries(x.ctx, x.tenant, webhook.DeliveryFilter{Until: x.until}, p)
 		return found, err
 	}, func(d webhook.Delivery) [16]byte { return d.DeliveryID }, func(page []webhook.Delivery) error {
-		if err := linesOf(x, "delivery", x.of.views.page(x.call, page))(page); err != nil {
+		var externalIDs map[webhook.EventID]string
+		if err := x.retried(func() (err error) {
+			externalIDs, err = x.of.views.externalIDs(x.ctx, x.tenant, page...)
+			return err
+		}); err != nil {
+			return err
+		}
+		if err := linesOf(x, "delivery", x.of.views.page(x.call, page, externalIDs))(page); err != nil {
 			return err
 		}
 		return x.attempts(page)

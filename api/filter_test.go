@@ -13,8 +13,8 @@ import (
 )
 
 // noField is what is wrong with a filter about {"data": …}.
-const noField = `is no field of an event, which are type, external_id, ordering_key, tags, payload; ` +
-	`a field of the payload belongs inside "payload": {"payload": {"data": …}}`
+const noField = `is no field of an event (type, external_id, ordering_key, tags, payload). ` +
+	`For a field of the payload write {"payload": {"data": …}}`
 
 func TestFilterIsTried(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 	}
 	warnings := filterWarnings{types: c.EventTypes, log: c.Logger}
 	conditions := conditionReader{situations: c.Situations, now: c.Now}.cached()
-	views := &deliveryViews{explanations: explained, workflowURLs: urls}
+	views := &deliveryViews{explanations: explained, events: c.Events, workflowURLs: urls}
 	return &handlers{
 		documents:  newDocumentHandler(c, all),
 		audit:      auditHandler{c.Audit},

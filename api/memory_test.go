@@ -559,6 +559,17 @@ func (m *memory) Outcomes(_ context.Context, tenant string, ids []webhook.EventI
 	return outcomes, m.broken
 }
 
+func (m *memory) ExternalIDs(_ context.Context, tenant string, ids []webhook.EventID) (map[webhook.EventID]string, error) {
+	defer m.lock()()
+	all := map[webhook.EventID]string{}
+	for _, a := range m.accepted {
+		if a.Event.TenantID == tenant && a.Event.ExternalID != "" && slices.Contains(ids, a.Event.ID) {
+			all[a.Event.ID] = a.Event.ExternalID
+		}
+	}
+	return all, m.broken
+}
+
 func (m *memory) ListAttempts(_ context.Context, tenant string, f webhook.AttemptFilter, limit int, after webhook.DeliveryAttempt) (
 	found []webhook.DeliveryAttempt, searched webhook.DeliveryID, err error,
 ) {

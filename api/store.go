@@ -92,6 +92,8 @@ type EventLists interface {
 	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) (found []webhook.Event, searched [16]byte, err error)
 	// Outcomes counts the deliveries of events by where they stand.
 	Outcomes(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]webhook.EventOutcomes, error)
+	// ExternalIDs are those of events that have one, in one read.
+	ExternalIDs(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]string, error)
 }
 
 // Events stores and reads events.

@@ -36,6 +36,7 @@ type Delivery struct {
 	EventID       string        `json:"event_id"`
 	EndpointID    string        `json:"endpoint_id"`
 	EventType     string        `json:"event_type"`
+	ExternalID    *string       `json:"external_id"` // the event's; nil without one, and when the event is past its retention
 	State         DeliveryState `json:"state"`
 	Reason        *string       `json:"reason"`   // why it ended, was deferred or is held; nil when it was delivered, and if there is nothing to say
 	Summary       string        `json:"summary"`  // for people: what happened, why, and what happens next

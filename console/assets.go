@@ -25,7 +25,12 @@ type assets map[string]look.File
 
 // loadAssets makes the assets with an accent.
 func loadAssets(accent string) assets {
-	return assets{"console.css": look.Style(accent), "console.js": look.Script(slices.Concat(sharedScript, script)), "icon.svg": look.Icon(accent)}
+	return assets{"console.css": look.Style(accent), "console.js": look.Script(joined(script)), "icon.svg": look.Icon(accent)}
+}
+
+// joined is a script with what all share before it. Nothing of both is a global of the page.
+func joined(script []byte) []byte {
+	return slices.Concat([]byte("(() => {\n"), sharedScript, script, []byte("})();\n"))
 }
 
 // address is an asset's path.

@@ -52,9 +52,9 @@ func TestOperatorEditsAFilter(t *testing.T) {
 	require.Contains(t, text, "Your event", "a payload has more room than other forms")
 
 	for typed, says := range map[string]string{
-		`{"data": 1}`: `a field of the payload belongs inside &#34;payload&#34;: {&#34;payload&#34;: {&#34;data&#34;: …}}`,
+		`{"data": 1}`: `For a field of the payload write {&#34;payload&#34;: {&#34;data&#34;: …}}`,
 		`{`:           "is not valid JSON", `{"payload":{"n":{"$regex":"x"}}}`: "/payload/n/$regex: is not supported",
-		`{"<b>": 1}`: "/&lt;b&gt;: is no field of an event, which are", `[]`: "must be an object",
+		`{"<b>": 1}`: "/&lt;b&gt;: is no field of an event (type", `[]`: "must be an object",
 	} {
 		for _, path := range []string{"/filter", "/filter/save"} {
 			_, text = u.post(t, http.StatusBadRequest, page+path, "filter", typed)
@@ -179,7 +179,7 @@ func TestCustomerEditsAFilter(t *testing.T) {
 		}
 		for typed, says := range map[string]string{
 			`{`: "This is not valid JSON.", `{"payload":{"a<b":{"$regex":1}}}`: "The mistake is here: /payload/a&lt;b/$regex", `1`: "This is not a filter.",
-			`{"$or":[{"amount<":1}]}`: `Fields of the content belong inside &#34;payload&#34;: {&#34;payload&#34;: {&#34;amount&lt;&#34;: …}}`,
+			`{"$or":[{"amount<":1}]}`: `For a field of its content write {&#34;payload&#34;: {&#34;amount&lt;&#34;: …}}`,
 			`{"$eq":1}`:               "The mistake is here: /$eq",
 		} {
 			_, text = u.post(t, http.StatusBadRequest, page+"/filter/save", "filter", typed)

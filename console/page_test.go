@@ -173,6 +173,7 @@ func TestAssetsAreKeptByBrowsers(t *testing.T) {
 		require.Contains(t, w.Header.Get("Cache-Control"), "immutable")
 		require.Equal(t, "nosniff", w.Header.Get("X-Content-Type-Options"))
 		require.NotContains(t, body, "://", "no request to another host")
+		require.Equal(t, strings.HasSuffix(name, ".js"), strings.HasPrefix(body, "(() => {\n"), "nothing of a script is a global")
 		w, _ = u.do(t, http.MethodGet, "/console/assets/"+name, nil)
 		require.Equal(t, "no-store", w.Header.Get("Cache-Control"), "an address without the hash may be of another version")
 	}

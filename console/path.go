@@ -43,15 +43,19 @@ func pagePath(tenant string, parts ...string) string {
 
 // localPath returns a path of the console to go to after a log-in; the start page for anything else.
 func localPath(to string) string {
-	if !isLocal(to, Root) || strings.HasPrefix(to, Root+"/login") || strings.HasPrefix(to, Root+"/links/") {
+	path, ok := isLocal(to, Root)
+	if !ok || strings.HasPrefix(path, Root+"/login") || strings.HasPrefix(path, Root+"/links/") {
 		return Root + "/"
 	}
 	return to
 }
 
-// isLocal reports whether a text is the path of a page below a root, with or without a query, and leads to no other host.
-func isLocal(to, root string) bool {
+// isLocal reports whether a text is the path of a page below a root, with or without a query, and leads to no other host. path is decoded, without the query.
+func isLocal(to, root string) (path string, ok bool) {
 	u, err := url.Parse(to)
-	return err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && isBelow(u.Path, root) && !strings.ContainsAny(to, "\\\r\n\t") &&
-		!strings.Contains(u.Path, "//")
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !isBelow(u.Path, root) || strings.ContainsAny(to, "\\\r\n\t") ||
+		strings.Contains(u.Path, "//") {
+		return "", false
+	}
+	return u.Path, true
 }

@@ -1,11 +1,13 @@
 package console
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"time"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // portalEndpointRow is an endpoint in the list.
@@ -33,19 +35,20 @@ func portalEndpoints(p *portalPage) error {
 		return err
 	}
 	v, t := portalEndpointsView{Next: found.NextCursor}, p.texts()
-	looked := 0
+	made := map[string]time.Time{}
+	for _, e := range found.Data {
+		if rests(e.Condition, e.Code) {
+			made[e.EndpointID] = e.CreatedAt.Time
+		}
+	}
+	unused, err := unusedOf(p, made)
+	if err != nil {
+		return err
+	}
 	for _, e := range found.Data {
 		condition, code := e.Condition, e.Code
 		if rests(condition, code) {
-			unused := false
-			looked++
-			if looked <= maxUsesRead {
-				var err error
-				if unused, err = isUnused(p, e.EndpointID); err != nil {
-					return err
-				}
-			}
-			condition, code = restOf(unused)
+			condition, code = restOf(unused[e.EndpointID])
 		}
 		row := portalEndpointRow{
 			EndpointCondition: e, Name: shortName(e.Description, e.URL), Chip: t.conditionChip(condition),
@@ -59,9 +62,6 @@ func portalEndpoints(p *portalPage) error {
 	return p.show(portalView{Template: "endpoints", Title: p.say("nav.endpoints"), Entry: "endpoints", Live: true, Data: v})
 }
 
-// maxUsesRead bounds the endpoints of a list that are asked whether anything was ever sent to them: of the others it is not said.
-const maxUsesRead = 20
-
 // rests reports whether an endpoint is in order because nothing was sent to it lately. Then restOf says how it is.
 func rests(condition, code string) bool { return condition == "healthy" && code == "endpoint_idle" }
 
@@ -73,11 +73,34 @@ func restOf(unused bool) (condition, code string) {
 	return "idle", "endpoint_idle"
 }
 
-// isUnused reports whether an endpoint has no delivery, as far as they are kept.
-func isUnused(p *portalPage, id string) (bool, error) {
+// unusedOf are those of some endpoints, by id and with when they were made, to which nothing was ever sent. That is known of one that is younger than
+// any delivery is kept, if the customer's newest deliveries, one page of them, reach back to when it was made. So a list says what an endpoint's page says.
+func unusedOf(p *portalPage, made map[string]time.Time) (map[string]bool, error) {
+	unused, now := map[string]bool{}, p.console.config.Now()
+	oldest := now
+	for id, at := range made {
+		if now.Sub(at) < webhook.MinDeliveryRetention {
+			unused[id] = true
+			if at.Before(oldest) {
+				oldest = at
+			}
+		}
+	}
+	if len(unused) == 0 {
+		return nil, nil
+	}
 	var found client.Page[client.Delivery]
-	err := p.get(&found, url.Values{"endpoint_id": {id}, "limit": {"1"}}, "deliveries")
-	return err == nil && len(found.Data) == 0, unlessBusy(err)
+	if err := p.get(&found, url.Values{"limit": {"100"}, "since": {oldest.Format(time.RFC3339Nano)}}, "deliveries"); err != nil {
+		return nil, unlessBusy(err)
+	}
+	for _, d := range found.Data {
+		delete(unused, d.EndpointID)
+	}
+	if n := len(found.Data); n > 0 && found.NextCursor != "" {
+		read := found.Data[n-1].CreatedAt.Time
+		maps.DeleteFunc(unused, func(id string, _ bool) bool { return !made[id].After(read) })
+	}
+	return unused, nil
 }
 
 // shortName is what people call an endpoint: its description's first line, or its URL without the scheme.
@@ -113,10 +136,9 @@ type portalEndpointView struct {
 type portalDelivery struct {
 	client.Delivery
 
-	Chip      chip
-	Sentence  string
-	Endpoint  string // its name
-	Reference string // the event's external id; "" for none
+	Chip     chip
+	Sentence string
+	Endpoint string // its name
 }
 
 // shownRecent is how many of an endpoint's newest deliveries its page shows.
@@ -144,8 +166,14 @@ func portalEndpoint(p *portalPage) error {
 		return err
 	}
 	code := health.Explanation.Code
-	if rests(condition, code) {
-		condition, code = restOf(len(recent.Data) == 0)
+	if rests(condition, code) && len(recent.Data) > 0 {
+		condition, code = restOf(false)
+	} else if rests(condition, code) {
+		unused, err := unusedOf(p, map[string]time.Time{id: v.Endpoint.CreatedAt.Time})
+		if err != nil {
+			return err
+		}
+		condition, code = restOf(unused[id])
 	}
 	v.Name, v.Chip, v.Sentence = shortName(v.Endpoint.Description, v.Endpoint.URL), t.conditionChip(condition), t.endpointSentence(code)
 	v.Waiting = t.more(health.Waiting+health.Scheduled+health.Held, health.More)
@@ -154,9 +182,9 @@ func portalEndpoint(p *portalPage) error {
 	if err := v.readStatistics(p, id); err != nil {
 		return err
 	}
-	references, now := referencesOf(p, recent.Data), p.console.config.Now()
+	now := p.console.config.Now()
 	for _, d := range recent.Data {
-		v.Recent = append(v.Recent, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), v.Name, references[d.EventID]})
+		v.Recent = append(v.Recent, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), v.Name})
 		if o := d.LastOutcome; o != nil && o.Decision != client.DecisionDelivered && v.Chip.Tone == toneBad && o.At.After(v.FailedAt.Time) {
 			v.Failure, v.FailedAt = t.Why(o.Reason, o.Status), o.At
 		}

@@ -2,17 +2,18 @@ package console
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/everpost/everpost/client"
+	jsonfilter "github.com/everpost/everpost/internal/filter" // filter is that of a list
+	"github.com/everpost/everpost/internal/jsonref"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // filterProblem says what is wrong with a filter: where, because what is wrong there is written for operators.
 func (t *texts) filterProblem(wrong client.FieldError) string {
 	if name := besidePayload(wrong.Pointer); name != "" {
-		return t.say("field.filter.payload", "place", name, "example", `{"payload": {`+strconv.Quote(name)+": …}}")
+		return t.say("field.filter.payload", "place", name, "example", jsonfilter.OfPayload(name))
 	}
 	switch {
 	case wrong.Pointer != "":
@@ -33,10 +34,10 @@ func besidePayload(pointer string) string {
 		}
 		names = names[1:]
 	}
-	if len(names) != 1 || strings.HasPrefix(names[0], "$") || slices.Contains([]string{"type", "external_id", "ordering_key", "tags", "payload"}, names[0]) {
+	if len(names) != 1 || strings.HasPrefix(names[0], "$") || slices.Contains(jsonfilter.EventFields(), names[0]) {
 		return ""
 	}
-	return strings.NewReplacer("~1", "/", "~0", "~").Replace(names[0])
+	return jsonref.Unescaped(names[0])
 }
 
 // FilterWhy says why an event does not meet a filter.

@@ -54,7 +54,7 @@ const languagePath = "/language"
 func chooseLanguage(p *portalPage) error {
 	query := p.r.URL.Query()
 	to := query.Get("to")
-	if !isLocal(to, PortalRoot) || strings.HasPrefix(to, PortalRoot+languagePath) {
+	if path, ok := isLocal(to, PortalRoot); !ok || strings.HasPrefix(path, PortalRoot+languagePath) {
 		to = PortalRoot + "/"
 	}
 	for _, t := range p.console.portal.languages.all {

@@ -83,7 +83,7 @@ func TestSwitchOfTheLanguageLeadsNowhereElse(t *testing.T) {
 	u := setup(t).browser(t)
 	for _, to := range []string{
 		"https://evil.example/", "//evil.example/portal/", "/console/", "/portal//evil.example", "/portalx", `/portal/\\evil.example`,
-		"/portal/language?to=/", "", "/portal/%0d%0aX: y",
+		"/portal/language?to=/", "", "/portal/%0d%0aX: y", "/portal/%6Canguage?to=/", "/%70ortal/language", "/portal/%2Flanguage",
 	} {
 		w, _ := u.do(t, http.MethodGet, "/portal/language?"+url.Values{"lang": {"de"}, "to": {to}}.Encode(), nil)
 		require.Equal(t, http.StatusSeeOther, w.StatusCode)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"image/png"
 	"net/http"
-	"slices"
 
 	"github.com/everpost/everpost/internal/look"
 )
@@ -115,7 +114,7 @@ func loadPortalAssets(of PortalLook, accent string) (assets, error) {
 		all[faviconFile] = look.NewFile(own["portal.svg"], "image/svg+xml")
 	}
 	all["portal.css"] = look.NewFile(own["portal.css"], "text/css; charset=utf-8")
-	all["portal.js"], all["embed.js"] = look.Script(slices.Concat(sharedScript, own["portal.js"])), look.Script(own["embed.js"])
+	all["portal.js"], all["embed.js"] = look.Script(joined(own["portal.js"])), look.Script(own["embed.js"])
 	return all, nil
 }
 

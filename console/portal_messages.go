@@ -229,13 +229,13 @@ func portalFailed(p *portalPage) error {
 	if err != nil {
 		return err
 	}
-	references, t, now := referencesOf(p, found.Data), p.texts(), p.console.config.Now()
+	t, now := p.texts(), p.console.config.Now()
 	v := portalFailedView{Next: found.NextCursor, Some: len(found.Data) > 0, Count: t.more(groups.Counted, groups.More)}
 	for _, d := range found.Data {
 		if d.EventType == webhook.NotificationType {
 			continue
 		}
-		v.Rows = append(v.Rows, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), names.Short(d.EndpointID), references[d.EventID]})
+		v.Rows = append(v.Rows, portalDelivery{d, t.deliveryChip(d.State), t.sentenceOf(d, now), names.Short(d.EndpointID)})
 	}
 	return p.show(portalView{Template: "failed", Title: p.say("nav.failed"), Entry: "failed", Live: true, Data: v, Attempted: lastAttempt(found.Data)})
 }
@@ -248,22 +248,6 @@ func lastAttempt(of []client.Delivery) (at time.Time) {
 		}
 	}
 	return at
-}
-
-// referencesOf are the external ids of the events of a page of deliveries, by the events' ids: deliveries do not have them. One that cannot be read now
-// is left out.
-func referencesOf(p *portalPage, of []client.Delivery) map[string]string {
-	references := map[string]string{}
-	for _, d := range of {
-		if _, known := references[d.EventID]; known || d.EventType == webhook.NotificationType {
-			continue
-		}
-		var e client.AcceptedEvent
-		if p.get(&e, nil, "events", d.EventID) == nil {
-			references[d.EventID] = value(e.ExternalID)
-		}
-	}
-	return references
 }
 
 func readLetterGroups(p *portalPage) (groups letterGroups, err error) {

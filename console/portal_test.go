@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -10,11 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
 	"github.com/everpost/everpost/console"
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // portalPath is a page of the portal for the things that somePortal makes.
@@ -309,6 +312,32 @@ func TestPortalListsHaveReferences(t *testing.T) {
 	ids := b.somePortal(t)
 	text := b.portal(t, "acme", "manage").get(t, http.StatusOK, "/portal/endpoints/"+ids["endpoints"])
 	require.Contains(t, text, `<p class="mono soft">&lt;i&gt;order-17&lt;/i&gt;</p>`)
+}
+
+// What is older than deliveries are kept is not said to be unused. A list says it of as many endpoints as it has.
+func TestPortalSaysOnlyOfNewEndpointsThatNothingWasSent(t *testing.T) {
+	t.Parallel()
+	var database string
+	b := setup(t, func(c *config.Config) { database = c.DatabaseURL })
+	const endpoints = 25
+	old := b.endpoint(t, "acme", "")
+	for range endpoints - 1 {
+		b.endpoint(t, "acme", "")
+	}
+	conn, err := pgx.Connect(t.Context(), database)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	parsed, err := webhook.ParseEndpointID(old)
+	require.NoError(t, err)
+	changed, err := conn.Exec(t.Context(), `update endpoints set created_at = created_at - interval '25 hours' where id = $1`, [16]byte(parsed))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, changed.RowsAffected())
+	u := b.portal(t, "acme", "manage", `,"lang":"en"`)
+	const unused = `<span class="chip quiet">Nothing sent yet</span>`
+	require.Eventually(t, func() bool {
+		return strings.Count(u.get(t, http.StatusOK, "/portal/endpoints"), unused) == endpoints-1
+	}, eventually, poll)
+	require.Contains(t, u.get(t, http.StatusOK, "/portal/endpoints/"+old), `<span class="chip quiet">Ready</span>`)
 }
 
 // An endpoint to which nothing was sent does not read as if it had worked.

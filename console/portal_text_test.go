@@ -53,6 +53,20 @@ func TestTextsAreComplete(t *testing.T) {
 	require.Less(t, same, 20, "too many texts are not translated")
 }
 
+// An endpoint whose server does not answer is disabled, too: what is said of it holds for that.
+func TestTextsOfEndpointsThatFail(t *testing.T) {
+	t.Parallel()
+	for _, name := range reviewedLanguages() {
+		of := readTexts(t, name)
+		for _, key := range []string{"code.endpoint_disabled", "code.endpoint_circuit_open", "code.endpoint_circuit_half_open"} {
+			require.NotRegexp(t, `refused|abgelehnt|gestört`, of[key]["other"], "%s: %s", name, key)
+		}
+	}
+	german := readTexts(t, "de")
+	require.Contains(t, german["field.event_types"]["other"], "Mindestens ein Eintrag ist kein gültiger Ereignistyp.")
+	require.Contains(t, german["field.filter.payload"]["other"], "Eine Nachricht hat kein Feld „{place}“ außerhalb ihres Inhalts.")
+}
+
 // Every code of an explanation has a sentence, and every text that a template or a handler names exists.
 func TestEveryTextExists(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,7 @@ func TestLogInLeadsBackToThePage(t *testing.T) {
 	for _, elsewhere := range []string{
 		"//evil.example/console", "https://evil.example/console/", "/v1/tenants", `/console/\evil`, "/console//evil.example", "javascript:alert(1)",
 		"/console/login?to=/console/", "/consolexyz", "/console/links/abc",
+		"/console/%6Cogin?to=/console/", "/console/%6cinks/abc", "/%63onsole/login", "/console/%2Flogin",
 	} {
 		require.Equal(t, "/console/", b.browser(t).logIn(t, "acme admin", elsewhere), elsewhere)
 	}

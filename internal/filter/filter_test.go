@@ -271,8 +271,9 @@ func TestParseErrors(t *testing.T) {
 		{`[]`, "", "must be an object"},
 		{`"x"`, "", "must be an object"},
 		{`null`, "", "must be an object"},
-		{`{"data":1}`, "/data", `is no field of an event, which are type, external_id, ordering_key, tags, payload; ` +
-			`a field of the payload belongs inside "payload": {"payload": {"data": …}}`},
+		{`{"data":1}`, "/data", `is no field of an event (type, external_id, ordering_key, tags, payload). ` +
+			`For a field of the payload write {"payload": {"data": …}}`},
+		{`{"<a>\"\u0001":1}`, "/<a>\"\x01", `write {"payload": {"<a>\"\u0001": …}}`},
 		{`{"$or":[{"type":"x"},{"topic":"x"}]}`, "/$or/1/topic", "no field of an event"},
 		{`{"$not":{"topic":"x"}}`, "/$not/topic", "no field of an event"},
 		{`{"$or":["x"]}`, "/$or/0", "must be an object with fields of the event"},

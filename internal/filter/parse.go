@@ -137,9 +137,8 @@ func (p *parser) names(w where, n *node) (names []string, err error) {
 func (p *parser) field(w where, i *item, n *node) (err error) {
 	inside := w.in(i.name)
 	switch {
-	case w.top && !slices.Contains(fields(), i.name):
-		return inside.wrong(`is no field of an event, which are %s; a field of the payload belongs inside "payload": {"payload": {%q: …}}`,
-			strings.Join(fields(), ", "), excerpt([]byte(i.name)))
+	case w.top && !slices.Contains(EventFields(), i.name):
+		return inside.wrong(`is no field of an event (%s). For a field of the payload write %s`, strings.Join(EventFields(), ", "), OfPayload(i.name))
 	case strings.Contains(i.name, ".$.") || strings.HasSuffix(i.name, ".$"):
 		return inside.wrong("has a place in an array; nest the names, and an array matches if one element does")
 	}
@@ -148,8 +147,19 @@ func (p *parser) field(w where, i *item, n *node) (err error) {
 	return err
 }
 
-// fields are the names at the top of a filter.
-func fields() []string { return []string{"type", "external_id", "ordering_key", "tags", payloadField} }
+// OfPayload outlines a filter about a field of the payload, in JSON: {"payload": {"data": …}}. It has at most MaxExcerpt bytes of the name.
+func OfPayload(name string) string {
+	var quoted strings.Builder
+	encoder := json.NewEncoder(&quoted)
+	encoder.SetEscapeHTML(false) // it is shown as text
+	_ = encoder.Encode(excerpt([]byte(name)))
+	return `{"payload": {` + strings.TrimSuffix(quoted.String(), "\n") + `: …}}`
+}
+
+// EventFields are the names at the top of a filter.
+func EventFields() []string {
+	return []string{"type", "external_id", "ordering_key", "tags", payloadField}
+}
 
 func (p *parser) operator(w where, i *item, n *node) (err error) {
 	inside := w.in(i.name)

@@ -42,7 +42,7 @@ type entry struct {
 type pendingCounts struct {
 	mu      sync.Mutex
 	entries map[key]*entry
-	held    int // rows that are being written, or wait for that
+	held    int // rows that are being written, or wait for that, without those of verdicts alone
 	max     int // of entries and held rows
 	dropped int64
 
@@ -107,15 +107,12 @@ func (c *pendingCounts) take() map[key]*entry {
 	return taken
 }
 
-// hold notes that rows wait to be written.
+// hold notes that rows wait to be written; fewer than none: that they are written, or given up.
 func (c *pendingCounts) hold(rows int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held += rows
 }
-
-// release notes that rows are written, or given up.
-func (c *pendingCounts) release(rows int) { c.hold(-rows) }
 
 // dropBefore drops entries from before a time.
 func (c *pendingCounts) dropBefore(limit time.Time) {
@@ -129,11 +126,10 @@ func (c *pendingCounts) dropBefore(limit time.Time) {
 	}
 }
 
-// giveUp notes that a row that waits to be written is given up.
+// giveUp counts as dropped what is in a row that waits to be written.
 func (c *pendingCounts) giveUp(row *webhook.StatisticsRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held--
 	if !row.EndpointID.IsZero() { // totals say the same again
 		c.dropped += lost(&row.Counts)
 	}

@@ -21,9 +21,11 @@ const (
 	stopPatience = 2 * time.Second
 	// flushRows is how many rows one write has at most.
 	flushRows = 5000
-	// maxEntries bounds the endpoints and minutes in memory, while PostgreSQL is away: of attempts and ends, and of verdicts. An entry has
-	// about 400 bytes, and 100 of verdicts.
-	maxEntries = 50_000
+	// maxEntries bounds the endpoints and minutes with attempts and ends in memory, while PostgreSQL is away, with the totals that wait to be written.
+	// maxVerdicts bounds those with verdicts of filters alone, which take no room from them. An entry has about 400 bytes, and 100 of verdicts that no
+	// flush has taken.
+	maxEntries  = 50_000
+	maxVerdicts = 50_000
 	// staleAfter is when counts that could not be written are dropped: the hour that they belong to
 	// is about to be summed up (see internal/postgres/statistics).
 	staleAfter = 24 * time.Hour
@@ -71,7 +73,7 @@ func New(c Config) *Recorder {
 		c.FlushEvery = defaultFlushEvery
 	}
 	r := &Recorder{store: c.Store, log: c.Logger, now: c.Now, every: c.FlushEvery, counts: newPendingCounts(maxEntries)}
-	r.verdicts = newVerdictCounts(maxEntries, r.counts.filled)
+	r.verdicts = newVerdictCounts(maxVerdicts, r.counts.filled)
 	_, _ = rand.Read(r.writer[:]) // never fails: it crashes the process instead
 	return r
 }
@@ -155,7 +157,7 @@ func (r *Recorder) writePending(ctx context.Context) bool {
 			return false
 		}
 		r.failed = false
-		r.counts.release(len(r.pending[0].Rows))
+		r.release(r.pending[0].Rows)
 		r.pending = r.pending[1:]
 	}
 	return true
@@ -167,13 +169,22 @@ func (r *Recorder) prepare() {
 	taken := r.counts.take()
 	r.verdicts.moveTo(taken)
 	rows := withTotals(taken)
-	r.counts.hold(len(rows))
+	verdicts := verdictRows(rows)
+	r.counts.hold(len(rows) - verdicts)
+	r.verdicts.hold(verdicts)
 	for len(rows) > 0 {
 		n := min(len(rows), flushRows)
 		r.seq++
 		r.pending = append(r.pending, webhook.StatisticsFlush{Writer: r.writer, Seq: r.seq, Rows: rows[:n:n]})
 		rows = rows[n:]
 	}
+}
+
+// release notes that rows are written, or given up.
+func (r *Recorder) release(rows []webhook.StatisticsRow) {
+	verdicts := verdictRows(rows)
+	r.counts.hold(verdicts - len(rows))
+	r.verdicts.hold(-verdicts)
 }
 
 // dropStale drops counts that are too old to be written.
@@ -186,6 +197,7 @@ func (r *Recorder) dropStale() {
 		kept := f.Rows[:0]
 		for _, row := range f.Rows {
 			if row.Minute.Before(limit) {
+				r.release([]webhook.StatisticsRow{row})
 				r.counts.giveUp(&row)
 				continue
 			}

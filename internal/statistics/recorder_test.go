@@ -202,9 +202,58 @@ func TestAttemptsDoNotWaitForVerdicts(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(newSum(), &bytes.Buffer{})
 	r.verdicts.mu.Lock()
-	defer r.verdicts.mu.Unlock()
-	r.Counted(refOf("acme", 1), nil, webhook.StateDelivered, true) // would wait for ever
+	counted := make(chan struct{})
+	go func() {
+		r.Counted(refOf("acme", 1), nil, webhook.StateDelivered, true)
+		close(counted)
+	}()
+	waited := false
+	select {
+	case <-counted:
+	case <-time.After(10 * time.Second):
+		waited = true
+	}
+	r.verdicts.mu.Unlock()
+	<-counted
+	require.False(t, waited)
 	require.Len(t, r.counts.take(), 1)
+}
+
+// While PostgreSQL is away, verdicts that wait to be written take no room from attempts, and have a bound of their own.
+func TestVerdictsTakeNoRoomFromAttempts(t *testing.T) {
+	t.Parallel()
+	store := newSum()
+	store.fail = func() (bool, bool) { return true, false }
+	r := newRecorder(store, &bytes.Buffer{})
+	now := time.Date(2026, 1, 31, 9, 30, 0, 0, time.UTC)
+	r.now = func() time.Time { return now }
+	r.counts.max, r.verdicts.max = 4, 6
+	judge := func(n byte) {
+		for i := range n {
+			r.Judged("acme", []webhook.FilterVerdict{{EndpointID: webhook.EndpointID{1, i}, Matched: true}})
+		}
+	}
+	judge(4)
+	require.False(t, r.flush(t.Context()))
+	judge(1)
+	require.EqualValues(t, 1, r.Dropped(), "four rows of verdicts are held, and two totals")
+	for i := range byte(4) {
+		r.Counted(refOf("acme", i+2), nil, webhook.StateDelivered, true)
+	}
+	require.EqualValues(t, 1, r.Dropped())
+	r.Counted(refOf("acme", 9), nil, webhook.StateDelivered, true)
+	require.EqualValues(t, 2, r.Dropped())
+	store.fail = func() (bool, bool) { return false, false }
+	require.True(t, r.flush(t.Context()))
+	require.Len(t, store.added, 4+4+2)
+	require.Equal(t, []int{0, 0}, []int{r.counts.held, r.verdicts.held})
+
+	judge(4)
+	store.fail = func() (bool, bool) { return true, false }
+	require.False(t, r.flush(t.Context()))
+	now = now.Add(staleAfter + time.Minute)
+	require.False(t, r.flush(t.Context()))
+	require.Equal(t, []int{0, 0}, []int{r.counts.held, r.verdicts.held}, "those that are given up are not held")
 }
 
 // An end without an attempt counts now.

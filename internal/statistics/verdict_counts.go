@@ -12,7 +12,8 @@ import (
 type verdictCounts struct {
 	mu      sync.Mutex
 	entries map[key]verdicts
-	max     int // of entries
+	held    int // rows of verdicts alone that are being written, or wait for that
+	max     int // of entries and held rows
 	dropped int64
 
 	filled chan<- struct{} // that of pendingCounts
@@ -36,7 +37,7 @@ func (c *verdictCounts) add(tenantID string, at time.Time, all []webhook.FilterV
 	for _, v := range all {
 		k := key{v.EndpointID, minute}
 		n, known := c.entries[k]
-		if !known && len(c.entries) >= c.max {
+		if !known && len(c.entries)+c.held >= c.max {
 			c.dropped++
 			continue
 		}
@@ -47,7 +48,7 @@ func (c *verdictCounts) add(tenantID string, at time.Time, all []webhook.FilterV
 		}
 		c.entries[k] = n
 	}
-	if nearlyFull(len(c.entries), c.max) {
+	if nearlyFull(len(c.entries)+c.held, c.max) {
 		signal(c.filled)
 	}
 }
@@ -79,6 +80,24 @@ func (c *verdictCounts) dropBefore(limit time.Time) {
 			delete(c.entries, k)
 		}
 	}
+}
+
+// verdictRows is how many rows have verdicts alone.
+func verdictRows(rows []webhook.StatisticsRow) (n int) {
+	for i := range rows {
+		counts := rows[i].Counts
+		if counts.FilterMatched, counts.Filtered = 0, 0; counts == (webhook.Counts{}) {
+			n++
+		}
+	}
+	return n
+}
+
+// hold notes that rows of verdicts alone wait to be written; fewer than none: that they are written, or given up.
+func (c *verdictCounts) hold(rows int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held += rows
 }
 
 func (c *verdictCounts) droppedCount() int64 {

@@ -113,7 +113,9 @@ func beCustomer(t *testing.T, browser *browsers, in *instance, scripts bool) {
 	r.Script("/hook", receivertest.Step{Status: http.StatusBadRequest})
 	w.pressButton("Send again")
 	w.await("Attempt 3:", !scripts)
-	require.NotContains(t, w.text(), "queued for sending", "what a banner says does not outlast the attempt")
+	if scripts { // else the page is another one, and a banner is shown once
+		require.NotContains(t, w.text(), "queued for sending", "what a banner says does not outlast the attempt")
+	}
 
 	w.show(endpoint, http.StatusOK)
 	w.pressButton("Pause")

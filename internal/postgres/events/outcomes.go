@@ -14,6 +14,26 @@ import (
 // maxCounted bounds the deliveries of one millisecond that are counted for a list of events: a batch of 100 events has as many with 200 endpoints each.
 const maxCounted = 20_000
 
+// ExternalIDs are those of a tenant's events, read by key. An event without one, and one that was removed, is not among them. CodeRateLimited and
+// CodeUnavailable: see postgres.ReadList.
+func (s *Events) ExternalIDs(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	type row struct {
+		ID         [16]byte
+		ExternalID string
+	}
+	found, err := postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), "read the external ids of events", pgx.RowToStructByPos[row], `
+		select e.id, e.external_id from unnest($1::uuid[]) u (id) cross join lateral (
+			select id, external_id from events where id = u.id and tenant_id = $2 and external_id <> '' limit 1) e`, deliveries.RawIDs(ids), tenantID)
+	all := make(map[webhook.EventID]string, len(found))
+	for _, r := range found {
+		all[r.ID] = r.ExternalID
+	}
+	return all, err
+}
+
 // Outcomes counts the deliveries of events of a tenant by where they stand, up to webhook.MaxOutcomes of each event. An event without
 // deliveries is not among them. CodeRateLimited and CodeUnavailable: see postgres.ReadList.
 //

@@ -44,3 +44,21 @@ func TestOutcomes(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, got)
 }
+
+func TestExternalIDs(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	named, plain := storetest.NewEvent("order.paid"), storetest.NewEvent("order.paid")
+	named.ExternalID = "order-17"
+	a, err := b.Accept(t.Context(), named)
+	require.NoError(t, err)
+	other, err := b.Accept(t.Context(), plain)
+	require.NoError(t, err)
+	ids := []webhook.EventID{a.Event.ID, other.Event.ID}
+	got, err := b.ExternalIDs(t.Context(), "acme", ids)
+	require.NoError(t, err)
+	require.Equal(t, map[webhook.EventID]string{a.Event.ID: "order-17"}, got)
+	got, err = b.ExternalIDs(t.Context(), "other", ids)
+	require.NoError(t, err)
+	require.Empty(t, got)
+}

@@ -40,21 +40,21 @@ type Checks struct {
 type sharedSchema struct {
 	*catalogue.Schema
 
-	places *fair.Semaphore // see fair.NewDynamic: a tenant that is alone has half of them
+	places *fair.Semaphore // see fair.NewElastic: a tenant that is alone has all of them
 }
 
 func shared(s *catalogue.Schema) *sharedSchema {
-	return &sharedSchema{s, fair.NewDynamic(catalogue.MaxCheckers, 1)}
+	return &sharedSchema{s, fair.NewElastic(catalogue.MaxCheckers)}
 }
 
-// validate is Validate in a tenant's share. CodeUnavailable: it had no place in time, because others of the tenant take long.
+// validate is Validate in a tenant's share. CodeUnavailable: it had no place in time, because others take long.
 func (s *sharedSchema) validate(ctx context.Context, tenant string, payload []byte, patience time.Duration) ([]catalogue.Mismatch, error) {
 	if !s.places.Acquire(ctx, tenant, 1, patience) {
 		if ctx.Err() != nil {
 			return nil, postgres.Translate("wait for the check of a payload", context.Cause(ctx))
 		}
 		return nil, &webhook.Error{
-			Code: webhook.CodeUnavailable, Message: "too many payloads of the tenant are being checked against this schema", RetryAfter: time.Second,
+			Code: webhook.CodeUnavailable, Message: "too many payloads are being checked against this schema", RetryAfter: time.Second,
 		}
 	}
 	defer s.places.Release(tenant, 1)

@@ -279,7 +279,7 @@ func writeVersions(ctx context.Context, tx pgx.Tx, t, before *webhook.EventType)
 	}
 	batch.Queue(`delete from event_type_versions where type = $1 and version <> all($2)`, t.Name, numbers)
 	for i := range t.Versions {
-		if v := &t.Versions[i]; !reflect.DeepEqual(versionOf(before, v.Version), v) {
+		if v := &t.Versions[i]; !reflect.DeepEqual(before.Version(v.Version), v) {
 			queueVersion(batch, t.Name, v)
 		}
 	}
@@ -298,23 +298,13 @@ func queueVersion(batch *pgx.Batch, name string, v *webhook.EventTypeVersion) {
 		name, v.Version, schema, "["+string(bytes.Join(v.Examples, []byte(",")))+"]")
 }
 
-// versionOf is the version of a number; nil if there is none.
-func versionOf(t *webhook.EventType, number int) *webhook.EventTypeVersion {
-	for i := range t.Versions {
-		if t.Versions[i].Version == number {
-			return &t.Versions[i]
-		}
-	}
-	return nil
-}
-
 // withTextsOf is t with the schemas and examples of another as they are written there, where they are the same but for white space: a client that reads all
 // versions and changes one may write the others anew.
 func withTextsOf(of *webhook.EventType, t webhook.EventType) webhook.EventType {
 	t.Versions = append([]webhook.EventTypeVersion(nil), t.Versions...)
 	for i := range t.Versions {
 		v := &t.Versions[i]
-		old := versionOf(of, v.Version)
+		old := of.Version(v.Version)
 		if old == nil {
 			continue
 		}

@@ -207,6 +207,8 @@ func visitExport(t *testing.T, l *storetest.Large, tenant string, _ webhook.Endp
 		require.NoError(t, err)
 		_, err = l.RemovedPayloads(t.Context(), tenant, events)
 		require.NoError(t, err)
+		_, err = l.ExternalIDs(t.Context(), tenant, events)
+		require.NoError(t, err)
 		if len(page) < 100 || tenant == l.Tenant {
 			return
 		}
