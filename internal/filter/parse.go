@@ -152,7 +152,9 @@ func OfPayload(name string) string {
 	var quoted strings.Builder
 	encoder := json.NewEncoder(&quoted)
 	encoder.SetEscapeHTML(false) // it is shown as text
-	_ = encoder.Encode(excerpt([]byte(name)))
+	if err := encoder.Encode(excerpt([]byte(name))); err != nil { // Encode does not fail for a string
+		return `{"payload": {…}}`
+	}
 	return `{"payload": {` + strings.TrimSuffix(quoted.String(), "\n") + `: …}}`
 }
 
