@@ -87,7 +87,7 @@ func unusedOf(p *portalPage, made map[string]time.Time) (map[string]bool, error)
 		}
 	}
 	if len(unused) == 0 {
-		return nil, nil
+		return unused, nil
 	}
 	var found client.Page[client.Delivery]
 	if err := p.get(&found, url.Values{"limit": {"100"}, "since": {oldest.Format(time.RFC3339Nano)}}, "deliveries"); err != nil {

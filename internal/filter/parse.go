@@ -151,8 +151,10 @@ func (p *parser) field(w where, i *item, n *node) (err error) {
 func OfPayload(name string) string {
 	var quoted strings.Builder
 	encoder := json.NewEncoder(&quoted)
-	encoder.SetEscapeHTML(false) // it is shown as text
-	_ = encoder.Encode(excerpt([]byte(name)))
+	encoder.SetEscapeHTML(false)                                  // it is shown as text
+	if err := encoder.Encode(excerpt([]byte(name))); err != nil { // Encode does not fail for a string
+		return `{"payload": {…}}`
+	}
 	return `{"payload": {` + strings.TrimSuffix(quoted.String(), "\n") + `: …}}`
 }
 

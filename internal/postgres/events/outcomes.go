@@ -18,7 +18,7 @@ const maxCounted = 20_000
 // CodeUnavailable: see postgres.ReadList.
 func (s *Events) ExternalIDs(ctx context.Context, tenantID string, ids []webhook.EventID) (map[webhook.EventID]string, error) {
 	if len(ids) == 0 {
-		return nil, nil
+		return map[webhook.EventID]string{}, nil
 	}
 	type row struct {
 		ID         [16]byte
