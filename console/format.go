@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -204,6 +205,15 @@ func nameOr(description, address string) template.HTML {
 }
 
 const maxShownName = 80
+
+// hostOf is the host of a URL, with its port if it has one; "" if it has none.
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
 
 // words is a name of the API as words: dead_lettered is "dead lettered".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
