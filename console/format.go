@@ -193,15 +193,13 @@ func breakable(text string, limit int) template.HTML {
 	return template.HTML(`<span class="url">` + b.String() + `</span>`) //nolint:gosec // every character is escaped
 }
 
-// nameOr is what people call an endpoint: the first line of its description, or its URL without the scheme.
+// nameOr is what people call an endpoint, of a limited length. A line can break in it if it is a URL.
 func nameOr(description, address string) template.HTML {
-	if line, _, _ := strings.Cut(description, "\n"); strings.TrimSpace(line) != "" {
-		return template.HTML(template.HTMLEscapeString(clip(visible(line), maxShownName))) //nolint:gosec // it is escaped
+	name := called(description, address)
+	if called("", address) == name {
+		return breakable(name, maxShownName)
 	}
-	if _, rest, found := strings.Cut(address, "://"); found {
-		address = rest
-	}
-	return breakable(address, maxShownName)
+	return template.HTML(template.HTMLEscapeString(clip(visible(name), maxShownName))) //nolint:gosec // it is escaped
 }
 
 const maxShownName = 80

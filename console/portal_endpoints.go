@@ -82,7 +82,7 @@ func isUnused(p *portalPage, id string) (bool, error) {
 // shortName is what people call an endpoint: its description's first line, or its URL without the scheme.
 func shortName(description, address string) string {
 	if description != "" {
-		return nameOf(client.Endpoint{Description: description})
+		return nameOf(client.Endpoint{Description: description, URL: address})
 	}
 	names := endpointNames{urls: map[string]string{"": address}}
 	return names.Short("")
