@@ -60,7 +60,7 @@ func lookInTenants(p *page, most int, look func(ctx context.Context, tenant stri
 	defer cancel()
 	into := func(tenant string) (over bool, err error) {
 		if looked == most {
-			return true, nil
+			return true, nil //nolint:nilerr // its time is over, which is no error
 		}
 		done, err := look(ctx, tenant)
 		if err != nil && ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
@@ -32,7 +33,7 @@ func ofManyTenants(t *testing.T, n int, block bool) *page {
 			answer.Data = append(answer.Data, client.Tenant{ID: fmt.Sprintf("t%d", i)})
 		}
 		if from+100 < n {
-			answer.NextCursor = fmt.Sprint(from + 100)
+			answer.NextCursor = strconv.Itoa(from + 100)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
