@@ -35,7 +35,8 @@ func TestAttentionShowsBounds(t *testing.T) {
 		_, _ = w.Write([]byte(`{"tenants":[{"tenant_id":"acme","name":"Acme","endpoints":2,"waiting":1000,"dead_letters":1000,"dead_letters_last_hour":1000}],
 			"endpoints":[
 				{"tenant_id":"acme","endpoint_id":"ep_a","condition":"paused","cause":null,"summary":"Paused.","waiting":100,"held":99,"given_up":100},
-				{"tenant_id":"acme","endpoint_id":"ep_b","condition":"failing","cause":"unknown host name","summary":"It fails.","waiting":null,"held":null,"given_up":null}],
+				{"tenant_id":"acme","endpoint_id":"ep_b","condition":"failing","cause":"unknown host name","summary":"It fails.",
+					"waiting":null,"held":null,"given_up":null}],
 			"more":false}`))
 	}))
 	t.Cleanup(api.Close)
