@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -27,12 +28,14 @@ type Attention interface {
 const (
 	attentionFor       = 5 * time.Second
 	maxAttentionCounts = 1000
-	maxTroubled        = 20 // tenants that are looked at closely; each costs its list of conditions and three counts
-	maxTroubledShown   = 50 // endpoints
+	maxTroubled        = 20              // tenants that are shown
+	maxTroubledLooks   = 2 * maxTroubled // that are looked at closely, as some turn out to need none; each costs its list of conditions and three counts
+	maxTroubledShown   = 50              // endpoints
 )
 
 // attentionReader reads what needs attention. Its answers are kept for attentionFor, so that many readers cost as much as one.
 type attentionReader struct {
+	log        *slog.Logger
 	store      Attention
 	conditions *cache.Cache[string, []endpointCondition] // by tenant
 	ofTenant   *cache.Cache[string, client.TenantAttention]
@@ -40,8 +43,8 @@ type attentionReader struct {
 }
 
 // newAttentionReader makes a reader. The caller closes its caches.
-func newAttentionReader(store Attention, conditions *cache.Cache[string, []endpointCondition]) *attentionReader {
-	r := &attentionReader{store: store, conditions: conditions}
+func newAttentionReader(log *slog.Logger, store Attention, conditions *cache.Cache[string, []endpointCondition]) *attentionReader {
+	r := &attentionReader{log: log, store: store, conditions: conditions}
 	unavailable := func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} }
 	life := func() time.Duration { return attentionFor }
 	r.ofTenant = cache.New(cache.Config[string, client.TenantAttention]{Limit: maxAttentionCounts, Life: life, Fill: r.readTenant, Translate: unavailable})
@@ -77,36 +80,46 @@ func (r *attentionReader) troubled(ctx context.Context, tenantID string) (troubl
 	return troubled, err
 }
 
-// addUndelivered adds to the endpoints what has not arrived, by a read for each tenant. What cannot be read is left at zero.
+// addUndelivered adds to the endpoints what has not arrived, by a read for each tenant. What cannot be read is left out.
 func (r *attentionReader) addUndelivered(ctx context.Context, troubled []endpointCondition) []client.TroubledEndpoint {
 	ofTenant := map[string][]webhook.EndpointID{}
 	for i := range troubled {
 		ofTenant[troubled[i].TenantID] = append(ofTenant[troubled[i].TenantID], troubled[i].id)
 	}
-	counts := map[webhook.EndpointID]webhook.Undelivered{}
+	counts, unread := map[webhook.EndpointID]webhook.Undelivered{}, map[string]bool{}
 	for tenantID, ids := range ofTenant {
-		if read, err := r.store.UndeliveredOf(ctx, tenantID, ids); err == nil {
-			maps.Copy(counts, read)
+		read, err := r.store.UndeliveredOf(ctx, tenantID, ids)
+		if err != nil {
+			r.log.WarnContext(ctx, "what has not arrived at endpoints could not be counted", "tenant_id", tenantID, "error", err)
+			unread[tenantID] = true
+			continue
 		}
+		maps.Copy(counts, read)
 	}
 	shown := make([]client.TroubledEndpoint, len(troubled))
 	for i := range troubled {
-		n := counts[troubled[i].id]
-		shown[i] = client.TroubledEndpoint{EndpointCondition: troubled[i].EndpointCondition, Waiting: n.Waiting, Held: n.Held, GivenUp: n.GivenUp}
+		shown[i].EndpointCondition = troubled[i].EndpointCondition
+		if n := counts[troubled[i].id]; !unread[troubled[i].TenantID] {
+			shown[i].Waiting, shown[i].Held, shown[i].GivenUp = &n.Waiting, &n.Held, &n.GivenUp
+		}
 	}
 	return shown
 }
 
 func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.Filled[client.Attention], err error) {
-	tenants, err := r.store.TroubledTenants(ctx, maxTroubled+1)
+	tenants, err := r.store.TroubledTenants(ctx, maxTroubledLooks+1)
 	if err != nil {
 		return read, err
 	}
 	v, worst := client.Attention{Tenants: []client.TroubledTenant{}}, []endpointCondition{}
-	if len(tenants) > maxTroubled {
-		v.More, tenants = true, tenants[:maxTroubled]
+	if len(tenants) > maxTroubledLooks {
+		v.More, tenants = true, tenants[:maxTroubledLooks]
 	}
 	for _, t := range tenants {
+		if len(v.Tenants) == maxTroubled {
+			v.More = true
+			break
+		}
 		counts, err := r.ofTenant.Get(ctx, t.TenantID)
 		if webhook.CodeOf(err) == webhook.CodeNotFound { // deleted a moment ago
 			continue
@@ -116,6 +129,7 @@ func (r *attentionReader) readAll(ctx context.Context, _ struct{}) (read cache.F
 			troubled, err = r.troubled(ctx, t.TenantID)
 		}
 		if err != nil { // the others are shown all the same
+			r.log.WarnContext(ctx, "what needs attention at a tenant could not be read", "tenant_id", t.TenantID, "error", err)
 			v.More = true
 			continue
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"testing"
@@ -46,4 +47,31 @@ func TestAttentionIsBounded(t *testing.T) {
 	a := b.ok(t, http.StatusOK, "operator", "GET", "/v1/attention", "")
 	require.Len(t, a.json["tenants"], maxTroubled)
 	require.Equal(t, true, a.json["more"])
+}
+
+// Tenants that turn out to need nothing leave their places to others.
+func TestAttentionLooksFurther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range maxTroubled + 5 {
+		b.troubled = append(b.troubled, webhook.TroubledTenant{TenantID: "quiet" + strconv.Itoa(i)})
+	}
+	b.troubled = append(b.troubled, webhook.TroubledTenant{TenantID: "loud", DeadLetters: 1})
+	a := b.ok(t, http.StatusOK, "operator", "GET", "/v1/attention", "")
+	require.Len(t, a.json["tenants"], 1)
+	require.Subset(t, a.json["tenants"].([]any)[0], map[string]any{"tenant_id": "loud"})
+	require.Equal(t, false, a.json["more"])
+}
+
+// What cannot be counted is not shown as nothing.
+func TestAttentionWithoutCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.endpoint(t)
+	b.endpoints[0].State = webhook.EndpointDisabled
+	b.troubled, b.uncounted = []webhook.TroubledTenant{{TenantID: "acme", Endpoints: 1}}, errors.New("away")
+	a := b.ok(t, http.StatusOK, "operator", "GET", "/v1/attention", "")
+	endpoints := a.json["endpoints"].([]any)
+	require.Len(t, endpoints, 1)
+	require.Subset(t, endpoints[0], map[string]any{"waiting": nil, "held": nil, "given_up": nil})
 }

@@ -56,7 +56,8 @@ func TestDeliveryShape(t *testing.T) {
 		`"reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
 		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","held_at":null,"created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+
-		`"explanation":{"code":"refused","brief":"connection refused: nothing listens there","cause":"The receiver at example.com refused the `+
+		`"explanation":{"code":"refused","brief":"connection refused: nothing listens there, or a firewall refuses",`+
+		`"cause":"The receiver at example.com refused the `+
 		`connection.",`+
 		`"next":"Nothing more is sent unless a person sends it again; kept as a dead letter.",`+
 		`"remedy":"Check that the receiver at example.com runs, and that its load `+

@@ -40,3 +40,18 @@ func TestEndpointsHaveTheirCondition(t *testing.T) {
 	b.unexplained = errors.New("away")
 	require.NotContains(t, b.ok(t, http.StatusOK, "admin", "GET", path+"/"+id, "").json, "condition")
 }
+
+// A search for a part of a URL over many tenants observes no endpoints without it.
+func TestConditionsWithATextReadNoOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint(t)
+	b.endpoint(t)
+	const path = "/v1/tenants/acme/endpoint-conditions"
+	require.Empty(t, b.ok(t, http.StatusOK, "operator", "GET", path+"?text=nowhere", "").json["data"])
+	require.Zero(t, b.observations)
+	require.Len(t, b.ok(t, http.StatusOK, "operator", "GET", path+"?text="+id, "").json["data"], 1)
+	require.Len(t, b.ok(t, http.StatusOK, "operator", "GET", path, "").json["data"], 2)
+	require.Len(t, b.ok(t, http.StatusOK, "operator", "GET", path+"?text="+id, "").json["data"], 1)
+	require.Equal(t, 2, b.observations, "the second search finds the list of all")
+}

@@ -43,13 +43,14 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		deadLettersKept: c.DeadLettersKept, workflowsKept: c.WorkflowsKept, now: c.Now, log: c.Logger,
 	}
 	warnings := filterWarnings{types: c.EventTypes, log: c.Logger}
-	conditions := conditionReader{situations: c.Situations, now: c.Now}.cached()
+	ofEndpoints := conditionReader{situations: c.Situations, now: c.Now}
+	conditions := ofEndpoints.cached()
 	views := &deliveryViews{explanations: explained, events: c.Events, workflowURLs: urls}
 	return &handlers{
 		documents:  newDocumentHandler(c, all),
 		audit:      auditHandler{c.Audit},
 		statistics: statisticsHandler{statistics: c.Statistics, tenants: c.Tenants, now: c.Now},
-		attention:  attentionHandler{reader: newAttentionReader(c.Attention, conditions), tenants: c.Tenants},
+		attention:  attentionHandler{reader: newAttentionReader(c.Logger, c.Attention, conditions), tenants: c.Tenants},
 
 		tenants: tenantHandler{tenants: c.Tenants, updates: c.TenantUpdates, deletions: c.TenantDeletions, retention: c.Retention, now: c.Now},
 		exports: exportHandler{
@@ -67,7 +68,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		switches:   switchHandler{c.EndpointSwitch},
 		releases:   releaseHandler{c.Releases},
 		circuits:   circuitHandler{circuits: c.Circuits, endpoints: c.Endpoints, starter: c.Starter},
-		conditions: conditionHandler{cached: conditions, tenants: c.Tenants},
+		conditions: conditionHandler{reader: ofEndpoints, cached: conditions, tenants: c.Tenants},
 		health:     healthHandler{health: c.Health, now: c.Now},
 		tests:      endpointTestHandler{tests: c.Tests, maxPayload: c.MaxPayload},
 		secrets:    secretHandler{c.EndpointSecrets},

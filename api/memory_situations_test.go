@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -97,5 +98,5 @@ func (m *memory) UndeliveredOf(_ context.Context, _ string, ids []webhook.Endpoi
 	for _, id := range ids {
 		found[id] = webhook.Undelivered{Waiting: 1, Held: 2, GivenUp: 3}
 	}
-	return found, m.unexplained
+	return found, cmp.Or(m.uncounted, m.unexplained)
 }

@@ -44,6 +44,7 @@ type memory struct {
 	observations  int // reads of what is observed
 	releases      map[webhook.EndpointID]webhook.Release
 	notifications map[string]webhook.NotificationSettings
+	uncounted     error // returned by UndeliveredOf, if set
 	unexplained   error // returned by the reads for explanations, if set
 
 	test func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)

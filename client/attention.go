@@ -7,17 +7,18 @@ type TenantAttention struct {
 	Endpoints   int `json:"endpoints"`    // that need attention
 	Waiting     int `json:"waiting"`      // open deliveries, counted up to 1,000
 	DeadLetters int `json:"dead_letters"` // counted up to 1,000; what was sent again or discarded is none
-	// DeadLettersLastHour are those of them that were given up within the last hour.
+	// DeadLettersLastHour are those that were given up within the last hour, whenever they were created; counted up to 1,000.
 	DeadLettersLastHour int `json:"dead_letters_last_hour"`
 }
 
-// TroubledEndpoint is an endpoint that needs attention, and what became of its newest deliveries that have not arrived, 100 at most.
+// TroubledEndpoint is an endpoint that needs attention, and what became of its deliveries that have not arrived, each counted up to 100; nil if that
+// could not be read.
 type TroubledEndpoint struct {
 	EndpointCondition
 
-	Waiting int `json:"waiting"`  // they are sent again, or for the first time
-	Held    int `json:"held"`     // until the endpoint is resumed, or takes more
-	GivenUp int `json:"given_up"` // dead letters
+	Waiting *int `json:"waiting"`  // they are sent again, or for the first time
+	Held    *int `json:"held"`     // until the endpoint is resumed, or takes more
+	GivenUp *int `json:"given_up"` // dead letters
 }
 
 // TroubledTenant is a tenant that needs attention.

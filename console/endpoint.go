@@ -130,13 +130,7 @@ func showEndpoint(p *page) error {
 }
 
 // nameOf is what people call an endpoint.
-func nameOf(e client.Endpoint) string {
-	if e.Description != "" {
-		line, _, _ := strings.Cut(e.Description, "\n")
-		return line
-	}
-	return e.URL
-}
+func nameOf(e client.Endpoint) string { return called(e.Description, e.URL) }
 
 // groupFailures groups deliveries by the outcome of their last attempt, the newest group first.
 func groupFailures(failed []client.Delivery) []failureGroup {

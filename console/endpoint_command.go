@@ -123,7 +123,7 @@ func askCloseCircuit(p *page) error {
 		return err
 	}
 	return p.ask("Close the circuit", "Endpoints", question{
-		Question: "The oldest delivery that waits is sent to " + visible(nameOf(e)) + " at once, as a probe. It has " + waitingWords(h) + ".",
+		Question: "The oldest delivery that waits is sent to " + visible(nameOf(e)) + " at once, as a probe. The endpoint has " + waitingWords(h) + ".",
 		Detail:   "If it succeeds, the circuit closes and the rate rises step by step. If it fails, the circuit stays open.",
 		Button:   "Try now", Back: p.to("endpoints", e.ID),
 	})

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -74,14 +75,18 @@ func (n endpointNames) Name(id string) string {
 	return id
 }
 
-// Short is what people call an endpoint: its description, or its URL without the scheme.
+// Short is what people call an endpoint, or its id if neither its description nor its URL is known.
 func (n endpointNames) Short(id string) string {
-	if line, _, _ := strings.Cut(n.said[id], "\n"); strings.TrimSpace(line) != "" {
+	return cmp.Or(called(n.said[id], n.urls[id]), id)
+}
+
+// called is what people call an endpoint: the first line of its description, or its URL without the scheme.
+func called(description, address string) string {
+	if line, _, _ := strings.Cut(description, "\n"); strings.TrimSpace(line) != "" {
 		return line
 	}
-	_, address, found := strings.Cut(n.urls[id], "://")
-	if !found {
-		return id
+	if _, rest, found := strings.Cut(address, "://"); found {
+		return rest
 	}
 	return address
 }

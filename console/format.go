@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -192,18 +193,25 @@ func breakable(text string, limit int) template.HTML {
 	return template.HTML(`<span class="url">` + b.String() + `</span>`) //nolint:gosec // every character is escaped
 }
 
-// nameOr is what people call an endpoint: the first line of its description, or its URL without the scheme.
+// nameOr is what people call an endpoint, of a limited length. A line can break in it if it is a URL.
 func nameOr(description, address string) template.HTML {
-	if line, _, _ := strings.Cut(description, "\n"); strings.TrimSpace(line) != "" {
-		return template.HTML(template.HTMLEscapeString(clip(visible(line), maxShownName))) //nolint:gosec // it is escaped
+	name := called(description, address)
+	if called("", address) == name {
+		return breakable(name, maxShownName)
 	}
-	if _, rest, found := strings.Cut(address, "://"); found {
-		address = rest
-	}
-	return breakable(address, maxShownName)
+	return template.HTML(template.HTMLEscapeString(clip(visible(name), maxShownName))) //nolint:gosec // it is escaped
 }
 
 const maxShownName = 80
+
+// hostOf is the host of a URL, with its port if it has one; "" if it has none.
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
 
 // words is a name of the API as words: dead_lettered is "dead lettered".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

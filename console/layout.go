@@ -105,6 +105,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"waited":   func(reason any) string { return visible(explain.Waited(textOf(reason))) },
 		"url":      breakable,
 		"named":    nameOr,
+		"host":     hostOf,
 		"upto":     upTo,
 		"policies": policyNames,
 		"pick": func(f form, name, label, hint string, options []string) fieldView {

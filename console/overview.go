@@ -11,6 +11,7 @@ import (
 
 const (
 	overviewUnhealthy = 10
+	overviewCounted   = 100 // unhealthy endpoints that are counted
 	overviewWaiting   = 100 // open deliveries that are looked at
 )
 
@@ -18,7 +19,7 @@ const (
 type overviewView struct {
 	Stats     *charts
 	Unhealthy client.Page[client.EndpointCondition]
-	Others    int  // unhealthy endpoints that are not in Unhealthy; 0 if that is not known
+	Others    int  // unhealthy endpoints that are counted and not in Unhealthy
 	Endpoints bool // there is one
 	Waiting   []waitingGroup
 	Grouped   int // deliveries in Waiting
@@ -37,15 +38,12 @@ type waitingGroup struct {
 
 func overview(p *page) error {
 	v := overviewView{}
-	if err := p.get(&v.Unhealthy, url.Values{"trouble": {"true"}, "limit": {strconv.Itoa(overviewUnhealthy)}}, "endpoint-conditions"); err != nil {
+	if err := p.get(&v.Unhealthy, url.Values{"trouble": {"true"}, "limit": {strconv.Itoa(overviewCounted)}}, "endpoint-conditions"); err != nil {
 		return err
 	}
-	if v.Endpoints = len(v.Unhealthy.Data) > 0; v.Unhealthy.NextCursor != "" {
-		var of client.TenantAttention
-		if err := p.get(&of, nil, "attention"); err == nil { // an error: it is said without a number
-			v.Others = max(of.Endpoints-len(v.Unhealthy.Data), 0)
-		}
-	}
+	v.Endpoints = len(v.Unhealthy.Data) > 0
+	v.Others = max(len(v.Unhealthy.Data)-overviewUnhealthy, 0)
+	v.Unhealthy.Data = v.Unhealthy.Data[:len(v.Unhealthy.Data)-v.Others]
 	if !v.Endpoints {
 		var first client.Page[client.EndpointCondition]
 		if err := p.get(&first, url.Values{"limit": {"1"}}, "endpoint-conditions"); err != nil {

@@ -106,7 +106,7 @@ func unusedOf(p *portalPage, made map[string]time.Time) (map[string]bool, error)
 // shortName is what people call an endpoint: its description's first line, or its URL without the scheme.
 func shortName(description, address string) string {
 	if description != "" {
-		return nameOf(client.Endpoint{Description: description})
+		return nameOf(client.Endpoint{Description: description, URL: address})
 	}
 	names := endpointNames{urls: map[string]string{"": address}}
 	return names.Short("")

@@ -27,7 +27,8 @@ type searchView struct {
 	Problems []searchProblem
 	Missing  string // the id that names nothing
 	Kind     string
-	Searched int // tenants in which it was looked for
+	Searched int  // tenants in which it was looked for
+	All      bool // they are all that there are
 
 	Deliveries *foundDeliveries
 	Events     *foundEvents
@@ -78,7 +79,7 @@ func showSearch(p *page) error {
 			p.redirect(pagePath(q.Tenant, "search") + "?" + url.Values{"q": {v.Text}}.Encode())
 			return nil
 		}
-		v.Problems = append(v.Problems, searchProblem{"tenant:" + q.Tenant, "is not a tenant that you can see"})
+		v.Problems = append(v.Problems, otherTenant(q.Tenant))
 	}
 	if len(v.Problems) > 0 {
 		return showFound(p, v)
@@ -87,17 +88,30 @@ func showSearch(p *page) error {
 		return goTo(p, v, q)
 	}
 	if err := findAll(p, &v, q); err != nil {
-		known := problemOf(err)
-		if known.Status >= http.StatusInternalServerError && known.Status != http.StatusServiceUnavailable || known.Status == http.StatusUnauthorized ||
-			known.Status == http.StatusNotFound {
+		if v.Problems, err = searchRefused(v.Text, err); err != nil {
 			return err
-		}
-		v.Problems = append(v.Problems, searchProblem{v.Text, known.Detail})
-		for _, f := range known.Errors {
-			v.Problems = append(v.Problems, searchProblem{f.Field, f.Message})
 		}
 	}
 	return showFound(p, v)
+}
+
+// searchRefused is what a page shows of an error of a search; an error that is that of the whole page is returned.
+func searchRefused(text string, err error) ([]searchProblem, error) {
+	known := problemOf(err)
+	if known.Status >= http.StatusInternalServerError && known.Status != http.StatusServiceUnavailable || known.Status == http.StatusUnauthorized ||
+		known.Status == http.StatusNotFound {
+		return nil, err
+	}
+	problems := []searchProblem{{text, known.Detail}}
+	for _, f := range known.Errors {
+		problems = append(problems, searchProblem{f.Field, f.Message})
+	}
+	return problems, nil
+}
+
+// otherTenant is the problem of a search in a tenant that there cannot be, or that is another's.
+func otherTenant(id string) searchProblem {
+	return searchProblem{"tenant:" + id, "is not a tenant that you can see"}
 }
 
 func showFound(p *page, v searchView) error {

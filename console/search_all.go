@@ -16,10 +16,10 @@ import (
 // foundEverywhere is the page of a search over all tenants.
 type foundEverywhere struct {
 	Text      string
-	Problem   string // why it cannot be looked for
-	Looked    int    // tenants
-	All       bool   // they are all that there are
-	Full      bool   // there may be more than is shown
+	Problems  []searchProblem // why it cannot be looked for
+	Looked    int             // tenants
+	All       bool            // they are all that there are
+	Full      bool            // there may be more than is shown
 	Events    []eventOfTenant
 	Endpoints []client.EndpointCondition
 }
@@ -33,11 +33,14 @@ type eventOfTenant struct {
 
 // Nothing reports whether a search found nothing.
 func (v *foundEverywhere) Nothing() bool {
-	return v.Text != "" && v.Problem == "" && len(v.Events)+len(v.Endpoints) == 0
+	return v.Text != "" && len(v.Problems) == 0 && len(v.Events)+len(v.Endpoints) == 0
 }
 
-// shownOfTenant is how many results of a kind are read of one tenant.
-const shownOfTenant = 5
+const (
+	shownOfTenant = 5 // results of a kind that are read of one tenant
+	// maxSearched is the number of tenants that are searched. It is less than maxLookedInto, because all endpoints of a tenant are looked at.
+	maxSearched = 100
+)
 
 // searchAll finds an id, an external id or an endpoint, whichever tenant it is of. An id leads to its page; with tenant: the search is that tenant's.
 func searchAll(p *page) error {
@@ -52,16 +55,22 @@ func searchAll(p *page) error {
 	case webhook.ValidTenantID(q.Tenant):
 		p.redirect(pagePath(q.Tenant, "search") + "?" + url.Values{"q": {v.Text}}.Encode())
 		return nil
+	case q.Tenant != "":
+		v.Problems = []searchProblem{otherTenant(q.Tenant)}
 	case len(problems) > 0:
-		v.Problem = problems[0].Cut(v.Text) + " " + problems[0].Message
+		for _, wrong := range problems {
+			v.Problems = append(v.Problems, searchProblem{wrong.Cut(v.Text), wrong.Message})
+		}
 	case q.ID != "":
 		return goTo(p, searchView{Text: v.Text}, q)
 	case narrows(q) || q.Type != "" || !q.Since.IsZero() || !q.Until.IsZero():
-		v.Problem = "filters are for one tenant: add tenant: with its id"
+		v.Problems = []searchProblem{{"", "Filters are for one tenant: add tenant: with its id."}}
 	default:
 		var err error
-		if v.Looked, v.All, err = lookInTenants(p, v.looker(p, part, external)); err != nil {
-			return err
+		if v.Looked, v.All, err = lookInTenants(p, maxSearched, v.looker(p, part, external)); err != nil {
+			if v.Problems, err = searchRefused(v.Text, err); err != nil {
+				return err
+			}
 		}
 	}
 	return p.show(view{Template: "search-all", Title: "Search all tenants", Entry: searchTitle, Data: &v})
@@ -82,10 +91,6 @@ func (v *foundEverywhere) looker(p *page, part, external string) func(ctx contex
 		}
 		if isStatus(err, http.StatusNotFound) { // deleted a moment ago
 			return false, nil
-		}
-		if isStatus(err, http.StatusBadRequest) {
-			v.Problem = problemOf(err).Detail
-			return true, nil
 		}
 		if err != nil {
 			return false, err

@@ -34,8 +34,11 @@ func TestSearchAllTenants(t *testing.T) {
 	}
 	require.Contains(t, u.get(t, http.StatusOK, all+"order-47"), "Nothing was found.", "an external id has to be complete")
 	require.Contains(t, u.get(t, http.StatusOK, all+strings.Replace(delivery, "dlv", "evt", 1)), "in the 2 tenants that were looked at")
-	require.Contains(t, u.get(t, http.StatusOK, all+"state:retrying"), "filters are for one tenant")
+	require.Contains(t, u.get(t, http.StatusOK, all+"state:retrying"), "Filters are for one tenant")
 	require.Contains(t, u.get(t, http.StatusOK, all), "What can be searched")
+	require.Contains(t, u.get(t, http.StatusOK, all+url.QueryEscape("tenant:<b> order-4711")), "is not a tenant that you can see")
+	refused := u.get(t, http.StatusOK, all+strings.Repeat("x", 300))
+	require.Contains(t, refused, "<code>external_id</code> must", "the field that the API refuses, and why")
 	w, _ := u.do(t, http.MethodGet, all+url.QueryEscape("tenant:other state:retrying"), nil)
 	require.Equal(t, "/console/t/other/search?q=tenant%3Aother+state%3Aretrying", w.Header.Get("Location"))
 	b.loggedIn(t, "acme admin").get(t, http.StatusNotFound, all+event)

@@ -21,7 +21,7 @@ func goTo(p *page, v searchView, q query.Query) error {
 			p.redirect(Root + "/audit")
 			return nil
 		}
-		v.Missing = q.ID
+		v.Missing, v.All = q.ID, true
 		return showFound(p, v)
 	}
 	there := ""
@@ -32,7 +32,7 @@ func goTo(p *page, v searchView, q query.Query) error {
 		return done, err
 	}
 	var err error
-	if v.Searched, _, err = lookInTenants(p, look); err != nil {
+	if v.Searched, v.All, err = lookInTenants(p, maxLookedInto, look); err != nil {
 		return err
 	}
 	switch {
@@ -53,32 +53,40 @@ const (
 	lookTime      = 2 * time.Second
 )
 
-// lookInTenants looks into the page's tenant and, for operators, into the others, the newest first, until it is done. It reports into how many it has
-// looked, and whether those were all.
-func lookInTenants(p *page, look func(ctx context.Context, tenant string) (done bool, err error)) (looked int, all bool, err error) {
+// lookInTenants looks into the page's tenant and, for operators, into the others, by their ids, until it is done, has looked into the most tenants, or
+// its time is over. It reports into how many it has looked, without one whose look was cut off, and whether those were all.
+func lookInTenants(p *page, most int, look func(ctx context.Context, tenant string) (done bool, err error)) (looked int, all bool, err error) {
 	ctx, cancel := context.WithTimeout(p.r.Context(), lookTime)
 	defer cancel()
-	if p.tenant != "" {
-		if done, err := look(ctx, p.tenant); done || err != nil {
-			return 1, done, err
+	into := func(tenant string) (over bool, err error) {
+		if looked == most {
+			return true, nil //nolint:nilerr // its time is over, which is no error
+		}
+		done, err := look(ctx, tenant)
+		if err != nil && ctx.Err() != nil {
+			return true, nil
 		}
 		looked++
+		return done, err
+	}
+	if p.tenant != "" {
+		if over, err := into(p.tenant); over || err != nil {
+			return looked, false, err
+		}
 	}
 	for cursor, more := "", p.session.operator(); more; {
 		var tenants client.Page[client.Tenant]
-		if err := p.api.get(p.r.Context(), &tenants, url.Values{"limit": {"100"}, "cursor": {cursor}}, apiPath("tenants")); err != nil {
+		if err := p.api.get(ctx, &tenants, url.Values{"limit": {"100"}, "cursor": {cursor}}, apiPath("tenants")); err != nil {
+			if ctx.Err() != nil {
+				return looked, false, nil
+			}
 			return looked, false, err
 		}
 		for _, t := range tenants.Data {
 			if t.ID == p.tenant {
 				continue
 			}
-			if looked >= maxLookedInto || ctx.Err() != nil {
-				return looked, false, nil
-			}
-			done, err := look(ctx, t.ID)
-			looked++
-			if done || err != nil && ctx.Err() == nil {
+			if over, err := into(t.ID); over || err != nil {
 				return looked, false, err
 			}
 		}
@@ -87,7 +95,7 @@ func lookInTenants(p *page, look func(ctx context.Context, tenant string) (done 
 	return looked, true, nil
 }
 
-// tenantIDs are the ids of the newest tenants, for operators; none for others.
+// tenantIDs are the first ids of tenants, for operators; none for others.
 func tenantIDs(p *page) (ids []string, err error) {
 	if !p.session.operator() {
 		return nil, nil

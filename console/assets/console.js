@@ -172,10 +172,6 @@
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone && here !== "UTC") zone.textContent = "times are those of " + here + "; in sentences, charts and what you type UTC";
 
-  // What was done a moment ago is news for a moment.
-  const flash = $(".flash");
-  if (flash) setTimeout(() => flash.remove(), 15000);
-
   // --- suggestions of the boxes in the header ----------------------------------------------------------------
   for (const list of all("datalist[data-from]")) {
     const find = $('input[list="' + list.id + '"]');

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -24,15 +25,19 @@ func (c *AttentionCommand) Run(ctx context.Context, p Process) error {
 		rows := [][]string{{"TENANT", "ENDPOINT", "CONDITION", "WAITING", "HELD", "GIVEN UP", "CAUSE"}}
 		for _, e := range shown.Endpoints {
 			rows = append(rows, []string{
-				e.TenantID, e.EndpointID, e.Condition, strconv.Itoa(e.Waiting), strconv.Itoa(e.Held), strconv.Itoa(e.GivenUp), printable.Text(text(e.Cause)),
+				e.TenantID, e.EndpointID, e.Condition, undelivered(e.Waiting), undelivered(e.Held), undelivered(e.GivenUp),
+				printable.Text(*cmp.Or(e.Cause, &e.Summary)),
 			})
 		}
 		if err := printable.Table(s.Stdout, rows); err != nil {
 			return err
 		}
-		rows = [][]string{{}, {"TENANT", "ILL ENDPOINTS", "DEAD LETTERS, 1H", "DEAD LETTERS", "WAITING"}}
+		rows = [][]string{{}, {"TENANT", "ILL ENDPOINTS", "DEAD LETTERS, 1H", "DEAD LETTERS", "OPEN"}}
 		for _, t := range shown.Tenants {
-			rows = append(rows, []string{t.TenantID, strconv.Itoa(t.Endpoints), strconv.Itoa(t.DeadLettersLastHour), upTo(t.DeadLetters), upTo(t.Waiting)})
+			rows = append(rows, []string{
+				t.TenantID, strconv.Itoa(t.Endpoints), upTo(t.DeadLettersLastHour, maxAttention), upTo(t.DeadLetters, maxAttention),
+				upTo(t.Waiting, maxAttention),
+			})
 		}
 		if err := printable.Table(s.Stdout, rows); err != nil {
 			return err
@@ -44,13 +49,24 @@ func (c *AttentionCommand) Run(ctx context.Context, p Process) error {
 	})
 }
 
-// maxAttention is the number up to which the API counts what needs attention.
-const maxAttention = 1000
+// The numbers up to which the API counts what needs attention: at a tenant, and what has not arrived at an endpoint.
+const (
+	maxAttention   = 1000
+	maxUndelivered = 100
+)
 
-// upTo is a count that goes no further than maxAttention.
-func upTo(n int) string {
-	if n < maxAttention {
+// upTo is a count that goes no further than most.
+func upTo(n, most int) string {
+	if n < most {
 		return strconv.Itoa(n)
 	}
-	return strconv.Itoa(maxAttention) + "+"
+	return strconv.Itoa(most) + "+"
+}
+
+// undelivered is a count of what has not arrived at an endpoint; a dash if it could not be read.
+func undelivered(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return upTo(*n, maxUndelivered)
 }

@@ -32,7 +32,7 @@ func ConditionCodes() []ConditionCode {
 // ShortCondition is the condition of an endpoint for a list.
 type ShortCondition struct {
 	Code  ConditionCode
-	Cause string    // in a few words, such as "TLS failed: the certificate expired on 21 Nov 00:00 UTC"; "" if there is none
+	Cause string    // in a few words, such as "TLS failed: the certificate expired on 21 Nov 00:00 UTC"; "" if nothing is wrong
 	Since time.Time // zero if it is not known
 }
 
@@ -54,16 +54,16 @@ func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
 	case EndpointRests:
 		return ShortCondition{ConditionAtLimit, pauseBriefly(o, now), time.Time{}}
 	case EndpointRate:
-		return ShortCondition{ConditionAtLimit, PerSecond(h.Endpoint.RateLimit), time.Time{}}
+		return ShortCondition{ConditionAtLimit, "its rate limit is reached: " + PerSecond(h.Endpoint.RateLimit), time.Time{}}
 	case EndpointBusy:
 		if o.DeferReason == webhook.ReasonHost {
-			return ShortCondition{ConditionAtLimit, "requests at a time to its host", time.Time{}}
+			return ShortCondition{ConditionAtLimit, "its host gets no more requests at a time", time.Time{}}
 		}
-		return ShortCondition{ConditionAtLimit, fmt.Sprintf("%s at a time", count(h.Endpoint.MaxInFlight, "request")), time.Time{}}
+		return ShortCondition{ConditionAtLimit, fmt.Sprintf("its limit is reached: %s at a time", count(h.Endpoint.MaxInFlight, "request")), time.Time{}}
 	case EndpointSlow:
 		return ShortCondition{ConditionSlow, "answers take " + latency(o.Latency), time.Time{}}
-	case EndpointRises:
-		return ShortCondition{ConditionHealthy, "recovering: " + PerSecond(o.Rate) + " and rising", o.Since}
+	case EndpointRises: // nothing is wrong any more; the sentence says that the rate rises
+		return ShortCondition{ConditionHealthy, "", o.Since}
 	}
 	return ShortCondition{Code: ConditionHealthy}
 }

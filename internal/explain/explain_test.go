@@ -187,7 +187,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"timeout", last("timeout_headers"), RetryTimeout,
-			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example took the request and did not begin to answer in time; " +
+			"Attempt 3 at 12:03:44 UTC timed out: connected to the receiver at shop.example, and no answer began in time; " +
 				"attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
 		},
@@ -195,7 +195,7 @@ func deliveryCases() []deliveryCase {
 			"timeout, most of it for the name", last("timeout_headers", func(s *Situation) {
 				s.Times = webhook.Times{Names: 12 * time.Second, Connecting: 20 * time.Millisecond, Waiting: 2980 * time.Millisecond}
 			}), RetryTimeout,
-			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example took the request and did not begin to answer in time; " +
+			"Attempt 3 at 12:03:44 UTC timed out: connected to the receiver at shop.example, and no answer began in time; " +
 				"12 s of 15 s went to looking up the host name shop.example; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "12 s of 15 s went to looking up the host name shop.example.",
 		},

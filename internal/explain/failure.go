@@ -78,7 +78,7 @@ func failureOfReason(reason string) failure {
 		return failure{RetryTimeout, "timed out: {receiver} did not finish the TLS handshake in time",
 			"the TLS handshake was not over within the endpoint's timeout", checkHandshake}
 	case string(retry.ReasonTimeoutHeaders):
-		return timeout("{receiver} took the request and did not begin to answer in time")
+		return timeout("connected to {receiver}, and no answer began in time")
 	case string(retry.ReasonTimeoutBody):
 		return timeout("{receiver} began to answer and did not end in time")
 	case string(retry.ReasonTimeoutTotal):

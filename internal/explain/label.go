@@ -127,7 +127,7 @@ func labelOfAttempt(reason string) (label, meaning string) {
 	case string(retry.ReasonDelivered):
 		return "delivered", ""
 	case string(retry.ReasonConnectRefused):
-		return "connection refused", "nothing listens there"
+		return "connection refused", "nothing listens there, or a firewall refuses"
 	case string(retry.ReasonConnectionReset):
 		return "connection reset without an answer", ""
 	case string(retry.ReasonUnexpectedEOF):
@@ -168,7 +168,7 @@ func labelOfTimeout(reason string) (label, meaning string) {
 	case string(retry.ReasonTimeoutTLS):
 		return "no TLS handshake in time", ""
 	case string(retry.ReasonTimeoutHeaders):
-		return "no answer in time", "connected, then silent"
+		return "no answer in time", "connected, and none began"
 	case string(retry.ReasonTimeoutBody):
 		return "answer not ended in time", ""
 	case string(retry.ReasonTimeoutTotal):

@@ -125,5 +125,6 @@ func TestBriefNamesWhatTheErrorSays(t *testing.T) {
 	require.Equal(t, "302 Redirect to https://b.example/ok: never followed", briefly("http_302", webhook.RedirectError+"https://b.example/ok?s3cr3t", noon()))
 	require.Equal(t, "TLS failed: the certificate expired on 21 Nov 00:00 UTC",
 		briefly("tls_invalid", "tls_invalid: the certificate expired at 2026-11-21T00:00:00Z", noon()))
-	require.Equal(t, "connection refused: nothing listens there", briefly("connect_refused", "connect_refused: connection refused", noon()))
+	require.Equal(t, "connection refused: nothing listens there, or a firewall refuses",
+		briefly("connect_refused", "connect_refused: connection refused", noon()))
 }

@@ -11,10 +11,10 @@ type TroubledTenant struct {
 // OpenCounts counts what a tenant has waiting, and its dead letters, each up to MaxAttention: what was sent again or discarded is no dead letter.
 type OpenCounts struct {
 	Waiting, DeadLetters int
-	LastHour             int // of the counted dead letters, those that were given up within the last hour
+	LastHour             int // those that were given up within the last hour, up to MaxAttention
 }
 
-// Undelivered are the newest deliveries to an endpoint that have not arrived, MaxListed at most.
+// Undelivered counts the deliveries to an endpoint that have not arrived, each up to MaxListed. Cancelled and discarded ones are none.
 type Undelivered struct {
 	Waiting int // they are sent again, or for the first time
 	Held    int

@@ -157,8 +157,8 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"slow": {
 			step: receivertest.Step{Hang: true}, fields: fieldsOf{"timeout": "1s"}, code: "retry_timeout",
-			summary: `Attempt 1 at ` + clock + ` timed out: the receiver at 127\.0\.0\.1 took the request and did not begin to answer in ` +
-				`time` + hours, cause: "no complete answer came within",
+			summary: `Attempt 1 at ` + clock + ` timed out: connected to the receiver at 127\.0\.0\.1, ` +
+				`and no answer began in time` + hours, cause: "no complete answer came within",
 		},
 		"drop": {
 			step: receivertest.Step{Drop: true}, code: "retry_connection",

@@ -51,16 +51,20 @@ func (s *EndpointHealth) TroubledTenants(ctx context.Context, limit int) (found 
 	return found, err
 }
 
-// undelivered counts the newest deliveries of endpoints that have not arrived, by their states and by the index
-// deliveries_undelivered_by_endpoint.
+// undelivered counts what waits for endpoints, what is held and what was given up, each up to a bound and by an index of its own: deliveries_open,
+// deliveries_release and deliveries_dead_of_endpoint. What waits has a due time, as in countWaiting.
 const undelivered = `
-	select e.id, count(*) filter (where d.state in (` + postgres.Pending + `, ` + postgres.Retrying + `)),
-		count(*) filter (where d.state = ` + postgres.Held + `), count(*) filter (where d.state = ` + postgres.DeadLettered + `)
-	from unnest($1::uuid[]) e (id) cross join lateral (
-		select state from deliveries where endpoint_id = e.id and state <> ` + postgres.Delivered + ` order by id desc limit $2) d
-	group by 1`
+	select e.id, waiting.n, held.n, dead.n
+	from unnest($1::uuid[]) e (id)
+	cross join lateral (select count(*) as n from (
+		select from deliveries where endpoint_id = e.id and state < ` + postgres.Held + ` and state ` + postgres.IsOpen + ` and due_at is not null
+		order by due_at limit $2) d) waiting
+	cross join lateral (select count(*) as n from (
+		select from deliveries where endpoint_id = e.id and state = ` + postgres.Held + ` order by id limit $2) d) held
+	cross join lateral (select count(*) as n from (
+		select from deliveries where endpoint_id = e.id and state = ` + postgres.DeadLettered + ` order by completed_at desc limit $2) d) dead`
 
-// UndeliveredOf counts the newest deliveries of a tenant's endpoints that have not arrived. An endpoint without any is not in the result.
+// UndeliveredOf counts the deliveries to a tenant's endpoints that have not arrived. An endpoint without any may be missing in the result.
 func (s *EndpointHealth) UndeliveredOf(
 	ctx context.Context, tenantID string, ids []webhook.EndpointID,
 ) (map[webhook.EndpointID]webhook.Undelivered, error) {

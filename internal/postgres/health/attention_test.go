@@ -50,11 +50,21 @@ func TestUndeliveredOfEndpoints(t *testing.T) {
 	b.Waiting(t, webhook.StateDelivered, "", time.Time{})
 	b.Waiting(t, webhook.StateDeadLettered, "max_attempts", time.Time{})
 	b.Waiting(t, webhook.StateDeadLettered, "http_401", time.Time{})
+	b.Waiting(t, webhook.StateCancelled, webhook.ReasonCancelled, time.Time{})
+	b.Waiting(t, webhook.StateDiscarded, webhook.ReasonDiscarded, time.Time{})
 	idle := b.AddEndpoint(t, "user.*")
-	found, err := b.UndeliveredOf(t.Context(), "acme", []webhook.EndpointID{b.Subscriber.ID, idle.ID})
-	require.NoError(t, err)
-	require.Equal(t, map[webhook.EndpointID]webhook.Undelivered{b.Subscriber.ID: {Waiting: 2, Held: 1, GivenUp: 2}}, found)
-	found, err = b.UndeliveredOf(t.Context(), "other", []webhook.EndpointID{b.Subscriber.ID})
-	require.NoError(t, err)
-	require.Empty(t, found, "another tenant's are not counted")
+	of := func(tenant string) webhook.Undelivered {
+		t.Helper()
+		found, err := b.UndeliveredOf(t.Context(), tenant, []webhook.EndpointID{b.Subscriber.ID, idle.ID})
+		require.NoError(t, err)
+		require.Zero(t, found[idle.ID])
+		return found[b.Subscriber.ID]
+	}
+	require.Equal(t, webhook.Undelivered{Waiting: 2, Held: 1, GivenUp: 2}, of("acme"))
+	require.Zero(t, of("other"), "another tenant's are not counted")
+
+	b.Exec(t, `
+		insert into deliveries select (jsonb_populate_record(d, jsonb_build_object('id', gen_random_uuid()))).*
+		from deliveries d, generate_series(1, $1) where d.state > 3`, webhook.MaxListed+10)
+	require.Equal(t, webhook.Undelivered{Waiting: 2, Held: 1, GivenUp: webhook.MaxListed}, of("acme"), "each has a bound of its own")
 }
