@@ -19,7 +19,8 @@ func TestEndpointShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook?a=1&b=2","event_types":["order.*"]}`)
 	id, secret := a.json["id"].(string), a.json["secret"].(string)
-	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"filter":null,"ordering":{"by":"none"},` +
+	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],` +
+		`"filter":null,"ordering":{"by":"none"},` +
 		`"state":"active",` +
 		`"state_reason":null,"state_since":null,"state_by":null,SECRET"signature":"v1","public_key":null,"payload_format":"raw","trace_context":false,` +
 		`"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +

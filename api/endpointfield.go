@@ -178,8 +178,8 @@ func readOrdering(d *jsonDecoder) (o webhook.Ordering) {
 			return
 		}
 		text, ok := d.str()
-		known := false
-		if o.By, known = webhook.ParseOrderingBy(text); ok && !known {
+		by, known := webhook.ParseOrderingBy(text)
+		if o.By = by; ok && !known {
 			d.note(`must be "none" or "number"`)
 		}
 	}, "by")

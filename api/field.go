@@ -32,7 +32,7 @@ func readBoolean(d *jsonDecoder) bool {
 
 // readPrintable reads a string that printable accepts. If there is none, it notes the error and
 // returns "".
-func readPrintable(d *jsonDecoder, limit int) string { //nolint:unparam // each field has a limit of its own
+func readPrintable(d *jsonDecoder, limit int) string {
 	s, ok := d.str()
 	if ok && !printable(s, limit) {
 		d.note(notPrintable(limit))

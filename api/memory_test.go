@@ -437,7 +437,8 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 	now := m.now()
 	a := webhook.Accepted{Event: webhook.Event{
 		ID: webhook.NewEventID(), TenantID: e.TenantID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: now,
-		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), Version: e.Version, Tags: e.Tags, OrderingKey: e.OrderingKey, HeaderSize: webhook.HeaderSize(e.Headers),
+		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), Version: e.Version, Tags: e.Tags, OrderingKey: e.OrderingKey,
+		HeaderSize: webhook.HeaderSize(e.Headers),
 	}}
 	for _, endpoint := range m.endpoints {
 		chosen := slices.Contains(e.EndpointIDs, endpoint.ID) || e.EndpointIDs == nil && endpoint.Wants(e.Type)

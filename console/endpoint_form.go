@@ -34,7 +34,8 @@ func endpointValues(e client.Endpoint) map[string]string {
 	values := map[string]string{
 		"url": e.URL, "description": e.Description, "event_types": strings.Join(e.EventTypes, "\n"), "timeout": e.Timeout,
 		"max_in_flight": strconv.Itoa(e.MaxInFlight), "rate_limit_per_second": strconv.FormatFloat(e.RateLimit, 'f', -1, 64),
-		"headers": headerLines(e.Headers), "signature": e.Signature, "payload_format": e.PayloadFormat, "ordering": e.Ordering.By, "auto_replay": yesNo(e.AutoReplay),
+		"headers": headerLines(e.Headers), "signature": e.Signature, "payload_format": e.PayloadFormat, "ordering": e.Ordering.By,
+		"auto_replay":      yesNo(e.AutoReplay),
 		"success_statuses": statusList(e.SuccessStatuses),
 	}
 	var own *client.RetryPolicy

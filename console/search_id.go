@@ -60,11 +60,11 @@ func lookInTenants(p *page, most int, look func(ctx context.Context, tenant stri
 	defer cancel()
 	into := func(tenant string) (over bool, err error) {
 		if looked == most {
-			return true, nil //nolint:nilerr // its time is over, which is no error
+			return true, nil
 		}
 		done, err := look(ctx, tenant)
 		if err != nil && ctx.Err() != nil {
-			return true, nil
+			return true, nil //nolint:nilerr // its time is over, which is no error
 		}
 		looked++
 		return done, err

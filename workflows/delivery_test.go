@@ -89,7 +89,8 @@ func TestDeliveredAtALaterAttempt(t *testing.T) {
 	l.run(after(time.Second, func(*testsuite.TestWorkflowEnvironment) {
 		require.Equal(t, webhook.StateRetrying, l.status().State)
 		require.Contains(t, l.details(), "**retrying** · `order.paid` to `"+b.endpoint.ID.String()+"`")
-		require.Regexp(t, `\n\nAttempt 1 at \d+ \w+ \d{4} [0-9:]{8} UTC got 500 Internal Server Error; attempt 2 follows at [^;]+ UTC; until [^;]+ UTC\.\n`, l.details())
+		require.Regexp(t, `\n\nAttempt 1 at \d+ \w+ \d{4} [0-9:]{8} UTC got 500 Internal Server Error; attempt 2 follows at [^;]+ UTC; until [^;]+ UTC\.\n`,
+			l.details())
 		require.Contains(t, l.details(), "- attempts: 1\n- code: retry_response\n")
 	}))
 	d := l.ends(webhook.StateDelivered, "")

@@ -54,7 +54,8 @@ func TestEndpointSettings(t *testing.T) {
 		"event_types": []any{"a", "b.*"}, "description": "ours", "timeout": "7s",
 		"filter":        map[string]any{"payload": map[string]any{"total": map[string]any{"$gte": 100.0}}},
 		"headers":       map[string]any{"X-Token": "[redacted]", "X-Empty": "[redacted]"},
-		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "payload_format": "envelope", "ordering": map[string]any{"by": "number"}, "trace_context": true, "auto_replay": true,
+		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "payload_format": "envelope", "ordering": map[string]any{"by": "number"},
+		"trace_context": true, "auto_replay": true,
 		"success_statuses": []any{302.0, 307.0},
 		"metadata":         map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
 	}

@@ -236,7 +236,8 @@ func TestTenDeliveriesUsedUp(t *testing.T) {
 			usedUp(1)
 			require.Equal(t, disables, b.now(t).State == webhook.EndpointDisabled)
 			if disables {
-				require.Equal(t, "10 deliveries were given up within 24 hours and none was delivered, the last failed with 503 Service Unavailable", b.now(t).StateReason)
+				require.Equal(t, "10 deliveries were given up within 24 hours and none was delivered, the last failed with 503 Service Unavailable",
+					b.now(t).StateReason)
 			}
 		})
 	}

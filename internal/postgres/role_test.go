@@ -206,7 +206,8 @@ func belongs() map[string]string {
 	const ofEndpoint = `(select e.tenant_id from endpoints e where e.id = endpoint_id)`
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
-		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "request_keys": "tenant_id", "lines": "tenant_id", "replays": "tenant_id", "releases": "tenant_id",
+		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "request_keys": "tenant_id", "lines": "tenant_id",
+		"replays": "tenant_id", "releases": "tenant_id",
 		"deleted_tenants": "id",
 		"console_links":   "tenant_id", "console_sessions": "tenant_id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,

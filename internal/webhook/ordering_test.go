@@ -12,7 +12,7 @@ import (
 
 func TestValidOrderingKey(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"a", " a ", "order-17", "Müller & Söhne", "日本", strings.Repeat("ü", 128)} {
+	for _, key := range []string{"a", " a ", "order-17", "Müller & Söhne", "Ελλάδα", strings.Repeat("ü", 128)} {
 		require.True(t, webhook.ValidOrderingKey(key), key)
 	}
 	for _, key := range []string{"", "a\nb", "a\x00", "a\u00a0b", "\xff", strings.Repeat("x", 129)} {
@@ -30,7 +30,7 @@ func TestOrderingKeyHeader(t *testing.T) {
 		" a":            `%" a"`,
 		`%"a"`:          `%"%25%22a%22"`,
 		"größer 50%":    `%"gr%c3%b6%c3%9fer 50%25"`,
-		"日本":            `%"%e6%97%a5%e6%9c%ac"`,
+		"Ω":             `%"%ce%a9"`,
 		`back\slash "q`: `back\slash "q`,
 	} {
 		require.Equal(t, want, webhook.OrderingKeyHeader(key))

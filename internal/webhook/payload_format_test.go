@@ -49,11 +49,13 @@ func TestEnvelopeIsJSON(t *testing.T) {
 		if !place.IsZero() {
 			members, room = 4, 200+600
 			var ordering struct {
-				Key            string
-				Line, Sequence int64
+				Key      string `json:"key"`
+				Line     int64  `json:"line"`
+				Sequence int64  `json:"sequence"`
 			}
 			require.NoError(t, json.Unmarshal(read["ordering"], &ordering))
-			require.Equal(t, place, webhook.Sequence{Key: ordering.Key, Line: ordering.Line, Number: ordering.Sequence})
+			found := webhook.Sequence{Key: ordering.Key, Line: ordering.Line, Number: ordering.Sequence}
+			require.Equal(t, place, found)
 		}
 		require.Len(t, read, members)
 		require.LessOrEqual(t, len(body), len(payload)+room)

@@ -270,13 +270,15 @@ func TestARollbackGivesNumbersBack(t *testing.T) {
 func TestKeysOfTheCatalogue(t *testing.T) {
 	t.Parallel()
 	b := setupNumbered(t)
-	_, _, err := b.DB.EventTypes.PutEventType(t.Context(), storetest.TestActor(), webhook.EventType{Name: "order.paid", OrderingKey: "/order"}, webhook.MatchAny)
+	pointed := webhook.EventType{Name: "order.paid", OrderingKey: "/order"}
+	_, _, err := b.EventTypes.PutEventType(t.Context(), storetest.TestActor(), pointed, webhook.MatchAny)
 	require.NoError(t, err)
 	later := ordered("")
 	later.DeliverAt = time.Now().Add(time.Hour)
 	other := storetest.NewEvent("order.paid")
 	other.Payload = []byte(`{"order":"x"}`)
-	all, err := b.AcceptBatch(t.Context(), webhook.NewBatch{TenantID: "acme", Events: []webhook.NewEvent{ordered(""), ordered("own"), other, ordered(""), later}})
+	in := webhook.NewBatch{TenantID: "acme", Events: []webhook.NewEvent{ordered(""), ordered("own"), other, ordered(""), later}}
+	all, err := b.AcceptBatch(t.Context(), in)
 	require.NoError(t, err)
 	for i, want := range []webhook.Sequence{{Key: "17", Number: 1}, {Key: "own", Number: 1}, {Key: "x", Number: 1}, {Key: "17", Number: 2}, {}} {
 		got := all[i].Deliveries[0].Sequence

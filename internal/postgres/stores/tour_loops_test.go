@@ -124,7 +124,7 @@ func loopVisits() []visit {
 			_, err := l.TroubledTenants(t.Context(), 20)
 			require.NoError(t, err)
 		}},
-		{name: "what has not arrived at endpoints that need attention", most: 50 * (perTurn + 3*webhook.MaxListed), call: func(t *testing.T, l *storetest.Large) {
+		{name: "what has not arrived where attention is needed", most: 50 * (perTurn + 3*webhook.MaxListed), call: func(t *testing.T, l *storetest.Large) {
 			t.Helper()
 			ids := []webhook.EndpointID{l.Subscriber.ID}
 			for _, id := range storetest.Query[[16]byte](t, l.Stores, `select id from endpoints order by id limit 49`) {
