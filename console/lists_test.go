@@ -120,7 +120,7 @@ func TestAReplayWarns(t *testing.T) {
 	page := "/console/t/acme/replays/new?preview=1&source=events&since=1h&include_unmatched=on&rate_per_minute=100&endpoint_id=" + endpoint
 	warned := func() bool {
 		_, text := u.do(t, http.MethodGet, page, nil)
-		return strings.Contains(text, "What goes to these endpoints waits")
+		return strings.Contains(text, "These endpoints still fail or are stopped.")
 	}
 	require.Eventually(t, warned, eventually, poll)
 }

@@ -302,5 +302,5 @@ func TestExplanationsOfAnOpenCircuit(t *testing.T) {
 		`the oldest since `+clock+`\.`)
 	cause := b.explain("/endpoints/" + ep.ID + "/health").Explanation.Cause
 	require.Contains(t, text(cause), "The last failure on record, at ")
-	require.Contains(t, text(cause), fmt.Sprintf("the attempt got %d.", http.StatusServiceUnavailable))
+	require.Contains(t, text(cause), fmt.Sprintf("the attempt got %d Service Unavailable.", http.StatusServiceUnavailable))
 }

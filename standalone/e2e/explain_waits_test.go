@@ -147,7 +147,7 @@ func TestExplanationsInOperationalEvents(t *testing.T) {
 	d = b.waitState(d.ID, "dead_lettered")
 	given := waitOperationalEvent(t, listener, "everpost.delivery.dead_lettered")
 	require.Equal(t, d.ID, given.Delivery.ID)
-	require.Equal(t, "The delivery was given up after 1 attempt (401).", given.Summary)
+	require.Equal(t, "The delivery was given up after 1 attempt: 401 Unauthorized: it refuses the credentials.", given.Summary)
 	b.requireExplained(d, "refused", `Given up at .*: attempt 1 got 401 Unauthorized, which is final`+kept, "answered 401 (Unauthorized).")
 
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+secret.ID+"/pause", nil, nil)
