@@ -87,7 +87,8 @@ func TestHealthIsShared(t *testing.T) {
 	for _, a := range []*App{alone, both} {
 		require.Eventually(t, func() bool { return circuit(a) == "open" }, 20*time.Second, 5*time.Millisecond)
 		answer := health(a)
-		require.Regexp(t, `^Circuit open since \d\d:\d\d UTC after 2 of 2 requests failed, the last with 503; next probe in \d+ s; nothing waits\.$`,
+		require.Regexp(t, `^Circuit open since \d\d:\d\d UTC after 2 of 2 requests failed, the last with 503 Service Unavailable`+
+			`; next probe in \d+ s; nothing waits\.$`,
 			answer["summary"])
 		require.InDelta(t, 2, answer["failure_streak"], 0)
 		require.InDelta(t, 0, answer["success_rate"], 0)

@@ -34,7 +34,7 @@ func TestEndpointsHealth(t *testing.T) {
 	_, deliveries := b.send("order.paid")
 	b.attempted(deliveries[0], 1, 503, webhook.StateRetrying)
 	shown := b.ok("endpoints", "health", id)
-	require.Regexp(t, `^Circuit open since .* UTC after 14 of 20 requests failed, the last with 503; next probe in 60 min; `+
+	require.Regexp(t, `^Circuit open since .* UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 60 min; `+
 		`1 waiting to be sent again in .*; the oldest since .* UTC\.\n\n`, shown)
 	for _, row := range [][]string{
 		{"circuit", "open (14 of 20 requests failed, the last with http_503)"}, {"circuit since", since.Format(time.DateTime)},
@@ -79,7 +79,7 @@ func TestEndpointsTest(t *testing.T) {
 	r = b.run("endpoints", "test", id, "--json")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stdout, `"status":null`)
-	require.Regexp(t, `^everpost: the receiver did not accept: \w+, \d+ ms: .+\n$`, r.stderr)
+	require.Regexp(t, `^everpost: the receiver did not accept: [a-z ]+, ended after \d+ ms: .+\n$`, r.stderr)
 	require.NotContains(t, r.stderr, "canary")
 
 	got := receiver.Requests()
