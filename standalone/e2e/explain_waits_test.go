@@ -77,7 +77,8 @@ func TestExplanationsOfPacing(t *testing.T) {
 	r.Script("/tired", receivertest.Step{Status: http.StatusTooManyRequests, Header: map[string]string{"Retry-After": "600"}})
 	tired := b.endpoint(r, "/tired", fieldsOf{"event_types": []string{"a.tired"}, "retry_policy": patiently()})
 	_, first := b.postOne("a.tired", `{}`)
-	b.requireExplained(b.waitState(first.ID, "retrying"), "retry_after", `Attempt 1 at `+clock+` got 429 Too Many Requests and asked for a pause of 10 min`+hours,
+	b.requireExplained(b.waitState(first.ID, "retrying"),
+		"retry_after", `Attempt 1 at `+clock+` got 429 Too Many Requests and asked for a pause of 10 min`+hours,
 		"Its Retry-After is kept")
 	_, second := b.postOne("a.tired", `{}`)
 	b.requireExplained(b.delivery(second.ID), "waits_receiver", `Waits because the receiver at 127\.0\.0\.1 asked for a pause until `+clock+`; `+next,

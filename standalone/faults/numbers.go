@@ -70,7 +70,8 @@ func (c *checker) numbers() {
 			}
 		}
 		line.id = 0
-		if lines[line]++; lines[line] > 1 {
+		lines[line]++
+		if lines[line] > 1 {
 			c.unexpectedf("the line of key %q at endpoint %d began anew", line.key, c.l.endpointOf[line.endpoint])
 		}
 	}
