@@ -200,7 +200,8 @@ func TestDetailsOfASharedWorkflow(t *testing.T) {
 		shown := l.details()
 		require.Contains(t, shown, "**4 deliveries**, 2 of them still here\n\n")
 		require.Contains(t, shown, line(starts[0], "delivered with attempt 1\n"))
-		require.Regexp(t, line(starts[1], `retrying\. Attempt 1 at .* UTC got 503 Service Unavailable; attempt 2 follows at .* UTC; until .* UTC\.`)+"\n", shown)
+		require.Regexp(t, line(starts[1], `retrying\. Attempt 1 at .* UTC got 503 Service Unavailable; attempt 2 follows at .* UTC; `+
+			`until .* UTC\.`)+"\n", shown)
 		require.Contains(t, shown, line(starts[2], "dead_lettered, about to go to the workflow that keeps it\n"))
 		require.Contains(t, shown, line(starts[3], "held, without a workflow: its endpoint is paused\n"))
 		require.Equal(t, []string{"retrying"}, l.states)
