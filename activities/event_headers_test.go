@@ -15,12 +15,11 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// withHeaders is event, of an event with headers.
-func (b *bundle) withHeaders(t *testing.T, headers map[string]string) (webhook.Accepted, activities.AttemptInput) {
+// accepted stores an event, and returns it with its first attempt.
+func (b *bundle) accepted(t *testing.T, e webhook.NewEvent) (webhook.Accepted, activities.AttemptInput) {
 	t.Helper()
-	accepted, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{
-		TenantID: tenant, Type: "order.paid", Payload: []byte(payload), Headers: headers, Tags: []string{"canary-tag"},
-	})
+	e.TenantID, e.Type, e.Payload = tenant, "order.paid", []byte(payload)
+	accepted, err := b.store.Events.Accept(t.Context(), e)
 	require.NoError(t, err)
 	start := accepted.Deliveries[0]
 	return accepted, activities.AttemptInput{
@@ -28,13 +27,10 @@ func (b *bundle) withHeaders(t *testing.T, headers map[string]string) (webhook.A
 	}
 }
 
-// An event's headers are in each of its requests: from memory, from the store, and in a replay. Logs and histories have none.
-func TestEventHeadersAreSent(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+// sentThrice has a delivery sent from memory, from the store, and in a replay: the receiver answers 503, 400 and 200.
+func (b *bundle) sentThrice(t *testing.T, p *process, accepted webhook.Accepted, in activities.AttemptInput) {
+	t.Helper()
 	b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 400, Body: "got eu-canary"})
-	p := b.process(t, nil)
-	accepted, in := b.withHeaders(t, map[string]string{"X-Region": "eu-canary"})
 	p.intake.Accepted(accepted)
 	got, err := p.attempt(in)
 	require.NoError(t, err)
@@ -50,10 +46,17 @@ func TestEventHeadersAreSent(t *testing.T) {
 	got, err = p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
+	require.Len(t, b.Requests(), 3)
+}
 
-	all := b.Requests()
-	require.Len(t, all, 3)
-	for _, sent := range all {
+// An event's headers are in each of its requests: from memory, from the store, and in a replay. Logs and histories have none.
+func TestEventHeadersAreSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, nil)
+	accepted, in := b.accepted(t, webhook.NewEvent{Headers: map[string]string{"X-Region": "eu-canary"}, Tags: []string{"canary-tag"}})
+	b.sentThrice(t, p, accepted, in)
+	for _, sent := range b.Requests() {
 		require.Equal(t, []string{"eu-canary"}, sent.Header.Values("X-Region"))
 		require.Equal(t, "canary-header", sent.Header.Get("X-Api-Key"))
 		require.NoError(t, sent.Verify(secret))

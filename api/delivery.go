@@ -71,7 +71,7 @@ func (v *deliveryViews) explained(c call, d webhook.Delivery) client.Delivery {
 	return view
 }
 
-// page returns a function that shows the deliveries of a page, whose events have these external ids.
+// page returns what shows each delivery of a page, given the external ids of their events.
 func (v *deliveryViews) page(c call, page []webhook.Delivery, externalIDs map[webhook.EventID]string) func(webhook.Delivery) client.Delivery {
 	x := v.explanations.explainer(c)
 	x.expect(page)

@@ -14,9 +14,13 @@ import (
 
 // healthRows returns the table; rows of optional values are left out when there is none.
 func healthRows(h client.EndpointHealth) [][2]string {
+	why := h.Circuit.Why
+	if why != nil {
+		why = new(explain.WhyOpen(*why))
+	}
 	rows := [][2]string{
 		{"state", withReason(string(h.State), h.StateReason)},
-		{"circuit", withReason(string(h.Circuit.State), h.Circuit.Why)},
+		{"circuit", withReason(string(h.Circuit.State), why)},
 	}
 	add := func(name string, at client.Time, why *string) {
 		if !at.IsZero() {

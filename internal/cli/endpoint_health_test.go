@@ -37,7 +37,7 @@ func TestEndpointsHealth(t *testing.T) {
 	require.Regexp(t, `^Circuit open since .* UTC after 14 of 20 requests failed, the last with 503 Service Unavailable; next probe in 60 min; `+
 		`1 waiting to be sent again in .*; the oldest since .* UTC\.\n\n`, shown)
 	for _, row := range [][]string{
-		{"circuit", "open (14 of 20 requests failed, the last with http_503)"}, {"circuit since", since.Format(time.DateTime)},
+		{"circuit", "open (14 of 20 requests failed, the last with 503 Service Unavailable)"}, {"circuit since", since.Format(time.DateTime)},
 		{"next probe", since.Add(time.Hour).Format(time.DateTime)}, {"deferred until", since.Add(30*time.Minute).Format(time.DateTime) + " (retry_after)"},
 		{"rate", "0 requests per second"}, {"latency", "41 ms"}, {"delivered, 15 min", "30.0 %"}, {"retries per first attempt", "1.00"},
 		{"in a row", "0 delivered, 14 failed"}, {"waiting", "1 (1 to be sent again, 0 for a turn)"},

@@ -263,7 +263,7 @@ func reasonOf(s *webhook.Observation) string {
 	if s.Why == "" {
 		return ""
 	}
-	return " after " + inWords(s.Why)
+	return " after " + WhyOpen(s.Why)
 }
 
 func probe(s *webhook.Observation, now time.Time) string {

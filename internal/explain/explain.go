@@ -155,7 +155,7 @@ func Delivery(s Situation) Explanation {
 	if !s.Removed.IsZero() && !s.Delivery.State.Open() {
 		e.Summary = strings.TrimSuffix(e.Summary, ".") + "; " + s.Removed.String() + "."
 	}
-	e.Workflow, e.Brief = workflow(&s), s.brief(e.Code)
+	e.Workflow, e.Brief = workflow(&s), briefOf(&s, e.Code)
 	return e
 }
 

@@ -260,8 +260,8 @@ func Outcome(reason string) string {
 	return Label(reason)
 }
 
-// inWords is why a circuit has opened, "14 of 20 requests failed, the last with http_503", without the code.
-func inWords(why string) string {
+// WhyOpen is why a circuit has opened, "14 of 20 requests failed, the last with http_503", without the code.
+func WhyOpen(why string) string {
 	head, reason, found := strings.Cut(why, " with ")
 	if !found {
 		return why

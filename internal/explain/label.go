@@ -81,8 +81,8 @@ func stoppedWords(e *webhook.Endpoint) string {
 	return state + ", " + why
 }
 
-// brief is why a delivery has not arrived, in a few words; "" if nothing is wrong with it.
-func (s *Situation) brief(code Code) string {
+// briefOf is why a delivery has not arrived, in a few words; "" if nothing is wrong with it.
+func briefOf(s *Situation, code Code) string {
 	switch code { //nolint:exhaustive // the others wait or have ended for the reason that is stored
 	case Delivered, Cancelled, Discarded, Cancelling, Scheduled, Starting, Releasing:
 		return ""
@@ -97,11 +97,11 @@ func (s *Situation) brief(code Code) string {
 			return briefly(last.Reason, s.Error, s.Now)
 		}
 	}
-	return s.waitsBriefly(code)
+	return waitsBriefly(s, code)
 }
 
-// waitsBriefly is brief of a delivery that waits or has ended for a reason that is not its last attempt.
-func (s *Situation) waitsBriefly(code Code) string {
+// waitsBriefly is briefOf a delivery that waits or has ended for a reason that is not its last attempt.
+func waitsBriefly(s *Situation, code Code) string {
 	d, o := &s.Delivery, s.Observed
 	switch {
 	case d.State.Open() && s.stopped():

@@ -16,7 +16,7 @@ func GivenUp(attempts int, reason string) string {
 
 // CircuitOpened says why an endpoint's circuit has opened.
 func CircuitOpened(cause string) string {
-	return sentence("the circuit of the endpoint is open: " + inWords(cause))
+	return sentence("the circuit of the endpoint is open: " + WhyOpen(cause))
 }
 
 // Recovered says that an endpoint's circuit has closed again.

@@ -24,7 +24,7 @@ func (s *Situation) stopped() bool {
 
 // becauseStopped is why nothing is sent: "because the endpoint is paused by hand".
 func (s *Situation) becauseStopped() string {
-	return "because the endpoint is " + s.Endpoint.State.String() + s.stateReason()
+	return "because the endpoint is " + s.Endpoint.State.String() + stateReason(s.Endpoint)
 }
 
 // toResume is what has to be done for an endpoint that is paused or disabled.
@@ -358,12 +358,12 @@ func (s *Situation) held() Explanation {
 }
 
 // stateReason is why the endpoint is not active: " by hand", or a reason in brackets.
-func (s *Situation) stateReason() string {
-	if s.Endpoint == nil || s.Endpoint.StateReason == "" {
+func stateReason(e *webhook.Endpoint) string {
+	if e.StateReason == "" {
 		return ""
 	}
-	reason := foreign(s.Endpoint.StateReason)
-	if rest, repeats := strings.CutPrefix(reason, s.Endpoint.State.String()+" "); repeats {
+	reason := foreign(e.StateReason)
+	if rest, repeats := strings.CutPrefix(reason, e.State.String()+" "); repeats {
 		return " " + rest
 	}
 	return " (" + reason + ")"
