@@ -47,6 +47,9 @@ func TestSessionsAreBoundedAndNamed(t *testing.T) {
 	} {
 		require.Equal(t, []string{want}, storetest.Query[string](t, s, `select current_setting($1)`, setting), setting)
 	}
+	var idle string
+	require.NoError(t, s.EventsPool.QueryRow(t.Context(), `show idle_in_transaction_session_timeout`).Scan(&idle))
+	require.Equal(t, "5s", idle, "what a process that stands still has locked is free again soon")
 	own := storetest.OpenStore(t, address+"&statement_timeout=7s")
 	require.Equal(t, []string{"7s"}, storetest.Query[string](t, own, `show statement_timeout`), "what the URL says wins")
 }
