@@ -79,6 +79,7 @@ type portalTypeView struct {
 
 	Form      form
 	Endpoints []portalTarget
+	Busy      bool // the endpoints cannot be read now
 	Attempt   *portalAttempt
 	SentTo    string
 }
@@ -137,7 +138,8 @@ func showPortalType(p *portalPage, t client.EventType, v portalTypeView) error {
 	}
 	if p.canChange() && len(v.Examples) > 0 {
 		var err error
-		if v.Endpoints, err = targetsOf(p, t.Name); err != nil {
+		v.Endpoints, err = targetsOf(p, t.Name)
+		if v.Busy = err != nil; unlessBusy(err) != nil {
 			return err
 		}
 	}
@@ -212,7 +214,7 @@ func (t *texts) typeNames(types []string) string {
 func targetsOf(p *portalPage, name string) ([]portalTarget, error) {
 	var found client.Page[client.EndpointCondition]
 	if err := p.get(&found, url.Values{"limit": {strconv.Itoa(maxTargets)}}, "endpoint-conditions"); err != nil {
-		return nil, unlessBusy(err)
+		return nil, err
 	}
 	gets := func(e client.EndpointCondition) bool {
 		return slices.ContainsFunc(e.EventTypes, func(filter string) bool { return webhook.FilterMatches(filter, name) })

@@ -94,6 +94,7 @@ type typeGroup struct {
 type typeChoice struct {
 	Name                 string
 	Checked              bool
+	By                   string // the chosen pattern that has it, as order.*; "" if it is checked, or none has
 	Description          string // its beginning; "" if there is no room for it
 	Deprecated, Archived bool
 	ReplacedBy           string
@@ -114,8 +115,12 @@ const (
 
 func newTypeChoice(t client.ListedEventType, chosen []string) typeChoice {
 	first, _, _ := strings.Cut(t.Description, "\n")
+	checked, by := slices.Contains(chosen, t.Name), ""
+	if i := slices.IndexFunc(chosen, func(filter string) bool { return filter != "*" && webhook.FilterMatches(filter, t.Name) }); i >= 0 && !checked {
+		by = chosen[i]
+	}
 	return typeChoice{
-		Name: t.Name, Checked: slices.Contains(chosen, t.Name), Description: clip(visible(first), shownDescription),
+		Name: t.Name, Checked: checked, By: by, Description: clip(visible(first), shownDescription),
 		Deprecated: t.State == deprecatedType, Archived: t.State == archivedType, ReplacedBy: value(t.ReplacedBy), group: value(t.Group),
 	}
 }
@@ -123,6 +128,9 @@ func newTypeChoice(t client.ListedEventType, chosen []string) typeChoice {
 // size is how many bytes a choice takes at most, with its group's if that is another than the one before.
 func (c typeChoice) size(before string, first bool) int {
 	n := choiceMarkup + 2*len(c.Name) + len(html.EscapeString(c.Description))
+	if c.By != "" {
+		n += markMarkup + len(c.By)
+	}
 	if c.Deprecated || c.Archived {
 		n += markMarkup + len(c.ReplacedBy)
 	}

@@ -45,6 +45,15 @@ func TestChooseTypes(t *testing.T) {
 	}, lines)
 	require.Zero(t, c.More)
 
+	c, _ = chooseTypes(all, []string{"*", "a.*", "a.one"}, "a.")
+	included := map[string]string{}
+	for _, g := range c.Groups {
+		for _, one := range g.Types {
+			included[one.Name] = one.By
+		}
+	}
+	require.Equal(t, map[string]string{"a.one": "", "a.two": "a.*"}, included, "a pattern has what is not chosen by itself")
+
 	c, _ = chooseTypes(all, []string{"b.one"}, "ALPH")
 	require.Len(t, c.Groups, 2, "the group that is looked for, and what is chosen")
 	require.Equal(t, "ALPH", c.Find)

@@ -63,15 +63,15 @@ func (s *schedule) health(now time.Duration) webhook.Observation {
 	return h
 }
 
-// healthy reports whether an endpoint needs no attention: it answers, or nothing was sent to it
-// lately.
+// healthy reports whether an endpoint needs no attention: it answers, or nothing was sent to it lately, and the last that was did
+// not fail.
 func (s *schedule) healthy(now time.Duration) bool {
 	if s.shut(now) || len(s.reservations.all) > 0 || s.rampingUp(now) || s.recent.redirects.strayed() {
 		return false
 	}
 	answers := s.recent.failureStreak == 0 && s.slots.smoothed(now) <= slowLatency
 	delivered, failed, _, _ := s.recent.sum(now)
-	return answers || len(s.slots.inFlight) == 0 && delivered+failed == 0
+	return answers || len(s.slots.inFlight) == 0 && delivered+failed == 0 && !s.recent.failed(now)
 }
 
 // EachUnhealthy calls f with every endpoint that is not healthy:

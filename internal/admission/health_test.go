@@ -83,9 +83,21 @@ func TestEachUnhealthy(t *testing.T) {
 			require.Equal(t, 1, h.FailureStreak)
 			require.Empty(t, h.DeferReason)
 		}},
+		"failed last, and was sent nothing since": {func(t *testing.T, ctl *Controller, req Request) {
+			t.Helper()
+			results(t, ctl, req, 1, 23*time.Hour, refused(2*time.Second))
+			other := newRequest() // of the same shard, which looks whether it can be forgotten
+			other.Endpoint[shardByte] = req.Endpoint[shardByte]
+			ctl.Acquire(canceled(), other).Permit.Done(delivered(0))
+		}, func(t *testing.T, h webhook.Observation) {
+			t.Helper()
+			require.True(t, h.Failing())
+			require.Zero(t, h.Attempts(), "of the last 15 minutes")
+			require.Equal(t, time.Now().Add(-23*time.Hour), h.LastFailedAt)
+		}},
 		"failed long ago": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			results(t, ctl, req, 1, 16*time.Minute, refused(2*time.Second))
+			results(t, ctl, req, 1, 25*time.Hour, refused(2*time.Second))
 			require.Equal(t, 1, ctl.Health(req.Endpoint).FailureStreak)
 		}},
 		"slow": {func(t *testing.T, ctl *Controller, req Request) {

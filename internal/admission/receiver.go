@@ -102,6 +102,6 @@ func (r *receiver) rampingUp(now time.Duration) bool {
 
 // forgettable reports whether it has no state that still matters.
 func (r *receiver) forgettable(now time.Duration) bool {
-	return now >= r.blockedUntil && r.autoTimeout.empty(now) && r.recent.redirects == nil &&
+	return now >= r.blockedUntil && r.autoTimeout.empty(now) && r.recent.redirects == nil && !r.recent.failed(now) &&
 		(r.breaker.state == webhook.CircuitClosed || now > r.breaker.until+idleAfter)
 }

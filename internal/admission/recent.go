@@ -51,6 +51,13 @@ type failures struct {
 	times       webhook.Times
 }
 
+// failuresKept is for how long it is known that the last attempt failed, if none follows. An endpoint that refuses all that it gets is sent nothing
+// again; that does not make it healthy.
+const failuresKept = 24 * time.Hour
+
+// failed reports whether the last attempt, of the last 24 h, failed.
+func (r *recent) failed(now time.Duration) bool { return r.failing != nil && now-r.failing.last < failuresKept }
+
 // maxError bounds what is kept of the error of an endpoint's last failure.
 const maxError = 200
 

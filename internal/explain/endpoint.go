@@ -109,7 +109,7 @@ func (h health) condition() Explanation {
 		}
 	case s.Failing():
 		return Explanation{
-			Code: EndpointFails, Summary: "active, but " + lastFailed(s, h.failure().Reason),
+			Code: EndpointFails, Summary: "active, but " + lastFailed(s, h.failure().Reason, h.now),
 			Next:   "Failed deliveries are sent again by the retry policy; those with a final answer, such as 401, are given up.",
 			Remedy: h.remedy(), Actions: []Action{h.toEndpoint(TestEndpoint)},
 		}

@@ -74,6 +74,18 @@ func TestHealthSummary(t *testing.T) {
 			webhook.Health{Endpoint: active, Observed: webhook.Observation{Failed: 1, FailureStreak: 1}},
 			"active, but the last attempt failed; nothing waits",
 		},
+		"failed once, and was sent nothing since": {
+			webhook.Health{
+				Endpoint: active, Observed: webhook.Observation{FailureStreak: 1, LastFailure: "http_401", LastFailedAt: at(-2 * time.Hour)},
+			},
+			"active, but the last attempt failed with 401 Unauthorized at 10:00:00 UTC, 2 h ago; nothing waits",
+		},
+		"failed once after it had delivered, and was sent nothing since": {
+			webhook.Health{Endpoint: active, Observed: webhook.Observation{
+				FailureStreak: 1, LastFailure: "http_400", LastFailedAt: at(-2 * time.Hour), LastSuccess: at(-3 * time.Hour),
+			}},
+			"active; the last failure on record is 400 Bad Request at 10:00:00 UTC, 2 h ago; nothing waits",
+		},
 		"failed often": {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 12 })},
 			"active, but the last 12 attempts failed; nothing waits",

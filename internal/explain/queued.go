@@ -117,7 +117,7 @@ func (s obstacles) pauseAsked() Explanation {
 func (s obstacles) failing() Explanation {
 	o := s.Observed
 	f := failureOf(o.LastFailure, o.LastError).spent(o.LastTimes).at(s.Endpoint)
-	e := Explanation{Code: WaitsFailing, Summary: "waits because " + receiverOf(s.Endpoint) + " fails: " + lastFailed(o, o.LastFailure)}
+	e := Explanation{Code: WaitsFailing, Summary: "waits because " + receiverOf(s.Endpoint) + " fails: " + lastFailed(o, o.LastFailure, s.Now)}
 	e.Cause = "A receiver that fails takes fewer requests than it gets."
 	if o.LastFailure != "" {
 		e.Cause, e.Remedy = joined(joined(f.cause, sentence(errorDetail(o.LastError, s.Now))), e.Cause), f.remedy
@@ -125,14 +125,17 @@ func (s obstacles) failing() Explanation {
 	return e
 }
 
-// lastFailed says how many attempts in a row failed: "the last 12 attempts failed, the last with 503".
-func lastFailed(o *webhook.Observation, reason string) string {
+// lastFailed says how many attempts in a row failed, and when the last did if that was not lately: "the last 12 attempts failed, the last with 503".
+func lastFailed(o *webhook.Observation, reason string, now time.Time) string {
 	words, with := "the last attempt failed", " with "
 	if o.FailureStreak > 1 {
 		words, with = fmt.Sprintf("the last %d attempts failed", o.FailureStreak), ", the last with "
 	}
 	if reason != "" {
 		words += with + Outcome(reason)
+	}
+	if o.Attempts() == 0 && !o.LastFailedAt.IsZero() {
+		words += " at " + when(o.LastFailedAt, now)
 	}
 	return words
 }

@@ -106,9 +106,18 @@ type Strayed struct {
 const failingStreak = 3
 
 // Failing reports whether the receiver fails at present: at least three attempts in a row, or the last one and no fewer
-// of the last 15 minutes' than were delivered. One failure among many successes is none of the endpoint.
+// of the last 15 minutes' than were delivered, or the last one, however long ago, if none is known that was delivered. One failure among many
+// successes is none of the endpoint.
 func (s *Observation) Failing() bool {
-	return s.FailureStreak >= failingStreak || s.FailureStreak > 0 && s.Failed >= s.Delivered
+	switch {
+	case s.FailureStreak == 0:
+		return false
+	case s.FailureStreak >= failingStreak:
+		return true
+	case s.Attempts() > 0:
+		return s.Failed >= s.Delivered
+	}
+	return s.LastSuccess.IsZero()
 }
 
 // Attempts is the number of attempts of the last 15 minutes.

@@ -175,13 +175,21 @@ func (w *window) show(path string, status int) {
 	require.EqualValues(w.t, status, response.Status, "%s: %s", path, w.text())
 }
 
-// press clicks what a selector or an XPath finds, and waits for the page that follows.
+// press clicks what a selector or an XPath finds, and waits for the page that follows: on a busy machine, what the
+// browser reports as loaded may still be the page before.
 func (w *window) press(selector string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
+	evaluate[bool](w, `window.wasPressed = true`)
 	_, err := chromedp.RunResponse(ctx, chromedp.Click(selector, chromedp.NodeVisible))
 	require.NoError(w.t, err, "press %s on %s: %s", selector, w.path(), w.text())
+	eventually(ctx, w.t, func() string {
+		if evaluate[bool](w, `!window.wasPressed && document.readyState === "complete"`) {
+			return ""
+		}
+		return fmt.Sprintf("no page follows after %s was pressed on %s", selector, w.path())
+	})
 }
 
 // pressButton presses the first button or link with a text.

@@ -16,8 +16,8 @@ import (
 // TestCatalogue makes a catalogue of event types as an operator, and uses it as a customer, with JavaScript and without.
 func TestCatalogue(t *testing.T) { //nolint:tparallel // one browser: its pages are looked at one after another
 	t.Parallel()
-	browser := startBrowser(t)
 	in := ownInstance(t, nil)
+	browser := startBrowser(t)
 	for _, scripts := range []bool{true, false} {
 		mode, name := "with JavaScript", "order"
 		if !scripts {

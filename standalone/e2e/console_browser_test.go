@@ -15,6 +15,7 @@ import (
 // TestConsole uses the console as people do, in a real browser. Each task is done with JavaScript and without.
 func TestConsole(t *testing.T) { //nolint:tparallel // one browser: its pages are looked at one after another
 	t.Parallel()
+	shared(t) // one place for all that follows
 	browser := startBrowser(t)
 	for name, task := range map[string]func(t *testing.T, b *bundle, w *window, scripts bool){
 		"an event is sent and followed until it is delivered":  sendAndFollow,

@@ -33,8 +33,8 @@ func TestPictures(t *testing.T) {
 	if dir == "" {
 		t.Skip("make pictures runs this")
 	}
-	browser := startBrowser(t)
 	in := ownInstance(t, nil)
+	browser := startBrowser(t)
 	b := newBundle(t, in, in.client(), "acme")
 	delivery := b.shop()
 	eventually(contextFor(t, patience), t, func() string { // the charts

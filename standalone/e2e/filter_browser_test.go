@@ -12,8 +12,8 @@ import (
 // the pages.
 func TestFilterEditors(t *testing.T) { //nolint:tparallel // one browser: its pages are looked at one after another
 	t.Parallel()
-	browser := startBrowser(t)
 	in := ownInstance(t, nil)
+	browser := startBrowser(t)
 	for _, scripts := range []bool{true, false} {
 		mode := "with JavaScript"
 		if !scripts {

@@ -109,12 +109,7 @@ func ownHost() string {
 func ownHome(t *testing.T) *instance {
 	t.Helper()
 	needsStandalone(t, itsOwn)
-	select {
-	case ownInstances <- struct{}{}:
-	case <-t.Context().Done():
-		t.FailNow()
-	}
-	t.Cleanup(func() { <-ownInstances })
+	ownInstances.take(t)
 	in, err := newInstance()
 	require.NoError(t, err)
 	if runtime.GOOS == "linux" {

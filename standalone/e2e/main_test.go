@@ -3,8 +3,8 @@
 // library which Standard Webhooks gives to receivers.
 //
 // Most tests share one instance, each with a tenant of its own. Those that kill
-// something have their own, at most two at a time: starting one is work for both
-// cores. EVERPOST_TEST_BINARY names a binary to test instead of building one.
+// something have their own. How many of each kind run at a time is bounded: a test that waits for its place keeps no other
+// from running. EVERPOST_TEST_BINARY names a binary to test instead of building one.
 // EVERPOST_TEST_SHAPE has the shared instance run as several processes; the other tests are skipped then.
 package e2e_test
 
@@ -20,14 +20,18 @@ import (
 	"time"
 )
 
-// atOnce is how many tests run at a time: they wait much more than they compute.
-const atOnce = "12"
+// besideShared and ownInstances bound the tests that run at a time: on the shared instance, which wait much more than they
+// compute, and on instances of their own, of which each start is work for both cores.
+var (
+	besideShared = newPlaces(12)
+	ownInstances = newPlaces(3)
+)
+
+// atOnce lets all tests begin, and wait for their places.
+const atOnce = "200"
 
 // binary is the path of what is tested; TestMain sets it.
 var binary string
-
-// ownInstances bounds the instances other than the shared one.
-var ownInstances = make(chan struct{}, 2)
 
 func TestMain(m *testing.M) {
 	if program := os.Getenv(lazyInit); program != "" {
@@ -85,6 +89,7 @@ var (
 
 func shared(t *testing.T) *instance {
 	t.Helper()
+	besideShared.take(t)
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	if sharedInstance == nil && errShared == nil {

@@ -29,13 +29,13 @@ func (w *window) openPortal(b *bundle, button string, link fieldsOf) {
 // TestPortal uses the portal as a customer does, in a real browser, with JavaScript and without.
 func TestPortal(t *testing.T) { //nolint:tparallel // one browser: its pages are looked at one after another
 	t.Parallel()
-	browser := startBrowser(t)
 	product := httptest.NewUnstartedServer(nil)
 	product.Start()
 	t.Cleanup(product.Close)
 	in := ownInstance(t, settings{
 		"EVERPOST_PORTAL_NAME": "Acme", "EVERPOST_PORTAL_LOGO": drawLogo(t), "EVERPOST_CONSOLE_FRAME_ANCESTORS": product.URL,
 	})
+	browser := startBrowser(t)
 	for _, scripts := range []bool{true, false} {
 		mode := "with JavaScript"
 		if !scripts {

@@ -35,9 +35,9 @@ func (w *window) call(url, token, method, body string) string {
 // TestPortalToken calls the API from the pages of two origins in a real browser, of which one is listed.
 func TestPortalToken(t *testing.T) {
 	t.Parallel()
-	browser := startBrowser(t)
 	listed, other := product(t), product(t)
 	in := ownInstance(t, settings{"EVERPOST_PORTAL_ORIGINS": "https://app.example.com," + listed})
+	browser := startBrowser(t)
 	b := newBundle(t, in, in.client(), fmt.Sprintf("customer-%d", tenants.Add(1)))
 	b.endpoint(newReceiver(t), "/hook", fieldsOf{"description": "Shown by the product"})
 	var made struct{ Token string }

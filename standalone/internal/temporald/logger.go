@@ -162,9 +162,14 @@ func (h levelHandler) WithGroup(name string) slog.Handler {
 
 // isNotice tells what the server warns of although it is as intended: at every start, that it has no
 // HTTP port and that it is early for a shard which it is about to take over; at every look at a workflow
-// in the Web UI, that the UI asks for larger pages than there are.
+// in the Web UI, that the UI asks for larger pages than there are; when a caller has gone, as pollers do when a worker
+// stops, that it cannot send that caller figures of its own.
 func isNotice(msg string, tags []tag.Tag) bool {
-	for _, known := range []string{"HTTP API port has not been set.", "GetHistory page size is larger than threshold"} {
+	for _, known := range []string{
+		"HTTP API port has not been set.",
+		"GetHistory page size is larger than threshold",
+		"unable to add metrics baggage to gRPC trailer",
+	} {
 		if strings.HasPrefix(msg, known) {
 			return true
 		}
