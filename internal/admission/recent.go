@@ -56,7 +56,9 @@ type failures struct {
 const failuresKept = 24 * time.Hour
 
 // failed reports whether the last attempt, of the last 24 h, failed.
-func (r *recent) failed(now time.Duration) bool { return r.failing != nil && now-r.failing.last < failuresKept }
+func (r *recent) failed(now time.Duration) bool {
+	return r.failing != nil && now-r.failing.last < failuresKept
+}
 
 // maxError bounds what is kept of the error of an endpoint's last failure.
 const maxError = 200

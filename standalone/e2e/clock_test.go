@@ -26,7 +26,7 @@ import (
 // and carries on what the other has accepted.
 func TestHostsWhoseClocksAreWrong(t *testing.T) {
 	t.Parallel()
-	engine, namespace := shared(t).addr["temporal"], "clock-"+time.Now().Format("150405.000000")
+	engine, namespace := sharedTemporal(t), "clock-"+time.Now().Format("150405.000000")
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	in := ownHome(t)
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})

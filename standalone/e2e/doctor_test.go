@@ -19,7 +19,7 @@ func newNamespace(prefix string) string { return prefix + "-" + time.Now().Forma
 
 func TestSetupTemporal(t *testing.T) {
 	t.Parallel()
-	address, name := shared(t).addr["temporal"], newNamespace("setup")
+	address, name := sharedTemporal(t), newNamespace("setup")
 	setup := func(env settings, args ...string) finished {
 		all := settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}.With(env)
 		f, err := runToEnd(contextFor(t, patience), all, append([]string{"setup-temporal"}, args...)...)
@@ -52,7 +52,7 @@ func TestSetupTemporal(t *testing.T) {
 // A search attribute of another type is not replaced, and stays without damage.
 func TestSetupTemporalWithAnotherType(t *testing.T) {
 	t.Parallel()
-	address, name := shared(t).addr["temporal"], newNamespace("other-type")
+	address, name := sharedTemporal(t), newNamespace("other-type")
 	ctx := contextFor(t, patience)
 	c, err := client.Dial(client.Options{HostPort: address, Namespace: name, Logger: quiet{}})
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestDoctorOfStandalone(t *testing.T) {
 
 func TestDoctorOfACluster(t *testing.T) {
 	t.Parallel()
-	address, namespace := shared(t).addr["temporal"], newNamespace("doctor")
+	address, namespace := sharedTemporal(t), newNamespace("doctor")
 	makeNamespace(contextFor(t, patience), t, address, namespace)
 	in := cluster(t, address, namespace, nil)
 

@@ -18,7 +18,7 @@ import (
 // engineOf is a namespace of a test's own, on the shared instance's Temporal.
 func engineOf(t *testing.T, name string) (engine client.Client, address, namespace string) {
 	t.Helper()
-	address, namespace = shared(t).addr["temporal"], name+"-"+filepath.Base(t.TempDir())+time.Now().Format("150405")
+	address, namespace = sharedTemporal(t), name+"-"+filepath.Base(t.TempDir())+time.Now().Format("150405")
 	makeNamespace(contextFor(t, patience), t, address, namespace)
 	engine, err := client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})
 	require.NoError(t, err)

@@ -80,16 +80,30 @@ func build(work string) (string, error) {
 	return out, command.Run()
 }
 
-// shared is the instance that most tests use, started by the first that does.
+// The shared instance, started by the first test that needs it.
 var (
 	sharedMu       sync.Mutex
 	sharedInstance *instance
 	errShared      error
 )
 
+// shared is the instance that most tests use.
 func shared(t *testing.T) *instance {
 	t.Helper()
 	besideShared.take(t)
+	return startShared(t)
+}
+
+// sharedTemporal is the address of its Temporal, for an installation of the test's own, which takes its place first.
+func sharedTemporal(t *testing.T) string {
+	t.Helper()
+	ownInstances.take(t)
+	return startShared(t).addr["temporal"]
+}
+
+// startShared starts the shared instance, unless another test has.
+func startShared(t *testing.T) *instance {
+	t.Helper()
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	if sharedInstance == nil && errShared == nil {

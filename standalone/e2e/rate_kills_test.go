@@ -21,7 +21,7 @@ func TestRateHoldsOverKills(t *testing.T) {
 		jitter    = 50 * time.Millisecond
 		soon      = 10 * time.Second
 	)
-	engine, namespace := shared(t).addr["temporal"], "rate-"+time.Now().Format("150405.000000")
+	engine, namespace := sharedTemporal(t), "rate-"+time.Now().Format("150405.000000")
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	s := newSplit(t, engine, namespace, false)
 	b := newBundle(t, nil, &apiClient{

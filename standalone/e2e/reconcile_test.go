@@ -19,7 +19,7 @@ import (
 // has lost the workflow, it continues where it was. One that is only late is not touched.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
-	address := shared(t).addr["temporal"]
+	address := sharedTemporal(t)
 	namespace := "reconcile-" + filepath.Base(t.TempDir()) + time.Now().Format("150405")
 	makeNamespace(contextFor(t, patience), t, address, namespace)
 	in := cluster(t, address, namespace, settings{"EVERPOST_RECONCILE_EVERY": "1s"})

@@ -24,7 +24,7 @@ import (
 // cut, and its database.
 func serving(t *testing.T, name string) (in *instance, line *proxy, database *pgx.Conn, namespace string) {
 	t.Helper()
-	engine := shared(t).addr["temporal"]
+	engine := sharedTemporal(t)
 	namespace = name + "-" + filepath.Base(t.TempDir()) + time.Now().Format("150405")
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	line = newProxy(t, engine)
@@ -87,7 +87,7 @@ func TestReplayWhileTemporalIsAway(t *testing.T) {
 	b.ask(http.StatusAccepted, http.MethodPatch, "/replays/"+made.ID, fieldsOf{"rate_per_minute": 6}, nil)
 	b.ask(http.StatusAccepted, http.MethodPost, "/replays/"+made.ID+"/resume", nil, nil)
 	b.waitReplayState(made.ID, "running")
-	engine, err := client.Dial(client.Options{HostPort: shared(t).addr["temporal"], Namespace: namespace, Logger: quiet{}})
+	engine, err := client.Dial(client.Options{HostPort: sharedTemporal(t), Namespace: namespace, Logger: quiet{}})
 	require.NoError(t, err)
 	t.Cleanup(engine.Close)
 	lost := b.waitReplay(ctx, made.ID, "lost", func(r replay) bool {
@@ -159,7 +159,7 @@ func TestReplayOfManyDeadLetters(t *testing.T) {
 	require.NoError(t, database.QueryRow(ctx, `select (select count(*) from outbox) + (select count(*) from replay_releases)`).Scan(&waiting))
 	require.Equal(t, []int{many, 0}, []int{runs, waiting})
 
-	engine, err := client.Dial(client.Options{HostPort: shared(t).addr["temporal"], Namespace: namespace, Logger: quiet{}})
+	engine, err := client.Dial(client.Options{HostPort: sharedTemporal(t), Namespace: namespace, Logger: quiet{}})
 	require.NoError(t, err)
 	t.Cleanup(engine.Close)
 	described, err := engine.DescribeWorkflowExecution(ctx, made.WorkflowID, "")

@@ -67,7 +67,7 @@ type disaster struct {
 
 func newDisaster(t *testing.T, name string) *disaster {
 	t.Helper()
-	address, namespace := shared(t).addr["temporal"], name+"-"+filepath.Base(t.TempDir())+time.Now().Format("150405")
+	address, namespace := sharedTemporal(t), name+"-"+filepath.Base(t.TempDir())+time.Now().Format("150405")
 	makeNamespace(contextFor(t, patience), t, address, namespace)
 	line := newProxy(t, address)
 	in := cluster(t, line.address, namespace, settings{"EVERPOST_RECONCILE_EVERY": "1s"})

@@ -320,7 +320,7 @@ func testSplit(t *testing.T, both bool) {
 		perSecond   = 20
 		stretch     = 3 * time.Second
 	)
-	engine, namespace := shared(t).addr["temporal"], fmt.Sprintf("split-%t-", both)+time.Now().Format("150405.000000")
+	engine, namespace := sharedTemporal(t), fmt.Sprintf("split-%t-", both)+time.Now().Format("150405.000000")
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	begun := time.Now()
 	s := newSplit(t, engine, namespace, both)

@@ -82,7 +82,7 @@ func (in *instance) waitHealth(t *testing.T, want string) {
 
 func TestTemporalAway(t *testing.T) {
 	t.Parallel()
-	engine, namespace := shared(t).addr["temporal"], "away-"+filepath.Base(os.TempDir())+time.Now().Format("150405")
+	engine, namespace := sharedTemporal(t), "away-"+filepath.Base(os.TempDir())+time.Now().Format("150405")
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	line := newProxy(t, engine)
 	in := cluster(t, line.address, namespace, nil)

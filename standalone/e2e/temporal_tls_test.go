@@ -17,7 +17,7 @@ func TestTemporalWithTLS(t *testing.T) {
 	files := temporalconntest.NewFiles(t)
 	files.Write(authority)
 	files.WriteClient(t, authority.Issue("everpost", time.Hour))
-	proxy := temporalconntest.StartProxy(t, shared(t).addr["temporal"], authority.Issue("temporal.example.com", time.Hour), authority.Pool())
+	proxy := temporalconntest.StartProxy(t, sharedTemporal(t), authority.Issue("temporal.example.com", time.Hour), authority.Pool())
 	namespace := newNamespace("tls")
 	secured := settings{
 		"TEMPORAL_ADDRESS": proxy.Address(), "TEMPORAL_NAMESPACE": namespace, "TEMPORAL_API_KEY": "canary-of-a-key",

@@ -38,7 +38,7 @@ const versionPatience = 5 * time.Minute
 // release before this one; without it both are built from this commit.
 func TestUpgradeWithWorkerVersioning(t *testing.T) {
 	t.Parallel()
-	address, namespace := shared(t).addr["temporal"], newNamespace("versioning")
+	address, namespace := sharedTemporal(t), newNamespace("versioning")
 	in := ownHome(t)
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
 	require.NoError(t, err)
