@@ -96,7 +96,7 @@ func New(c Config) *Server {
 // Close ends what runs in the background. Call it when the server takes no more requests.
 func (s *Server) Close() {
 	s.handlers.attention.reader.close()
-	s.handlers.conditions.cached.Close()
+	s.handlers.conditions.reader.close()
 }
 
 // Handler returns the API as an http.Handler.

@@ -37,13 +37,13 @@ const (
 type attentionReader struct {
 	log        *slog.Logger
 	store      Attention
-	conditions *cache.Cache[string, []endpointCondition] // by tenant
+	conditions *conditionReader
 	ofTenant   *cache.Cache[string, client.TenantAttention]
 	ofAll      *cache.Cache[struct{}, client.Attention]
 }
 
 // newAttentionReader makes a reader. The caller closes its caches.
-func newAttentionReader(log *slog.Logger, store Attention, conditions *cache.Cache[string, []endpointCondition]) *attentionReader {
+func newAttentionReader(log *slog.Logger, store Attention, conditions *conditionReader) *attentionReader {
 	r := &attentionReader{log: log, store: store, conditions: conditions}
 	unavailable := func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} }
 	life := func() time.Duration { return attentionFor }
@@ -71,7 +71,7 @@ func (r *attentionReader) readTenant(ctx context.Context, tenantID string) (read
 
 // troubled are the endpoints of a tenant that need attention.
 func (r *attentionReader) troubled(ctx context.Context, tenantID string) (troubled []endpointCondition, err error) {
-	all, err := r.conditions.Get(ctx, tenantID)
+	all, err := r.conditions.ofTenant(ctx, tenantID)
 	for i := range all {
 		if all[i].Trouble {
 			troubled = append(troubled, all[i])

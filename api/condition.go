@@ -32,33 +32,84 @@ const (
 type conditionReader struct {
 	situations Situations
 	now        func() time.Time
+	lists      *cache.Cache[string, conditionList] // by tenant
 }
 
-// cached makes a cache of conditions, by tenant and newest endpoint first, so that many readers
-// cost as much as one. The caller closes it.
-func (r conditionReader) cached() *cache.Cache[string, []endpointCondition] {
-	return cache.New(cache.Config[string, []endpointCondition]{
-		Limit: maxConditionLists, Life: func() time.Duration { return conditionsFor }, Fill: r.read,
-		Translate: func(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} },
+// conditionList is the conditions of a tenant's endpoints, newest endpoint first.
+type conditionList struct {
+	of  []*webhook.Endpoint // which they were when the conditions were read
+	all []endpointCondition
+}
+
+// isOf reports whether a list is of these endpoints as they are: what somebody has just added or changed is seen at once.
+func (l conditionList) isOf(endpoints []*webhook.Endpoint) bool {
+	return slices.EqualFunc(l.of, endpoints, func(a, b *webhook.Endpoint) bool { return a.ID == b.ID && a.Version == b.Version })
+}
+
+// newConditionReader makes a reader with a cache, so that many readers cost as much as one. The caller closes it.
+func newConditionReader(situations Situations, now func() time.Time) *conditionReader {
+	r := &conditionReader{situations: situations, now: now}
+	r.lists = cache.New(cache.Config[string, conditionList]{
+		Limit: maxConditionLists, Life: func() time.Duration { return conditionsFor }, Fill: r.read, Translate: unavailable,
 	})
+	return r
 }
 
-// read reads the conditions of all endpoints of a tenant.
-func (r conditionReader) read(ctx context.Context, tenantID string) (read cache.Filled[[]endpointCondition], err error) {
-	read.Value, err = r.matching(ctx, tenantID, "")
-	return read, err
-}
+func unavailable(err error) error { return &webhook.Error{Code: webhook.CodeUnavailable, Err: err} }
 
-// matching reads the conditions of a tenant's endpoints with a text, which is in lower case; "" is in all.
-func (r conditionReader) matching(ctx context.Context, tenantID, text string) (found []endpointCondition, err error) {
-	endpoints, err := r.situations.TenantEndpoints(ctx, tenantID)
+func (r *conditionReader) close() { r.lists.Close() }
+
+// ofTenant are the conditions of a tenant's endpoints, not older than conditionsFor.
+func (r *conditionReader) ofTenant(ctx context.Context, tenantID string) ([]endpointCondition, error) {
+	list, err := r.lists.Get(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
+	endpoints, err := r.situations.TenantEndpoints(ctx, tenantID)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if !list.isOf(endpoints) {
+		r.lists.Forget(tenantID)
+		list, err = r.lists.Get(ctx, tenantID)
+	}
+	return list.all, err
+}
+
+// withText are the conditions of a tenant's endpoints, at least of those with a text, which is in lower case; "" is in all. A search over many tenants
+// does not push the lists of others out of the cache.
+func (r *conditionReader) withText(ctx context.Context, tenantID, text string) ([]endpointCondition, error) {
+	if text == "" {
+		return r.ofTenant(ctx, tenantID)
+	}
+	endpoints, err := r.situations.TenantEndpoints(ctx, tenantID)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if list, ok := r.lists.Known(tenantID); ok && list.isOf(endpoints) {
+		return list.all, nil
+	}
+	found, err := r.observe(ctx, tenantID, endpoints, text)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return found, nil
+}
+
+// read reads the conditions of all endpoints of a tenant.
+func (r *conditionReader) read(ctx context.Context, tenantID string) (read cache.Filled[conditionList], err error) {
+	if read.Value.of, err = r.situations.TenantEndpoints(ctx, tenantID); err == nil {
+		read.Value.all, err = r.observe(ctx, tenantID, read.Value.of, "")
+	}
+	return read, err
+}
+
+// observe reads the conditions of those of a tenant's endpoints that have a text, newest first.
+func (r *conditionReader) observe(ctx context.Context, tenantID string, endpoints []*webhook.Endpoint, text string) ([]endpointCondition, error) {
 	endpoints = slices.DeleteFunc(slices.Clone(endpoints), func(e *webhook.Endpoint) bool {
 		return e.Internal || !hasText(text, e.URL, e.Description, e.ID.String())
 	})
-	found = make([]endpointCondition, 0, len(endpoints))
+	found := make([]endpointCondition, 0, len(endpoints))
 	if text != "" && len(endpoints) == 0 { // as in most tenants of a search over all
 		return found, nil
 	}
@@ -96,24 +147,8 @@ func isCondition(text string) bool {
 
 // conditionHandler lists the conditions of endpoints.
 type conditionHandler struct {
-	reader  conditionReader
-	cached  *cache.Cache[string, []endpointCondition] // by tenant
+	reader  *conditionReader
 	tenants tenantReader
-}
-
-// conditions are those of a tenant's endpoints, at least of those with a text. A search over many tenants does not push the lists of others out of the cache.
-func (h *conditionHandler) conditions(ctx context.Context, tenantID, text string) ([]endpointCondition, error) {
-	if text == "" {
-		return h.cached.Get(ctx, tenantID)
-	}
-	if known, ok := h.cached.Known(tenantID); ok {
-		return known, nil
-	}
-	found, err := h.reader.matching(ctx, tenantID, text)
-	if err != nil {
-		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Err: err}
-	}
-	return found, nil
 }
 
 // list lists the conditions of a tenant's endpoints, newest endpoint first.
@@ -130,7 +165,7 @@ func (h *conditionHandler) list(c call) error {
 	if err := requireTenant(c, h.tenants); err != nil {
 		return err
 	}
-	all, err := h.conditions(c.Request().Context(), c.tenant, text)
+	all, err := h.reader.withText(c.Request().Context(), c.tenant, text)
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,21 @@ func TestEndpointsHaveTheirCondition(t *testing.T) {
 	require.NotContains(t, b.ok(t, http.StatusOK, "admin", "GET", path+"/"+id, "").json, "condition")
 }
 
+// What somebody has just changed is in the list that follows, however often the list was read before.
+func TestConditionsOfWhatHasJustChanged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const path = "/v1/tenants/acme/endpoint-conditions"
+	for _, text := range []string{"", "?text=ep_"} {
+		before := len(b.ok(t, http.StatusOK, "admin", "GET", path+text, "").json["data"].([]any))
+		id := b.endpoint(t)
+		require.Len(t, b.ok(t, http.StatusOK, "admin", "GET", path+text, "").json["data"], before+1)
+		b.ok(t, http.StatusOK, "admin", "PATCH", "/v1/tenants/acme/endpoints/"+id, `{"description":"changed"}`)
+		first := b.ok(t, http.StatusOK, "admin", "GET", path+text, "").json["data"].([]any)[0]
+		require.Equal(t, "changed", first.(map[string]any)["description"])
+	}
+}
+
 // A search for a part of a URL over many tenants observes no endpoints without it.
 func TestConditionsWithATextReadNoOthers(t *testing.T) {
 	t.Parallel()

@@ -43,8 +43,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		deadLettersKept: c.DeadLettersKept, workflowsKept: c.WorkflowsKept, now: c.Now, log: c.Logger,
 	}
 	warnings := filterWarnings{types: c.EventTypes, log: c.Logger}
-	ofEndpoints := conditionReader{situations: c.Situations, now: c.Now}
-	conditions := ofEndpoints.cached()
+	conditions := newConditionReader(c.Situations, c.Now)
 	views := &deliveryViews{explanations: explained, events: c.Events, workflowURLs: urls}
 	return &handlers{
 		documents:  newDocumentHandler(c, all),
@@ -68,7 +67,7 @@ func newHandlers(c *Config, auth *authenticator, all []route) *handlers {
 		switches:   switchHandler{c.EndpointSwitch},
 		releases:   releaseHandler{c.Releases},
 		circuits:   circuitHandler{circuits: c.Circuits, endpoints: c.Endpoints, starter: c.Starter},
-		conditions: conditionHandler{reader: ofEndpoints, cached: conditions, tenants: c.Tenants},
+		conditions: conditionHandler{reader: conditions, tenants: c.Tenants},
 		health:     healthHandler{health: c.Health, now: c.Now},
 		tests:      endpointTestHandler{tests: c.Tests, maxPayload: c.MaxPayload},
 		secrets:    secretHandler{c.EndpointSecrets},

@@ -263,6 +263,7 @@ func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 		made := knownSecret(changed.Signature)
 		m.secrets[id], changed.PublicKey = made.Secret, made.PublicKey
 	}
+	changed.Version++
 	*e = changed
 	return m.inheriting(changed), nil
 }
