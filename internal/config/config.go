@@ -56,7 +56,7 @@ type Config struct {
 	DatabaseURL string `credential:"key" env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a 'postgres://' URL." placeholder:"URL" section:"database" see:"security-database.md#the-address" unset:"standalone: its own cluster; else required"`
 
 	// DBConnections bounds the connections of the process to DatabaseURL, in all its pools.
-	DBConnections int `default:"37" env:"EVERPOST_DB_CONNECTIONS" help:"Connections of this process to PostgreSQL at most, in all its pools; with few, requests wait for one." name:"db-connections" placeholder:"N" range:"16 to 1000" section:"database" see:"operations.md#connections-to-postgresql"`
+	DBConnections int `default:"37" env:"EVERPOST_DB_CONNECTIONS" help:"Most connections of this process to PostgreSQL, in all its pools; with few, requests wait for one." name:"db-connections" placeholder:"N" range:"16 to 1000" section:"database" see:"operations.md#connections-to-postgresql"`
 
 	// OperatorKey is an additional operator key, which is valid as long as it is set.
 	OperatorKey string `credential:"phrase" env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept in addition to those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
@@ -118,16 +118,16 @@ type Config struct {
 	QueueLength    int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait; one tenant alone gets half of it." placeholder:"N" range:"1 to 100000" section:"deliveries"`
 
 	// RunningReplays limits the replays that run at a time, of all tenants; TenantRunningReplays those of one.
-	RunningReplays int `default:"50" env:"EVERPOST_RUNNING_REPLAYS" help:"Replays of all tenants that run at a time; further ones are queued. The same for every process." placeholder:"N" range:"1 to 1000" section:"deliveries" see:"operations.md#replays"`
+	RunningReplays int `default:"50" env:"EVERPOST_RUNNING_REPLAYS" help:"Replays that run at a time, of all tenants together; further ones are queued. The same for every process." placeholder:"N" range:"1 to 1000" section:"deliveries" see:"operations.md#replays"`
 
 	// MaxHeld bounds the time for which the clock of a held delivery stands still in a run.
-	MaxHeld time.Duration `default:"720h" env:"EVERPOST_MAX_HELD" help:"For how long the clock of a delivery stands still at most while its endpoint is paused, disabled or kept from being sent to by a fault of Everpost; it is given up then." placeholder:"DURATION" range:"1h or more" role:"worker" section:"deliveries" see:"delivery-states.md"`
+	MaxHeld time.Duration `default:"720h" env:"EVERPOST_MAX_HELD" help:"How long the clock of a delivery may stand still while its endpoint is paused or disabled, or a fault of Everpost prevents sending; then it is given up." placeholder:"DURATION" range:"1h or more" role:"worker" section:"deliveries" see:"delivery-states.md"`
 
 	// WorkerVersioning makes the release the version of the process's worker in Temporal's Worker Versioning.
 	WorkerVersioning bool `env:"EVERPOST_WORKER_VERSIONING" help:"Version the worker in Temporal by its release; then 'everpost setup-temporal --make-current' is a step of every upgrade." name:"worker-versioning" role:"worker" section:"deliveries" see:"operations.md#worker-versioning"`
 
 	// ReconcileEvery is the interval of the search for open deliveries whose workflow is gone or stuck.
-	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone or stuck; the first time is 20 s after a start." placeholder:"DURATION" range:"1s to 24h" section:"deliveries" see:"temporal-ui.md#reconciler-and-stuck-workflows"`
+	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often Everpost looks for open deliveries whose workflow is gone or stuck; the first time is 20 s after a start." placeholder:"DURATION" range:"1s to 24h" section:"deliveries" see:"temporal-ui.md#reconciler-and-stuck-workflows"`
 
 	// Retention is how long finished deliveries, payloads and attempts are kept, DeadLetterRetention how long dead letters are.
 	Retention           time.Duration `default:"720h" env:"EVERPOST_RETENTION" help:"How long finished deliveries, payloads and attempts are kept." placeholder:"DURATION" range:"1h or more" section:"retention"`
@@ -141,7 +141,7 @@ type Config struct {
 	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, in each API process (429 above it); 0 is no limit." placeholder:"N" range:"0.01 to 100000" role:"api" section:"tenants" zero:"no limit"`
 	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is the number for one second." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantEndpoints         int     `default:"1000" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
-	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, about (429 for events above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
+	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"About how many deliveries of a tenant may be pending (429 for events above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantEndpointsPerEvent int     `default:"1000" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to (422 above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantRunningReplays    int     `default:"5" env:"EVERPOST_TENANT_RUNNING_REPLAYS" help:"Replays of a tenant that run at a time; further ones are queued; 0 is no limit of its own. The same for every process." placeholder:"N" range:"0 to 1000" section:"tenants" see:"operations.md#replays"`
 

@@ -35,7 +35,7 @@ type KEKs struct {
 	// EncryptHistories encrypts what workflows keep in Temporal, with the same key. What is encrypted is always decrypted.
 	EncryptHistories bool `env:"EVERPOST_ENCRYPT_HISTORIES" help:"Encrypt what workflows keep in Temporal, with the key above; search attributes are not encrypted." name:"encrypt-histories" section:"keys" see:"security-secrets.md#workflow-histories"`
 	// KEKVaultOld makes Vault's key one that only decrypts, in addition to a file or value.
-	KEKVaultOld bool `env:"EVERPOST_KEK_VAULT_OLD" help:"Only read with Vault's key; the file or the value encrypts." name:"kek-vault-old" section:"keys"`
+	KEKVaultOld bool `env:"EVERPOST_KEK_VAULT_OLD" help:"Only decrypt with Vault's key; the key in the file or the value encrypts." name:"kek-vault-old" section:"keys"`
 }
 
 // AnyKEK reports whether a key that encrypts is set.

@@ -24,7 +24,7 @@ type Standalone struct {
 	Demo string `default:"auto" enum:"auto,off" env:"EVERPOST_DEMO" help:"The demonstration: auto (on the first start of an empty data directory) or off." placeholder:"auto|off" section:"standalone"`
 
 	// TemporalRetention is how long the Web UI shows closed workflows.
-	TemporalRetention time.Duration `default:"168h" env:"EVERPOST_TEMPORAL_RETENTION" help:"How long workflows that have ended can be looked at in the Temporal Web UI; the API shows no 'workflow_url' after it." placeholder:"DURATION" range:"1h or more" section:"standalone"`
+	TemporalRetention time.Duration `default:"168h" env:"EVERPOST_TEMPORAL_RETENTION" help:"How long the Temporal Web UI shows workflows that have ended; after that the API has no 'workflow_url'." placeholder:"DURATION" range:"1h or more" section:"standalone"`
 
 	// Shards is the number of Temporal's history shards, which is fixed at the first start.
 	Shards int32 `default:"16" env:"EVERPOST_TEMPORAL_SHARDS" help:"History shards of the embedded Temporal, fixed by the first start." placeholder:"N" range:"1 to 4096" section:"standalone"`
