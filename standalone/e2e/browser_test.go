@@ -210,10 +210,10 @@ func (w *window) text() string {
 	return evaluate[string](w, `document.body ? document.body.innerText : ""`)
 }
 
-// path is the address of the page below the console's.
+// path is the address of the page below the console's, without a fragment.
 func (w *window) path() string {
 	w.t.Helper()
-	return strings.TrimPrefix(evaluate[string](w, `location.href`), w.base)
+	return strings.TrimPrefix(evaluate[string](w, `location.href.split("#")[0]`), w.base)
 }
 
 // evaluate asks the page.
