@@ -31,7 +31,7 @@ func goodStory() *story {
 	}
 	for n, to := range []int{steady, flaky} {
 		e := client.AcceptedEvent{Event: client.Event{ID: eventType(to)}, Deliveries: []client.DeliveryStub{{ID: eventType(to) + "-d", EndpointID: l.ids[to]}}}
-		l.acknowledge(n, eventType(to), "{}", false, e)
+		l.acknowledge(n, eventType(to), "{}", e)
 	}
 	arrived := func(to, number, ms, status int) {
 		l.arrivals = append(l.arrivals, arrival{

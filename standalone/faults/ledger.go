@@ -76,8 +76,9 @@ func newLedger() *ledger {
 	}
 }
 
-// acknowledge adds an event and its deliveries.
-func (l *ledger) acknowledge(number int, kind, payload string, delayed bool, e client.AcceptedEvent) {
+// acknowledge adds an event and its deliveries. It is delayed if its time had not come when it was acknowledged: a caller may have to repeat a post
+// for long.
+func (l *ledger) acknowledge(number int, kind, payload string, e client.AcceptedEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if earlier, known := l.events[number]; known && earlier.ID != e.ID {
@@ -87,7 +88,7 @@ func (l *ledger) acknowledge(number int, kind, payload string, delayed bool, e c
 	l.payloads[e.ID], l.types[e.ID] = payload, kind
 	for _, d := range e.Deliveries {
 		if l.promised[d.ID] == nil {
-			l.promised[d.ID] = &promise{delivery: d.ID, event: e.ID, endpoint: l.endpointOf[d.EndpointID], delayed: delayed}
+			l.promised[d.ID] = &promise{delivery: d.ID, event: e.ID, endpoint: l.endpointOf[d.EndpointID], delayed: !e.DeliverAt.IsZero()}
 		}
 	}
 }

@@ -186,7 +186,7 @@ func (l *load) post(ctx context.Context, turn int, s step) {
 		}
 		if err == nil && len(batch.Events) == s.events {
 			for i, e := range batch.Events {
-				l.ledger.acknowledge(s.event+i, kind, payloads[i], s.delay > 0, e)
+				l.ledger.acknowledge(s.event+i, kind, payloads[i], e)
 				l.ledger.noted(s.event+i, posted{begun, time.Now(), s.event})
 			}
 			return
