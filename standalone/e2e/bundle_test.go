@@ -54,10 +54,13 @@ func eventually(ctx context.Context, t *testing.T, missing func() string) {
 	}
 }
 
+// hasTime reports whether make test-long runs.
+func hasTime() bool { return os.Getenv("EVERPOST_TEST_LONG") != "" }
+
 // needsTime leaves a test to make test-long.
 func needsTime(t *testing.T, why string) {
 	t.Helper()
-	if os.Getenv("EVERPOST_TEST_LONG") == "" {
+	if !hasTime() {
 		t.Skip(why + ": set EVERPOST_TEST_LONG")
 	}
 }
