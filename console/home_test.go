@@ -28,7 +28,7 @@ func TestHome(t *testing.T) {
 	require.NotContains(t, u.get(t, http.StatusOK, "/console/?text=acme"), ill)
 	require.Contains(t, u.get(t, http.StatusOK, "/console/?text=WAREHOUSE&sort=waiting&range=7d"), ill)
 	overview := u.get(t, http.StatusOK, "/console/t/other/")
-	require.Contains(t, overview, `<span class="count">1</span>`, "beside Endpoints")
+	require.Contains(t, overview, `Endpoints <span class="count" title="in need of attention">1<span class="hidden"> in need of attention</span></span></a>`)
 	require.Contains(t, overview, `<div class="hint">receiver.example</div>`)
 
 	w, _ := b.loggedIn(t, "acme admin").do(t, http.MethodGet, "/console/", nil)

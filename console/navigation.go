@@ -44,7 +44,8 @@ type navGroup struct {
 type navEntry struct {
 	Label, Path string
 	Current     bool
-	Count       string // what needs attention there; "" for nothing
+	Count       string // of what needs attention there; "" for nothing
+	Counted     string // what else is to be said of those that are counted; "" if they are all that the entry names
 }
 
 // menu is the navigation of a page about a tenant, or about none, with how much needs attention.
@@ -59,7 +60,7 @@ func (p *page) menu(tenant, current string) []navGroup {
 		if e.ofTenant() {
 			path, of = pagePath(tenant)+strings.TrimSuffix(e.path[len("/t/{tenant}/"):], "{$}"), &groups[0]
 		}
-		of.Entries = append(of.Entries, navEntry{e.Label, path, e.Label == current, counts[e.Label]})
+		of.Entries = append(of.Entries, navEntry{e.Label, path, e.Label == current, counts[e.Label], countedIn(e.Label)})
 	}
 	shown := groups[:0]
 	for _, g := range groups {
@@ -68,4 +69,12 @@ func (p *page) menu(tenant, current string) []navGroup {
 		}
 	}
 	return shown
+}
+
+// countedIn says which of the things that an entry of the menu names are counted beside it; "" for all.
+func countedIn(label string) string {
+	if label == endpointsTitle {
+		return "in need of attention"
+	}
+	return ""
 }
