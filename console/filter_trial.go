@@ -24,6 +24,7 @@ const (
 type filterTrial struct {
 	Rows     []triedEvent
 	Hits     int
+	Busy     bool                 // the newest events cannot be read now
 	Own      *client.FilterResult // of the event that was typed; nil without one
 	Warnings []client.FieldError
 }
@@ -165,6 +166,7 @@ func (t *filterTrial) readEvents(p *page, asked string) error {
 	}
 	var newest client.Page[client.ListedEvent]
 	if err := p.get(&newest, url.Values{"limit": {triedEvents}}, "events"); err != nil {
+		t.Busy = true
 		return unlessBusy(err)
 	}
 	for _, e := range newest.Data {

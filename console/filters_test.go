@@ -179,7 +179,7 @@ func TestCustomerEditsAFilter(t *testing.T) {
 		}
 		for typed, says := range map[string]string{
 			`{`: "This is not valid JSON.", `{"payload":{"a<b":{"$regex":1}}}`: "The mistake is here: /payload/a&lt;b/$regex", `1`: "This is not a filter.",
-			`{"$or":[{"amount<":1}]}`: `For a field of its content write {&#34;payload&#34;: {&#34;amount&lt;&#34;: …}}`,
+			`{"$or":[{"amount<":1}]}`: `For a field of its content, write {&#34;payload&#34;: {&#34;amount&lt;&#34;: …}}`,
 			`{"$eq":1}`:               "The mistake is here: /$eq",
 		} {
 			_, text = u.post(t, http.StatusBadRequest, page+"/filter/save", "filter", typed)
@@ -234,7 +234,7 @@ func TestCustomerTriesTheFilterOfANewEndpoint(t *testing.T) {
 	b.event(t, "acme", `{"type":"user.created","payload":{"amount":170}}`)
 	_, text = u.post(t, http.StatusOK, page, "url", "https://receiver.example/typed", "filter", filter, "event_types", "order.*", "show", "trial")
 	require.Contains(t, text, "1 of 3 would be sent here with this filter.")
-	require.Contains(t, text, "This endpoint does not get this event type.")
+	require.Contains(t, text, "This event type is not chosen for this endpoint.")
 	require.Contains(t, text, `<span class="mono">&lt;i&gt;17</span>`, "a message is known by its reference")
 	require.Contains(t, text, `value="https://receiver.example/typed"`)
 	require.Contains(t, text, ">"+"{&#34;payload&#34;:{&#34;amount&#34;:{&#34;$gte&#34;:100}}}</textarea>")

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // portalQuestion asks before a change.
@@ -27,9 +28,15 @@ func askPortal(what string) func(*portalPage) error {
 			return err
 		}
 		name := shortName(e.Description, e.URL)
-		waiting := health.Waiting + health.Scheduled + health.Held
+		waiting, detail := health.Waiting+health.Scheduled+health.Held, "endpoint."+what+".detail"
+		switch {
+		case what == askToRotate && e.Signature == webhook.SignatureHex:
+			detail += ".at_once"
+		case what != askToRotate && waiting == 0:
+			detail += ".none"
+		}
 		return p.show(portalView{Template: "question", Title: p.say("endpoint." + what), Entry: "endpoints", Data: portalQuestion{
-			Question: p.say("endpoint."+what+".question", "name", name), Detail: p.say("endpoint."+what+".detail", "count", waiting),
+			Question: p.say("endpoint."+what+".question", "name", name), Detail: p.say(detail, "count", waiting),
 			Button: p.say("endpoint." + what), Back: portalPath("endpoints", e.ID), Danger: what != askToPause,
 		}})
 	}
@@ -87,9 +94,13 @@ func revealSecret(p *portalPage) error {
 	return p.show(portalView{Template: "secret", Title: p.say("secret.title"), Entry: "endpoints", Data: portalSecret{ID: id, Secret: found.Secret}})
 }
 
-// rotatePortalSecret makes a new secret. The old one goes on signing for the default time.
+// rotatePortalSecret makes a new secret. The old one goes on signing for the default time, if a message can have two signatures.
 func rotatePortalSecret(p *portalPage) error {
 	id := p.r.PathValue("id")
+	var e client.Endpoint
+	if err := p.get(&e, nil, "endpoints", id); err != nil {
+		return err
+	}
 	var made client.Rotated
 	if err := p.create(&made, map[string]any{}, "endpoints", id, "rotate-secret"); err != nil {
 		if isStatus(err, http.StatusConflict) {
@@ -98,6 +109,9 @@ func rotatePortalSecret(p *portalPage) error {
 		return err
 	}
 	v := portalSecret{ID: id, Secret: made.Secret, OldUntil: made.OldUntil}
+	if e.Signature == webhook.SignatureHex { // a message has one signature, by the new secret
+		v.OldUntil = client.Time{}
+	}
 	if made.PublicKey != nil {
 		v.Secret, v.Public = *made.PublicKey, true
 	}

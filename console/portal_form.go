@@ -39,8 +39,10 @@ func (p *portalPage) refused(f form, err error) (form, error) {
 	case f.Problem == "":
 	case known.Status == http.StatusConflict:
 		f.Problem = p.say("form.changed")
-	case known.Status == http.StatusUnprocessableEntity, known.Status == http.StatusTooManyRequests, known.Status == http.StatusServiceUnavailable:
+	case known.Status == http.StatusUnprocessableEntity:
 		f.Problem = p.say("form.limit")
+	case unlessBusy(known) == nil:
+		f.Problem = p.say("error.busy")
 	default:
 		f.Problem = p.say("form.refused")
 	}

@@ -12,11 +12,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// portalMessageRow is an event in the list of messages, with what became of it.
+// portalMessageRow is an event in the list of messages: where it went, and what became of it there.
 type portalMessageRow struct {
 	client.ListedEvent
 
-	To []portalDelivery // by endpoint; empty if there are more than shownEndpoints
+	To    []portalDelivery // by endpoint, if what became of each is known and there are at most shownEndpoints; else the counts and Names say it
+	Names []string         // of some of its endpoints
+	More  int              // endpoints that are not named
 }
 
 type portalMessagesView struct {
@@ -37,13 +39,16 @@ func portalMessages(p *portalPage) error {
 	var found client.Page[client.ListedEvent]
 	err := p.get(&found, v.Filter.page(strconv.Itoa(shownMessages), typed.Get("cursor")), "events")
 	if err != nil {
+		if unlessBusy(err) == nil { // nothing is wrong with what was looked for
+			return err
+		}
 		p.typed = typed
 		if v.Filter.Form, err = p.refused(v.Filter.Form, err); err != nil {
 			return err
 		}
 	}
 	v.Next = found.NextCursor
-	if v.Rows, err = messageRows(p, found.Data); err != nil {
+	if v.Rows, err = messageRows(p, found.Data, v.Filter.query); err != nil {
 		return err
 	}
 	if p.live == nil {
@@ -57,41 +62,118 @@ func portalMessages(p *portalPage) error {
 	})
 }
 
-// messageRows adds to events what became of them at each endpoint.
-func messageRows(p *portalPage, events []client.ListedEvent) ([]portalMessageRow, error) {
+// messageRows adds to events where they went. asked is the filter that has found them.
+func messageRows(p *portalPage, events []client.ListedEvent, asked url.Values) ([]portalMessageRow, error) {
+	events = slices.DeleteFunc(events, func(e client.ListedEvent) bool { return e.Type == webhook.NotificationType }) // of the operators' chats
 	if len(events) == 0 {
 		return nil, nil
 	}
-	// One page of deliveries, from the oldest to the newest of the events: what it does not hold is shown by its counts.
-	var found client.Page[client.Delivery]
-	if err := p.get(&found, url.Values{
-		"limit": {"250"}, "since": {events[len(events)-1].CreatedAt.Format(time.RFC3339Nano)},
-		"until": {events[0].CreatedAt.Add(time.Microsecond).Format(time.RFC3339Nano)},
-	}, "deliveries"); err != nil && unlessBusy(err) != nil {
-		return nil, err
-	}
-	names, err := readNamesOf(p.page, found.Data, func(d client.Delivery) string { return d.EndpointID })
+	read, err := readMixed(p, events, asked)
 	if err != nil {
 		return nil, err
 	}
-	of, t := map[string][]portalDelivery{}, p.texts()
-	for _, d := range found.Data {
-		of[d.EventID] = append(of[d.EventID], portalDelivery{Delivery: d, Chip: t.deliveryChip(d.State), Endpoint: names.Short(d.EndpointID)})
+	to := make([][]client.Delivery, len(events))
+	var ids []string // of the endpoints that are named
+	for i, e := range events {
+		to[i] = settled(e)
+		if of := read[e.ID]; len(to[i]) == 0 && len(of) == deliveriesOf(e) && few(e) {
+			to[i] = of
+		}
+		for _, d := range to[i] {
+			ids = append(ids, d.EndpointID)
+		}
+		if len(to[i]) == 0 {
+			ids = append(ids, firstEndpoints(e)...)
+		}
 	}
-	rows := make([]portalMessageRow, 0, len(events))
-	for _, e := range events {
-		if e.Type == webhook.NotificationType { // of the operators' chats
-			continue
-		}
+	names, err := readNamesOf(p.page, ids, func(id string) string { return id })
+	if err != nil {
+		return nil, err
+	}
+	rows, t := make([]portalMessageRow, len(events)), p.texts()
+	for i, e := range events {
 		row := portalMessageRow{ListedEvent: e}
-		o := e.Outcomes
-		all := o.Delivered + o.Waiting + o.Failed + o.Cancelled
-		if to := of[e.ID]; len(to) == all && all <= shownEndpoints && !o.More {
-			row.To = to
+		for _, d := range to[i] {
+			row.To = append(row.To, portalDelivery{Delivery: d, Chip: t.deliveryChip(d.State), Endpoint: names.Short(d.EndpointID)})
 		}
-		rows = append(rows, row)
+		slices.SortStableFunc(row.To, func(a, b portalDelivery) int { return strings.Compare(a.Endpoint, b.Endpoint) })
+		if len(row.To) == 0 {
+			for _, id := range firstEndpoints(e) {
+				row.Names = append(row.Names, names.Short(id))
+			}
+			row.More = len(e.EndpointIDs) - len(row.Names)
+		}
+		rows[i] = row
 	}
 	return rows, nil
+}
+
+// outcome is how many deliveries of an event stand in a state that lists tell apart.
+type outcome struct {
+	n     int
+	state client.DeliveryState // one of those that are counted together
+	key   string               // of the text
+}
+
+// outcomesOf are the counts of an event that are not zero.
+func outcomesOf(e client.ListedEvent) []outcome {
+	all := []outcome{
+		{e.Outcomes.Delivered, client.DeliveryDelivered, "count.sent"}, {e.Outcomes.Waiting, client.DeliveryPending, "count.waiting"},
+		{e.Outcomes.Failed, client.DeliveryDeadLettered, "count.failed"}, {e.Outcomes.Cancelled, client.DeliveryCancelled, "count.cancelled"},
+	}
+	return slices.DeleteFunc(all, func(o outcome) bool { return o.n == 0 })
+}
+
+// deliveriesOf is how many deliveries of an event its counts have.
+func deliveriesOf(e client.ListedEvent) (n int) {
+	for _, o := range outcomesOf(e) {
+		n += o.n
+	}
+	return n
+}
+
+// few reports whether a row has room for each of the event's deliveries.
+func few(e client.ListedEvent) bool {
+	n := deliveriesOf(e)
+	return n > 0 && n <= shownEndpoints && !e.Outcomes.More
+}
+
+// settled are the deliveries of an event, as far as a row shows them, if its counts alone tell where each stands.
+func settled(e client.ListedEvent) (deliveries []client.Delivery) {
+	all := outcomesOf(e)
+	if !few(e) || len(all) != 1 || all[0].n != len(e.EndpointIDs) {
+		return nil
+	}
+	for _, id := range e.EndpointIDs {
+		deliveries = append(deliveries, client.Delivery{EventID: e.ID, EndpointID: id, State: all[0].state})
+	}
+	return deliveries
+}
+
+// firstEndpoints are the endpoints of an event that its row names.
+func firstEndpoints(e client.ListedEvent) []string {
+	return e.EndpointIDs[:min(len(e.EndpointIDs), shownEndpoints)]
+}
+
+// readMixed reads the deliveries of those events whose counts do not tell where each stands, one page of them: the newest. None if they cannot be read now.
+func readMixed(p *portalPage, events []client.ListedEvent, asked url.Values) (map[string][]client.Delivery, error) {
+	of := map[string][]client.Delivery{}
+	events = slices.DeleteFunc(slices.Clone(events), func(e client.ListedEvent) bool { return !few(e) || settled(e) != nil })
+	if len(events) == 0 {
+		return of, nil
+	}
+	var found client.Page[client.Delivery]
+	if err := p.get(&found, url.Values{
+		"limit": {strconv.Itoa(maxListed)}, "event_type": asked["type"], "external_id": asked["external_id"],
+		"since": {events[len(events)-1].CreatedAt.Format(time.RFC3339Nano)},
+		"until": {events[0].CreatedAt.Add(time.Microsecond).Format(time.RFC3339Nano)},
+	}, "deliveries"); err != nil {
+		return nil, unlessBusy(err)
+	}
+	for _, d := range found.Data {
+		of[d.EventID] = append(of[d.EventID], d)
+	}
+	return of, nil
 }
 
 // portalMessageView is the page of a message.
@@ -101,6 +183,7 @@ type portalMessageView struct {
 	Event      client.AcceptedEvent
 	Deliveries []portalFate
 	More       int // that are not shown
+	Missed     portalMisses
 }
 
 // portalFate is what became of a message at one endpoint.
@@ -152,6 +235,9 @@ func portalMessage(p *portalPage) error {
 	}
 	if p.live == nil {
 		if v.shownPayload, _, err = readPayload(p.page, v.Event.ID, nil); err != nil {
+			return err
+		}
+		if v.Missed, err = readMisses(p, v.Event, names); err != nil {
 			return err
 		}
 	}
@@ -210,10 +296,9 @@ func sendPortalDelivery(command string) func(*portalPage) error {
 
 // portalFailedView is the list of what failed for good.
 type portalFailedView struct {
-	Rows  []portalDelivery
-	Count string // of all
-	Some  bool
-	Next  string
+	Rows []portalDelivery
+	Some bool
+	Next string
 }
 
 func portalFailed(p *portalPage) error {
@@ -221,16 +306,12 @@ func portalFailed(p *portalPage) error {
 	if err := p.get(&found, url.Values{"limit": {strconv.Itoa(shownMessages)}, "cursor": {p.r.URL.Query().Get("cursor")}}, "dead-letters"); err != nil {
 		return err
 	}
-	groups, err := readLetterGroups(p)
-	if err != nil {
-		return err
-	}
 	names, err := readNamesOf(p.page, found.Data, func(d client.Delivery) string { return d.EndpointID })
 	if err != nil {
 		return err
 	}
 	t, now := p.texts(), p.console.config.Now()
-	v := portalFailedView{Next: found.NextCursor, Some: len(found.Data) > 0, Count: t.more(groups.Counted, groups.More)}
+	v := portalFailedView{Next: found.NextCursor, Some: len(found.Data) > 0}
 	for _, d := range found.Data {
 		if d.EventType == webhook.NotificationType {
 			continue
@@ -250,19 +331,19 @@ func lastAttempt(of []client.Delivery) (at time.Time) {
 	return at
 }
 
-func readLetterGroups(p *portalPage) (groups letterGroups, err error) {
-	err = unlessBusy(p.get(&groups, nil, "dead-letters", "groups"))
-	return groups, err
-}
-
+// askSendAllAgain asks with the number of messages, if they can be counted now.
 func askSendAllAgain(p *portalPage) error {
-	groups, err := readLetterGroups(p)
+	var groups letterGroups
+	err := p.get(&groups, nil, "dead-letters", "groups")
+	question := p.say("failed.send_all.question", "number", p.texts().more(groups.Counted, groups.More), "count", groups.Counted)
 	if err != nil {
-		return err
+		if err = unlessBusy(err); err != nil {
+			return err
+		}
+		question = p.say("failed.send_all.question.uncounted")
 	}
 	return p.show(portalView{Template: "question", Title: p.say("failed.send_all"), Entry: "failed", Data: portalQuestion{
-		Question: p.say("failed.send_all.question", "number", p.texts().more(groups.Counted, groups.More), "count", groups.Counted),
-		Detail:   p.say("failed.send_all.detail"), Button: p.say("failed.send_all"), Back: portalPath("failed"),
+		Question: question, Detail: p.say("failed.send_all.detail"), Button: p.say("failed.send_all"), Back: portalPath("failed"),
 	}})
 }
 
@@ -277,24 +358,11 @@ func sendAllAgain(p *portalPage) error {
 	return p.done(portalPath("failed"), p.say("failed.sending"))
 }
 
-// Statuses are the event's counts as chips, for a message of many endpoints.
+// Statuses are the event's counts as chips.
 func (r portalMessageRow) Statuses(t portalInfo) []chip {
 	var chips []chip
-	for _, of := range []struct {
-		n         int
-		key, tone string
-	}{
-		{r.Outcomes.Delivered, "count.sent", toneGood}, {r.Outcomes.Waiting, "count.waiting", toneWait},
-		{r.Outcomes.Failed, "count.failed", toneBad}, {r.Outcomes.Cancelled, "count.cancelled", toneQuiet},
-	} {
-		if of.n > 0 {
-			chips = append(chips, chip{t.say(of.key, "count", of.n), of.tone})
-		}
+	for _, o := range outcomesOf(r.ListedEvent) {
+		chips = append(chips, chip{t.say(o.key, "count", o.n), t.deliveryChip(o.state).Tone})
 	}
 	return chips
-}
-
-// Seen reports whether a type is among those that were seen.
-func (v portalMessagesView) Seen(name string) bool {
-	return slices.Contains(v.Types, strings.TrimSpace(name))
 }

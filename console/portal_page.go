@@ -54,7 +54,7 @@ type portalInfo struct {
 	CanRotate    bool
 	CanFilter    bool
 	CanSetFilter bool
-	HasFailed    bool // there is a dead letter: the entry is shown
+	HasFailed    bool // there may be a dead letter: the entry is shown
 	FailedHere   bool // it is the current page
 
 	hasTypes func() (bool, error)
@@ -194,10 +194,11 @@ func (p *portalPage) info(v portalView) (portalInfo, error) {
 		return i, nil
 	}
 	var failed client.Page[client.Delivery]
-	if err := p.get(&failed, url.Values{"limit": {"1"}}, "dead-letters"); err != nil && unlessBusy(err) != nil {
+	err := p.get(&failed, url.Values{"limit": {"1"}}, "dead-letters")
+	if unlessBusy(err) != nil {
 		return i, err
 	}
-	i.HasFailed = len(failed.Data) > 0 || i.FailedHere
+	i.HasFailed = len(failed.Data) > 0 || i.FailedHere || err != nil // if it is not known, its page says it
 	i.hasTypes = sync.OnceValues(p.hasEventTypes)
 	return i, nil
 }

@@ -167,7 +167,7 @@ func TestEveryVisibleTextIsOfTheCatalogue(t *testing.T) {
 
 // data are texts that are no words of a language: what the test has stored, names of headers and languages of programs, numbers and signs.
 var data = regexp.MustCompile(`(https://)?receiver\.example/hook|<b>Orders</b> \[U\+202E\]|<i>order-17</i>|order:17|order\.(paid|settled|\*)|user\.created|` +
-	`everpost-sequence|<i>Orders</i>|<b>Paid</b> \[U\+202E\]|in full|"?<script>alert\(.\)</script>"?|</pre>|` +
+	`everpost-(sequence|line|ordering-key)|<i>Orders</i>|<b>Paid</b> \[U\+202E\]|in full|"?<script>alert\(.\)</script>"?|</pre>|` +
 	`a\.b|c\.d|e\.f|English|Deutsch|Esperanto|everpost\.test|example\.event|(evt|ep|dlv)_[0-9a-z]+|whpk_\S+|whsec_•+|webhook-(id|timestamp|signature)|` +
 	`X-Webhook-Signature|X-Idempotency-Key|\b(Go|TypeScript|Python|PHP|Ruby)\b|nonsense|[0-9]+|[\s%–·:.,…←•]`)
 

@@ -67,6 +67,29 @@ func TestTextsOfEndpointsThatFail(t *testing.T) {
 	require.Contains(t, german["field.filter.payload"]["other"], "Eine Nachricht hat kein Feld „{place}“ außerhalb ihres Inhalts.")
 }
 
+// A message that is not sent any more has one name in everything that is said of it, and an attempt is never called as it is.
+func TestWhatFailedHasOneName(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct{ word, others, attempts string }{
+		"en": {`(?i)\bfailed\b`, `(?i)dead.?letter|given? up|abandoned|undeliverable`, "failed attempts"},
+		"de": {`(?i)\bfehlgeschlagen`, `(?i)dead.?letter|aufgegeben|unzustellbar|gescheitert`, "Fehlversuche"},
+	} {
+		all := readTexts(t, name)
+		for _, key := range []string{
+			"nav.failed", "column.failed", "state.failed", "count.failed", "failed.lead", "failed.none", "failed.send_all.question.uncounted",
+			"code.refused", "code.exhausted", "code.expired", "code.failed_internally", "code.terminated", "code.discarded",
+		} {
+			require.Regexp(t, of.word, all[key]["other"], "%s: %s", name, key)
+		}
+		for key, forms := range all {
+			require.NotRegexp(t, of.others, forms["other"], "%s: %s", name, key)
+		}
+		for _, key := range []string{"chart.hour", "chart.label", "legend.failed", "figure.failed"} {
+			require.Contains(t, strings.ToLower(all[key]["other"]), strings.ToLower(of.attempts), "%s: %s", name, key)
+		}
+	}
+}
+
 // Every code of an explanation has a sentence, and every text that a template or a handler names exists.
 func TestEveryTextExists(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,8 @@ type portalTest struct {
 	Name    string
 	Types   []string
 	Known   bool // there is a catalogue, which may have an example
+	Busy    bool // the example that was asked for cannot be read now
+	Numbers bool // the endpoint numbers its messages: an example has no number
 	Attempt *portalAttempt
 }
 
@@ -58,13 +60,16 @@ func showPortalTest(p *portalPage, f form, made *portalAttempt) error {
 	if f.Value("type") == "" && p.typed == nil {
 		f.Values.Set("type", exampleType(e.EventTypes, types))
 	}
-	if p.typed == nil || p.typed.Has("load") {
-		if err := setExample(p, f); err != nil {
+	asked, busy := p.typed.Has("load"), false
+	if p.typed == nil || asked {
+		err := setExample(p, f)
+		if busy = asked && err != nil; unlessBusy(err) != nil {
 			return err
 		}
 	}
 	return p.show(portalView{Template: "test", Title: p.say("test.title"), Entry: "endpoints", Status: f.status(), Data: portalTest{
 		Form: f, ID: e.ID, Name: shortName(e.Description, e.URL), Types: types[:min(len(types), maxTypeOptions)], Known: len(known) > 0, Attempt: made,
+		Busy: busy, Numbers: numbersOf(e) != "",
 	}})
 }
 
@@ -79,7 +84,7 @@ func setExample(p *portalPage, f form) error {
 		if isStatus(err, http.StatusNotFound) {
 			return nil
 		}
-		return unlessBusy(err)
+		return err
 	}
 	if newest := chosenVersion(t, ""); newest != nil && len(newest.Examples) > 0 {
 		text, _ := pretty(string(newest.Examples[0]))

@@ -82,6 +82,7 @@ type portalTypeView struct {
 	Busy      bool // the endpoints cannot be read now
 	Attempt   *portalAttempt
 	SentTo    string
+	Numbers   bool // that endpoint numbers its messages: an example has no number
 }
 
 // portalField is a field of a payload in words.
@@ -264,6 +265,6 @@ func sendTypeExample(p *portalPage) error {
 		return showPortalType(p, t, v)
 	}
 	shown := p.texts().attemptOf(made)
-	v.Attempt, v.SentTo = &shown, shortName(e.Description, e.URL)
+	v.Attempt, v.SentTo, v.Numbers = &shown, shortName(e.Description, e.URL), numbersOf(e) != ""
 	return showPortalType(p, t, v)
 }

@@ -52,7 +52,7 @@ func TestPortalCatalogue(t *testing.T) {
 	require.Contains(t, text, "&lt;script&gt;alert(3)&lt;/script&gt;")
 	require.Contains(t, text, "&lt;/pre&gt;")
 	require.NotContains(t, text, "<script>alert")
-	require.NotContains(t, text, "Send me this example", "the link is to look only")
+	require.NotContains(t, text, "Send this example", "the link is to look only")
 	requireStructure(t, "type", strings.ReplaceAll(text, "https://app.example/back", "/back"))
 }
 

@@ -105,7 +105,7 @@ func (w *window) useCatalogue(b *bundle, name string, scripts bool) {
 	require.Equal(w.t, []string{name + ".paid"}, stored.EventTypes)
 
 	w.show("/event-types/"+name+".paid", http.StatusOK)
-	w.pressButton("Send me this example")
+	w.pressButton("Send this example")
 	require.Contains(w.t, w.text(), "Accepted by your server (status 200).")
 	w.show("/endpoints/"+endpoint+"/test", http.StatusOK)
 	w.pressButton("Send")
