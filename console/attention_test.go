@@ -25,7 +25,8 @@ func TestUndeliveredCounts(t *testing.T) {
 	got := render("undelivered", client.TroubledEndpoint{Waiting: bound, Held: none, GivenUp: new(7)})
 	require.Contains(t, got, "100+ waiting")
 	require.NotContains(t, got, "held")
-	require.Contains(t, got, ">7 given up")
+	require.Contains(t, got, ">7 dead letters")
+	require.Contains(t, render("undelivered", client.TroubledEndpoint{Waiting: none, Held: none, GivenUp: new(1)}), ">1 dead letter<")
 }
 
 // What a person was told of a change stays until they leave the page: no script takes it away.

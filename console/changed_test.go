@@ -7,10 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-
-	"github.com/everpost/everpost/internal/config"
 )
 
 // A form does not undo what another has changed since it was shown. It keeps what was typed, and the second attempt saves.
@@ -109,15 +106,10 @@ func TestRetentionOfATenant(t *testing.T) {
 // An endpoint whose headers cannot be decrypted still has a page: its deliveries wait, and it says why.
 func TestAnEndpointThatCannotBeDecrypted(t *testing.T) {
 	t.Parallel()
-	database := ""
-	b := setup(t, func(c *config.Config) { database = c.DatabaseURL })
+	b := setup(t)
 	id := b.endpoint(t, "acme", `,"headers":{"x-team":"a secret"}`)
 	b.event(t, "acme", `{"type":"order.paid","payload":1}`)
-	conn, err := pgx.Connect(t.Context(), database)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), `update endpoints set headers_ciphertext = '\x00'`)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close(t.Context()))
+	b.sql(t, `update endpoints set headers_ciphertext = '\x00'`)
 
 	u := b.loggedIn(t, "acme admin")
 	text := u.get(t, http.StatusOK, "/console/t/acme/endpoints/"+id)

@@ -3,6 +3,7 @@ package console
 import (
 	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/everpost/everpost/client"
@@ -12,7 +13,9 @@ import (
 type letterGroup struct {
 	client.DeadLetterGroup
 
-	Path string `json:"-"` // of the page with this group alone
+	Path, ReplayPath string `json:"-"` // of the page with this group alone, and of the one that asks before it is sent again
+	// Wider says that the two pages have more than this group: no filter leaves out those with an answer.
+	Wider bool `json:"-"`
 }
 
 // Answered reports whether the last answer says more than the reason.
@@ -57,10 +60,7 @@ const shownGroups = 20
 func showDeadLetters(p *page) error {
 	typed := p.r.URL.Query()
 	v := deadLettersView{Filter: p.readFilter(typed, letterFields()...)}
-	replay := newReplayForm().Values
-	replay.Set("preview", "1")
-	maps.Copy(replay, v.Filter.Form.Values)
-	v.ReplayPath = p.to("replays", "new") + "?" + replay.Encode()
+	v.ReplayPath = p.askReplay(v.Filter.Form.Values)
 	v.DiscardPath = p.to("dead-letters", commandDiscard) + "?" + v.Filter.Encode()
 	var err error
 	if v.Endpoints, err = readEndpointNames(p); err != nil {
@@ -76,19 +76,36 @@ func showDeadLetters(p *page) error {
 			return err
 		}
 	}
+	v.Groups.addPaths(p, v.Filter)
 	v.Groups.Cut = max(len(v.Groups.Groups)-shownGroups, 0)
 	v.Groups.Groups = v.Groups.Groups[:min(len(v.Groups.Groups), shownGroups)]
-	for i, g := range v.Groups.Groups {
-		narrowed := url.Values{"endpoint_id": {g.EndpointID}, "reason": {g.Reason}}
-		if g.Status != nil {
-			narrowed.Set("status", strconv.Itoa(*g.Status))
+	return p.show(view{Template: "dead_letters", Title: deadLettersTitle, Entry: deadLettersTitle, Status: v.Form().status(), Data: v})
+}
+
+// askReplay is the page that counts the dead letters of a filter and asks whether to send them again.
+func (p *page) askReplay(filter url.Values) string {
+	replay := newReplayForm().Values
+	replay.Set("preview", "1")
+	maps.Copy(replay, filter)
+	return p.to("replays", "new") + "?" + replay.Encode()
+}
+
+// addPaths adds to each group where it leads: to what matches the filter of the page, of this group alone.
+func (g letterGroups) addPaths(p *page, f filter) {
+	for i := range g.Groups {
+		of := &g.Groups[i]
+		narrowed := url.Values{"endpoint_id": {of.EndpointID}, "reason": {of.Reason}}
+		if of.Status != nil {
+			narrowed.Set("status", strconv.Itoa(*of.Status))
 		}
 		for _, name := range []string{"event_type", "since", "until", "ended_since", "ended_until"} {
-			if value := v.Filter.Form.Value(name); value != "" {
+			if value := f.Form.Value(name); value != "" {
 				narrowed.Set(name, value)
 			}
 		}
-		v.Groups.Groups[i].Path = p.to("dead-letters") + "?" + narrowed.Encode()
+		of.Path, of.ReplayPath = p.to("dead-letters")+"?"+narrowed.Encode(), p.askReplay(narrowed)
+		of.Wider = of.Status == nil && slices.ContainsFunc(g.Groups, func(o letterGroup) bool {
+			return o.EndpointID == of.EndpointID && o.Reason == of.Reason && o.Status != nil
+		})
 	}
-	return p.show(view{Template: "dead_letters", Title: deadLettersTitle, Entry: deadLettersTitle, Status: v.Form().status(), Data: v})
 }

@@ -112,7 +112,7 @@ func showDelivery(p *page) error {
 	case !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusInternalServerError):
 		return err // 500: its headers cannot be decrypted, which is why the delivery waits
 	}
-	v.Timeline = drawDelivery(v.Delivery, v.Attempts, p.console.config.Now())
+	v.Timeline = drawDelivery(v.Delivery, v.Attempts, v.Endpoint, p.console.config.Now())
 	if p.live == nil {
 		if err := v.addBody(p); err != nil {
 			return err
@@ -121,8 +121,8 @@ func showDelivery(p *page) error {
 	return p.show(view{Template: "delivery", Title: "Delivery of " + clip(visible(v.Delivery.EventType), 60), Entry: "Deliveries", Live: true, Data: &v})
 }
 
-// drawDelivery draws a delivery's attempts and waits to scale.
-func drawDelivery(d client.Delivery, newest []client.Attempt, now time.Time) template.HTML {
+// drawDelivery draws a delivery's attempts and waits to scale. The endpoint is nil if it is not known.
+func drawDelivery(d client.Delivery, newest []client.Attempt, e *client.Endpoint, now time.Time) template.HTML {
 	t := chart.Timeline{
 		Now: now, Accepted: d.CreatedAt.Time, Next: d.NextAttemptAt.Time, GiveUp: d.GiveUpAt.Time, Ended: d.CompletedAt.Time, End: words(string(d.State)),
 	}
@@ -138,12 +138,26 @@ func drawDelivery(d client.Delivery, newest []client.Attempt, now time.Time) tem
 			drawn.Delay = time.Duration(*a.DelayMS) * time.Millisecond
 		}
 		t.Attempts = append(t.Attempts, drawn)
-		last = a.StartedAt.Add(drawn.Took)
+		last = endOf(a)
 	}
 	if !d.State.Ended() && d.Reason != nil {
 		t.Held = chart.Held{Since: last, Why: explain.Wait(*d.Reason)}
+		if e != nil && e.State == client.EndpointActive && stoppedFor(*d.Reason) {
+			t.Held.Why = explain.Waited(*d.Reason)
+		}
 	}
 	return chart.DrawTimeline(t)
+}
+
+// stoppedFor reports whether a delivery is held because its endpoint was not active. It keeps the reason until it is released, which may come long after
+// the endpoint is active again.
+func stoppedFor(reason string) bool {
+	return reason == webhook.ReasonPaused || reason == webhook.ReasonDisabled
+}
+
+// endOf is when an attempt was answered, or ended without an answer. It is the time of an attempt wherever one is shown, as in the sentences.
+func endOf(a client.Attempt) time.Time {
+	return a.StartedAt.Add(time.Duration(a.LatencyMS) * time.Millisecond)
 }
 
 // resultOf is what came back, in a word.

@@ -68,8 +68,11 @@ const recentDeliveries = "10"
 // Explanation is that of the health.
 func (v endpointView) Explanation() *client.Explanation { return &v.Health.Explanation }
 
+// Waiting is how many deliveries wait: for another attempt, for their turn, or for the time for which they are scheduled.
+func (v endpointView) Waiting() int { return v.Health.Waiting + v.Health.Scheduled }
+
 // MoreWaiting and MoreHeld report whether there are more than the API counts.
-func (v endpointView) MoreWaiting() bool { return v.Health.Waiting >= webhook.MaxCounted }
+func (v endpointView) MoreWaiting() bool { return v.Waiting() >= webhook.MaxCounted }
 func (v endpointView) MoreHeld() bool    { return v.Health.Held >= webhook.MaxCounted }
 
 // setting is a field of an endpoint's configuration.

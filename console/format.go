@@ -61,39 +61,6 @@ func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 func instant(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05 UTC") }
 
-// relative says how far a time is from now.
-func relative(t, now time.Time) string {
-	d := t.Sub(now)
-	if d > 0 {
-		return "in " + span(d)
-	}
-	return span(-d) + " ago"
-}
-
-// span is a duration in its largest unit, or its two largest. It is coarser than chart.Span: a live part is sent
-// again whenever a word of it changes.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return "less than 1 s"
-	case d < time.Minute:
-		return strconv.Itoa(int(d/time.Second)) + " s"
-	case d < time.Hour:
-		return twoUnits(d, time.Minute, "min", time.Second, "s")
-	case d < 48*time.Hour:
-		return twoUnits(d, time.Hour, "h", time.Minute, "min")
-	}
-	return strconv.Itoa(int(d/(24*time.Hour))) + " days"
-}
-
-func twoUnits(d, large time.Duration, name string, small time.Duration, smallName string) string {
-	text := strconv.Itoa(int(d/large)) + " " + name
-	if rest := d % large / small; rest > 0 && d/large < 10 {
-		text += " " + strconv.Itoa(int(rest)) + " " + smallName
-	}
-	return text
-}
-
 // milliseconds is a duration for people; "–" if it is not known.
 func milliseconds(ms *int64) string {
 	if ms == nil {
@@ -213,8 +180,13 @@ func hostOf(address string) string {
 	return u.Host
 }
 
-// words is a name of the API as words: dead_lettered is "dead lettered".
-func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+// words is a name of the API as words: half_open is "half open". A delivery that is dead_lettered is a dead letter.
+func words(name string) string {
+	if name == string(client.DeliveryDeadLettered) {
+		return "dead letter"
+	}
+	return strings.ReplaceAll(name, "_", " ")
+}
 
 // value is what a pointer points at, "" for nil.
 func value(text *string) string {

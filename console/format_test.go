@@ -12,7 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/everpost/everpost/client"
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/look"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func TestVisible(t *testing.T) {
@@ -70,11 +72,65 @@ func TestWordsOfNumbers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, said)
 	}
+}
+
+// A time in a table is as far away as in a sentence: what is to come is rounded up, what is past down.
+func TestTablesRoundAsSentencesDo(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-	require.Equal(t, []string{"in 5 s", "less than 1 s ago", "2 min 3 s ago", "in 25 h", "3 days ago"}, []string{
-		relative(now.Add(5*time.Second), now), relative(now, now), relative(now.Add(-123*time.Second), now), relative(now.Add(25*time.Hour), now),
-		relative(now.Add(-80*time.Hour), now),
-	})
+	templates, err := parseTemplates(func() time.Time { return now })
+	require.NoError(t, err)
+	for away, want := range map[time.Duration]string{
+		5 * time.Second: "in 5 s", 0: "0 s ago", -123 * time.Second: "2 min ago", 10*time.Minute + 5*time.Second: "in 11 min",
+		-10*time.Minute - 55*time.Second: "10 min ago", 25 * time.Hour: "in 25 h", -80 * time.Hour: "3 days ago",
+	} {
+		at := now.Add(away)
+		var table, since strings.Builder
+		require.NoError(t, templates.ExecuteTemplate(&table, "ago", at))
+		require.Contains(t, table.String(), ">"+want+"</time>")
+		if away < 0 {
+			require.NoError(t, templates.ExecuteTemplate(&since, "since", at))
+			require.Contains(t, since.String(), ">"+strings.TrimSuffix(want, " ago")+"</time>")
+		}
+	}
+	health := webhook.Health{Observed: webhook.Observation{BlockedUntil: now.Add(10*time.Minute + 5*time.Second)}}
+	require.Contains(t, explain.Endpoint(&health, now).Summary, "next request in 11 min")
+}
+
+// Each class of outcomes that has attempts is in the legend by its own name and colour, and in no other's bars.
+func TestTheLegendHasEachClass(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	keys := regexp.MustCompile(`<rect class="key (c-\w+)"[^>]*/><text [^>]*>([^<]+)</text>`)
+	drawn := func(classes ...webhook.OutcomeClass) (names, colours map[string]string, svg string) {
+		attempts := map[string]int64{}
+		for _, class := range classes {
+			attempts[class.String()] = 3
+		}
+		s := client.Stats{Since: client.Time{Time: now}, Data: []client.StatsPoint{{At: client.Time{Time: now}, StatsCounts: client.StatsCounts{Attempts: attempts}}}}
+		svg = string(drawOutcomes(s, time.Minute, 2))
+		names, colours = map[string]string{}, map[string]string{}
+		for _, found := range keys.FindAllStringSubmatch(svg, -1) {
+			names[found[2]], colours[found[1]] = found[1], found[2]
+		}
+		return names, colours, svg
+	}
+	for _, class := range webhook.OutcomeClasses() {
+		names, _, svg := drawn(class)
+		require.Len(t, names, 1, class)
+		for _, colour := range names {
+			require.Contains(t, svg, `<rect class="bar `+colour+`"`, class)
+		}
+	}
+	names, colours, svg := drawn(webhook.OutcomeClasses()...)
+	require.Len(t, names, len(webhook.OutcomeClasses()))
+	require.Len(t, colours, len(webhook.OutcomeClasses()), "no two have the same colour")
+	require.Contains(t, svg, "TLS: 1.5 on average")
+	require.Empty(t, string(drawOutcomes(client.Stats{}, time.Minute, 2)), "without attempts there is no chart")
+	css := string(loadAssets(look.DefaultAccent)["console.css"].Content)
+	for colour := range colours {
+		require.Contains(t, css, "."+colour+"{fill:var(--")
+	}
 }
 
 func TestAccentIsReadable(t *testing.T) {

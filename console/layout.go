@@ -92,8 +92,9 @@ func functions(now func() time.Time) template.FuncMap {
 		"visible":  visible,
 		"instant":  func(t any) string { return instant(timeOf(t)) },
 		"rfc3339":  func(t any) string { return rfc3339(timeOf(t)) },
-		"relative": func(t any) string { return relative(timeOf(t), now()) },
-		"lasting":  func(t any) string { return span(now().Sub(timeOf(t))) },
+		"relative": func(t any) string { return explain.Relative(timeOf(t), now()) }, // as the sentences
+		"lasting":  func(t any) string { return explain.Lasting(timeOf(t), now()) },
+		"ended":    endOf,
 		"ms":       milliseconds,
 		"pointer":  func(n int64) *int64 { return &n },
 		"percent":  percent,

@@ -31,6 +31,7 @@ type overviewView struct {
 type waitingGroup struct {
 	State   client.DeliveryState
 	Why     string
+	Over    bool // Why no longer holds: the endpoint is active again, and the deliveries are being released
 	Count   int
 	Next    client.Time
 	Example client.Delivery
@@ -42,6 +43,7 @@ func overview(p *page) error {
 		return err
 	}
 	v.Endpoints = len(v.Unhealthy.Data) > 0
+	stopped := stoppedAmong(v.Unhealthy)
 	v.Others = max(len(v.Unhealthy.Data)-overviewUnhealthy, 0)
 	v.Unhealthy.Data = v.Unhealthy.Data[:len(v.Unhealthy.Data)-v.Others]
 	if !v.Endpoints {
@@ -60,23 +62,33 @@ func overview(p *page) error {
 	if err := p.get(&open, query, "deliveries"); err != nil {
 		return err
 	}
-	v.Waiting, v.Grouped, v.More = groupWaiting(open.Data), len(open.Data), open.NextCursor != ""
+	v.Waiting, v.Grouped, v.More = groupWaiting(open.Data, stopped), len(open.Data), open.NextCursor != ""
 	v.Example = firstEvent(p)
 	return p.show(view{Template: "overview", Title: "Overview", Entry: "Overview", Live: true, Data: v})
 }
 
+// stoppedAmong returns what reports whether an endpoint is paused or disabled. All are if there are more unhealthy endpoints than were read.
+func stoppedAmong(unhealthy client.Page[client.EndpointCondition]) func(id string) bool {
+	return func(id string) bool {
+		return unhealthy.NextCursor != "" || slices.ContainsFunc(unhealthy.Data, func(e client.EndpointCondition) bool {
+			return e.EndpointID == id && e.State != client.EndpointActive
+		})
+	}
+}
+
 // groupWaiting groups open deliveries by why they wait, the largest group first.
-func groupWaiting(open []client.Delivery) []waitingGroup {
+func groupWaiting(open []client.Delivery, stopped func(id string) bool) []waitingGroup {
 	var groups []waitingGroup
 	for _, d := range open {
 		why := value(d.Reason)
 		if why == "" && d.LastOutcome != nil {
 			why = d.LastOutcome.Reason
 		}
-		i := slices.IndexFunc(groups, func(g waitingGroup) bool { return g.State == d.State && g.Why == why })
+		over := stoppedFor(why) && !stopped(d.EndpointID)
+		i := slices.IndexFunc(groups, func(g waitingGroup) bool { return g.State == d.State && g.Why == why && g.Over == over })
 		if i < 0 {
 			i = len(groups)
-			groups = append(groups, waitingGroup{State: d.State, Why: why, Example: d})
+			groups = append(groups, waitingGroup{State: d.State, Why: why, Over: over, Example: d})
 		}
 		g := &groups[i]
 		g.Count++

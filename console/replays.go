@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/client"
@@ -40,6 +41,55 @@ func (r *replay) Open() bool {
 
 // Paused reports whether the replay is paused.
 func (r *replay) Paused() bool { return r.State == client.ReplayPaused }
+
+// Outcome says what has come of the released deliveries; "" while there is none.
+func (r *replay) Outcome() string {
+	if r.Released == 0 {
+		return ""
+	}
+	said := []string{count(r.Delivered) + " delivered at the first attempt"}
+	for _, of := range []struct {
+		n    int64
+		what string
+	}{{r.Failed, "not"}, {r.Released - r.Delivered - r.Failed, "without an answer yet"}, {r.Skipped, "skipped"}} {
+		if of.n > 0 {
+			said = append(said, count(of.n)+" "+of.what)
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+// ofItsTime is the filter of deliveries as the replay sends them: there is none of a replay's own.
+func (r *replay) ofItsTime() url.Values {
+	began := rfc3339(r.CreatedAt.Time)
+	query := url.Values{"until": {began}}
+	if !r.Since.IsZero() {
+		query.Set("since", rfc3339(r.Since.Time))
+	}
+	if !r.Until.IsZero() && r.Until.Before(r.CreatedAt.Time) {
+		query.Set("until", rfc3339(r.Until.Time))
+	}
+	for name, value := range map[string]*string{"endpoint_id": r.EndpointID, "event_type": r.EventType} {
+		if value != nil {
+			query.Set(name, *value)
+		}
+	}
+	return query
+}
+
+// GivenUpAgain is the filter of the dead letters that the replay has left, as near as filters come.
+func (r *replay) GivenUpAgain() template.URL {
+	query := r.ofItsTime()
+	query.Set("ended_since", rfc3339(r.CreatedAt.Time))
+	return template.URL(query.Encode()) //nolint:gosec // it is encoded
+}
+
+// StillTried is the filter of the deliveries of the replay that are not over, as near as filters come.
+func (r *replay) StillTried() template.URL {
+	query := r.ofItsTime()
+	query["state"] = []string{string(client.DeliveryPending), string(client.DeliveryRetrying), string(client.DeliveryHeld)}
+	return template.URL(query.Encode()) //nolint:gosec // it is encoded
+}
 
 // Rest is how many deliveries are to come; -1 if that is not known.
 func (r *replay) Rest() int64 {

@@ -2,7 +2,10 @@ package console_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.uber.org/goleak"
@@ -21,6 +26,8 @@ import (
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
@@ -36,9 +43,10 @@ const (
 // bundle is a process that serves the API and the console over a real PostgreSQL, with the tenants acme and
 // other. It has no Temporal: deliveries wait.
 type bundle struct {
-	url  string // of the API and the console
-	keys map[string]string
-	ids  map[string]string // of the keys
+	url      string // of the API and the console
+	database string
+	keys     map[string]string
+	ids      map[string]string // of the keys
 }
 
 // settings are those of a process over a database.
@@ -76,7 +84,7 @@ func setup(t *testing.T, change ...func(*config.Config)) *bundle {
 	require.NoError(t, a.Start(t.Context()))
 	t.Cleanup(a.Stop)
 
-	b := &bundle{url: "http://" + a.APIAddr(), keys: map[string]string{"operator": operatorKey}, ids: map[string]string{}}
+	b := &bundle{url: "http://" + a.APIAddr(), database: c.DatabaseURL, keys: map[string]string{"operator": operatorKey}, ids: map[string]string{}}
 	for _, tenant := range []string{"acme", "other"} {
 		b.api(t, http.StatusCreated, "PUT", "/v1/tenants/"+tenant, `{}`)
 		for _, scope := range []string{"admin", "ingest"} {
@@ -100,6 +108,53 @@ func (b *bundle) api(t *testing.T, status int, method, path, body string) map[st
 		require.NoError(t, json.Unmarshal([]byte(text), &answer))
 	}
 	return answer
+}
+
+// sql changes one row of the database: what only a worker changes, and there is none.
+func (b *bundle) sql(t *testing.T, statement string, arguments ...any) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), b.database)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	changed, err := conn.Exec(t.Context(), statement, arguments...)
+	for isAttached(err) {
+		changed, err = conn.Exec(t.Context(), statement, arguments...)
+	}
+	require.NoError(t, err)
+	require.EqualValues(t, 1, changed.RowsAffected(), statement)
+}
+
+// isAttached reports whether a row was refused because the partition of its day was just attached.
+func isAttached(err error) bool {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == "23514" && refused.ConstraintName == ""
+}
+
+// tried makes an attempt of a delivery, which took 90 s and began 100 s ago, and puts the delivery into a state: webhook.State. A held delivery
+// and a dead letter have the reason; the attempt has the status or, if there is none, the reason.
+func (b *bundle) tried(t *testing.T, delivery string, state webhook.State, reason string, status int) {
+	t.Helper()
+	id, err := webhook.ParseDeliveryID(delivery)
+	require.NoError(t, err)
+	b.sql(t, `with gone as (delete from outbox where delivery_id = $1 returning *)
+		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, attempts, run_attempts, due_at,
+			give_up_at, completed_at, last_decision, last_reason, last_status, last_latency_us, last_at,
+			last_retry_after_ns)
+		select delivery_id, event_id, endpoint_id, tenant_id, event_type, created_at, run, 1, $2::smallint, case when $2 in (2, 4) then $3 else '' end, 1, 1,
+			case when $2 in (2, 4) then null else now() + interval '1 hour' end, give_up_at, case when $2 = 4 then now() end,
+			3, $4::text, $5::integer, 90000000, now() - interval '10 seconds', 0 from gone`,
+		[16]byte(id), int(state), reason, cmp.Or(statusReason(status), reason), status)
+	b.sql(t, `insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns,
+			delay_source, nominal_ns, truncated, request_headers, response_headers, response_body)
+		select id, 1, 1, last_at - interval '90 seconds', 90000000, 3, last_reason, last_status, 0, '', 0, '', 0, false, '{}', '{}', ''
+		from deliveries where id = $1`, [16]byte(id))
+}
+
+func statusReason(status int) string {
+	if status == 0 {
+		return ""
+	}
+	return string(retry.HTTPReason(status))
 }
 
 // endpoint creates an endpoint and returns its id.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/everpost/everpost/client"
 	"github.com/everpost/everpost/console/chart"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // maxSteps bounds the steps of a chart.
@@ -163,32 +164,46 @@ func indexOf(s *client.Stats, b client.StatsPoint, unit time.Duration, steps int
 }
 
 func drawOutcomes(s client.Stats, unit time.Duration, steps int) template.HTML {
-	kinds := []struct {
-		name    string
-		tone    chart.Tone
-		classes []string
-	}{
-		{"delivered", chart.ToneGood, []string{"delivered"}},
-		{"5xx", chart.ToneRetry, []string{"http_5xx"}},
-		{"4xx", chart.ToneBad, []string{"http_4xx"}},
-		{"timeout", chart.ToneWait, []string{"timeout"}},
-		{"no connection", chart.ToneQuiet, []string{"connection", "dns", "tls", "other"}},
-	}
 	bars := chart.Bars{Title: "Attempts by outcome", Unit: "attempts", Begin: s.Since.Time, Step: unit}
-	for _, k := range kinds {
-		values := make([]int64, steps)
+	for _, class := range webhook.OutcomeClasses() {
+		values, sum := make([]int64, steps), int64(0)
 		for _, b := range s.Data {
-			i := indexOf(&s, b, unit, steps)
-			if i < 0 {
-				continue
-			}
-			for _, class := range k.classes {
-				values[i] += b.Attempts[class]
+			if i := indexOf(&s, b, unit, steps); i >= 0 {
+				values[i] += b.Attempts[class.String()]
+				sum += b.Attempts[class.String()]
 			}
 		}
-		bars.Series = append(bars.Series, chart.Series{Name: k.name, Tone: k.tone, Values: values})
+		if sum > 0 {
+			name, tone := drawnAs(class)
+			bars.Series = append(bars.Series, chart.Series{Name: name, Tone: tone, Values: values})
+		}
+	}
+	if len(bars.Series) == 0 {
+		return ""
 	}
 	return chart.DrawBars(bars)
+}
+
+// drawnAs is what a class of outcomes is called in a chart, and its colour.
+func drawnAs(class webhook.OutcomeClass) (name string, tone chart.Tone) {
+	switch class {
+	case webhook.ClassDelivered:
+		return "delivered", chart.ToneGood
+	case webhook.ClassHTTP5xx:
+		return "5xx", chart.ToneRetry
+	case webhook.ClassHTTP4xx:
+		return "4xx", chart.ToneBad
+	case webhook.ClassTimeout:
+		return "timeout", chart.ToneWait
+	case webhook.ClassConnection:
+		return "no connection", chart.ToneQuiet
+	case webhook.ClassDNS:
+		return "DNS", chart.ToneLink
+	case webhook.ClassTLS:
+		return "TLS", chart.TonePlum
+	case webhook.ClassOther:
+	}
+	return "redirect or other", chart.ToneInk
 }
 
 func drawLatencies(s client.Stats, unit time.Duration, steps int) template.HTML {

@@ -42,18 +42,21 @@ func DrawBars(b Bars) template.HTML {
 	top = niceMax(top)
 	end := b.Begin.Add(step * time.Duration(len(columns)))
 	axis := newTimeAxis(b.Begin, end)
-	d := draw("bars", b.Title, b.words(step), chartHeight)
-	d.drawTimeAxis(axis, plotTop, plotBottom)
-	d.drawScale(short(top), short(top/2))
 	keys := make([]key, len(b.Series))
 	for i, s := range b.Series {
 		keys[i] = key{s.Name, s.Tone}
 	}
-	d.drawKeys(keys)
+	lines := keyLines(keys)
+	down := keyHeight * float64(max(len(lines)-1, 0)) // the plot stands below all lines of keys
+	bottom := plotBottom + down
+	d := draw("bars", b.Title, b.words(step), chartHeight+int(down))
+	d.drawTimeAxis(axis, plotTop+down, bottom)
+	d.drawScale(plotTop+down, short(top), short(top/2))
+	d.drawKeys(lines)
 	width := (axis.right - axis.left) / float64(max(len(columns), 1))
 	for i, values := range columns {
 		x := axis.left + float64(i)*width
-		y := plotBottom
+		y := bottom
 		for s, value := range values {
 			height := value / top * plotHeight
 			if height < 0.01 {
@@ -101,26 +104,49 @@ type key struct {
 	tone Tone
 }
 
-// drawKeys writes the names of the series above the chart, with their colours. Each has room by its length, so that five
-// fit a phone.
-func (d *drawing) drawKeys(all []key) {
-	const square = 4 // its width in characters
-	characters := 0
+// Room for the names of the series.
+const (
+	keyHeight = 16.0 // of a line, in pixels
+	keySquare = 4    // the width of a colour, in characters
+	keyLine   = 55   // characters of a line that fit a phone
+)
+
+// width is the room of a key, in characters.
+func (k key) width() int { return len([]rune(k.name)) + keySquare }
+
+// keyLines divides keys into lines that fit a phone.
+func keyLines(all []key) (lines [][]key) {
+	used := keyLine
 	for _, k := range all {
-		characters += len(k.name) + square
+		if used+k.width() > keyLine {
+			lines, used = append(lines, nil), 0
+		}
+		lines[len(lines)-1] = append(lines[len(lines)-1], k)
+		used += k.width()
 	}
-	each, x := (right-left)/float64(max(characters, 55)), left
-	for _, k := range all {
-		d.rect("key "+k.tone.class(), x, 4, 2.5, 9, "")
-		d.textFrom("label", "start", x+3.5, 13, k.name)
-		x += each * float64(len(k.name)+square)
+	return lines
+}
+
+// drawKeys writes the names of the series above the chart, with their colours. Each has room by its length.
+func (d *drawing) drawKeys(lines [][]key) {
+	for i, line := range lines {
+		characters := 0
+		for _, k := range line {
+			characters += k.width()
+		}
+		each, x, y := (right-left)/float64(max(characters, keyLine)), left, keyHeight*float64(i)
+		for _, k := range line {
+			d.rect("key "+k.tone.class(), x, y+4, 2.5, 9, "")
+			d.textFrom("label", "start", x+3.5, y+13, k.name)
+			x += each * float64(k.width())
+		}
 	}
 }
 
-// drawScale draws three grid lines and labels the upper two.
-func (d *drawing) drawScale(top, middle string) {
+// drawScale draws three grid lines from a height on, and labels the upper two.
+func (d *drawing) drawScale(from float64, top, middle string) {
 	for i, label := range []string{top, middle, ""} {
-		y := plotTop + plotHeight*float64(i)/2
+		y := from + plotHeight*float64(i)/2
 		d.line("grid", left, y, right, y)
 		if label != "" {
 			d.textFrom("tick", "start", left, y+11, label)

@@ -24,6 +24,9 @@ const (
 	ToneRetry // failed, and tried again
 	ToneBad
 	ToneWait
+	ToneLink // the others tell apart what none of the above means
+	TonePlum
+	ToneInk
 )
 
 // class is the style sheet's name of a tone.
@@ -37,6 +40,12 @@ func (t Tone) class() string {
 		return "c-bad"
 	case ToneWait:
 		return "c-wait"
+	case ToneLink:
+		return "c-link"
+	case TonePlum:
+		return "c-plum"
+	case ToneInk:
+		return "c-ink"
 	case ToneQuiet:
 	}
 	return "c-quiet"

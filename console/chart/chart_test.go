@@ -174,8 +174,8 @@ func TestTimelineSaysWhatItShows(t *testing.T) {
 	t.Parallel()
 	drawn := string(DrawTimeline(retryingTimeline()))
 	for _, said := range []string{
-		"Accepted at 12:00:00 UTC", "attempt 2 at 12:00:08 UTC: 503 after 120 ms, then a wait of 21 s (backoff)",
-		"next attempt at 12:16:36 UTC", "given up at 27 Nov 12:00 UTC at the latest", "give up in 3 days",
+		"Accepted at 12:00:00 UTC", "attempt 2: 503 at 12:00:08 UTC, after 120 ms, then a wait of 21 s (backoff)",
+		"next attempt at 12:16:36 UTC", "given up at 27 Nov 12:00 UTC at the latest", "give up at 27 Nov 12:00 UTC",
 	} {
 		require.Contains(t, drawn, said)
 	}
@@ -201,6 +201,28 @@ func TestBarsGolden(t *testing.T) {
 	merged := string(DrawBars(bars))
 	require.Equal(t, 46, strings.Count(merged, `class="bar`), "four minutes a column")
 	require.Contains(t, merged, "delivered: 10 on average", "the mean of the minutes, not their sum")
+}
+
+// Names that do not fit a line on a phone go on in the next one, and the chart grows.
+func TestKeysFitAPhone(t *testing.T) {
+	t.Parallel()
+	bars := Bars{Title: "Attempts", Unit: "attempts", Begin: noon, Step: time.Minute}
+	for i, name := range []string{"delivered", "4xx", "5xx", "timeout", "no connection", "DNS", "TLS", "redirect or other"} {
+		bars.Series = append(bars.Series, Series{Name: name, Tone: Tone(i), Values: []int64{int64(i), 3}})
+	}
+	keys := regexp.MustCompile(`<rect class="key [^"]+" x="[\d.]+%" y="([\d.]+)"`)
+	for n, lines := range map[int]int{1: 1, 5: 1, 6: 2, 8: 2} {
+		some := bars
+		some.Series = bars.Series[:n]
+		drawn := DrawBars(some)
+		requireSound(t, drawn)
+		rows := map[string]bool{}
+		for _, found := range keys.FindAllStringSubmatch(string(drawn), -1) {
+			rows[found[1]] = true
+		}
+		require.Len(t, rows, lines, n)
+		require.Contains(t, string(drawn), `height="`+strconv.Itoa(chartHeight+(lines-1)*int(keyHeight))+`"`)
+	}
 }
 
 func TestLinesGolden(t *testing.T) {

@@ -43,8 +43,8 @@ func DrawLines(l Lines) template.HTML {
 	for i, s := range l.Series {
 		keys[i] = key{s.Name, s.Tone}
 	}
-	d.drawKeys(keys)
-	d.drawScale(Span(top), Span(top/2))
+	d.drawKeys(keyLines(keys))
+	d.drawScale(plotTop, Span(top), Span(top/2))
 	// The curves are stretched with the page: 1000 wide, a unit high for each pixel.
 	d.svg.WriteString(`<svg x="` + num(left) + `%" y="` + num(plotTop) + `" width="` + num(right-left) + `%" height="` + num(plotHeight) +
 		`" viewBox="0 0 1000 ` + num(plotHeight) + `" preserveAspectRatio="none">`)

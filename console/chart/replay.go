@@ -30,7 +30,7 @@ const (
 // parts are what the bar consists of, in its order.
 func (r *Replay) parts() (names []string, tones []Tone, counts []int64) {
 	waiting := max(r.Released-r.Delivered-r.Failed, 0)
-	names = []string{"delivered", "failed", "under way", "skipped", "to come"}
+	names = []string{"delivered", "not at first", "under way", "skipped", "to come"}
 	tones = []Tone{ToneGood, ToneBad, ToneRetry, ToneWait, ToneQuiet}
 	rest := int64(0)
 	if r.Total >= 0 {

@@ -158,7 +158,7 @@ func (t *Timeline) drawEnds(d *drawing, axis timeAxis, giveUpDrawn bool, above, 
 	}
 	d.line("break", axis.right, timelineTrack, right, timelineTrack)
 	d.line("give-up", right, top, right, timelineBottom)
-	text := "give up in " + Span(t.GiveUp.Sub(t.Now))
+	text := "give up at " + clock(t.GiveUp, t.Now)
 	if below.take(right-1, text) { // beside the line
 		d.text("label", right-1, timelineWhy, text)
 	}
@@ -237,9 +237,9 @@ func decisionTone(d retry.Decision) Tone {
 	return ToneQuiet
 }
 
-// words describes the outcome of an attempt.
+// words describes the outcome of an attempt, with the time at which it was known.
 func (a *Attempt) words(now time.Time) string {
-	return fmt.Sprintf("attempt %d at %s: %s after %s", a.Number, clock(a.At, now), a.Result, Span(a.Took))
+	return fmt.Sprintf("attempt %d: %s at %s, after %s", a.Number, a.Result, clock(a.At.Add(max(a.Took, 0)), now), Span(a.Took))
 }
 
 // words is the text alternative: all that is drawn, in order.

@@ -1,5 +1,7 @@
 package explain
 
+import "github.com/everpost/everpost/internal/webhook"
+
 // Act is something that a person can do about a situation.
 type Act string
 
@@ -94,6 +96,11 @@ func (a Action) Command() []string {
 		}
 	}
 	return append(words, "--tenant", a.TenantID)
+}
+
+// deadLettersAgain sends all dead letters of an endpoint again.
+func deadLettersAgain(tenantID string, id webhook.EndpointID) Action {
+	return Action{Act: SendDeadLettersAgain, TenantID: tenantID, Body: map[string]string{"source": "dead_letters", "endpoint_id": id.String()}}
 }
 
 // toDelivery is an act with the delivery.

@@ -121,8 +121,7 @@ func (s ended) again(acts ...Act) (remedy string, actions []Action) {
 	}
 	for _, act := range acts {
 		if act == SendDeadLettersAgain {
-			body := map[string]string{"source": "dead_letters", "endpoint_id": s.Delivery.EndpointID.String()}
-			actions = append(actions, Action{Act: act, TenantID: s.Delivery.TenantID, Body: body})
+			actions = append(actions, deadLettersAgain(s.Delivery.TenantID, s.Delivery.EndpointID))
 			continue
 		}
 		actions = append(actions, s.toDelivery(act))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -104,15 +105,11 @@ func (h health) condition() Explanation {
 		}
 	case s.BlockedUntil.After(h.now):
 		return Explanation{
-			Code: EndpointRests, Summary: pauseRequested(s, h.now), Until: s.BlockedUntil, Cause: "A response of the receiver asked for it.",
+			Code: EndpointRests, Summary: pauseRequested(s, h.now), Until: s.BlockedUntil, Cause: pauseCause(s.BlockReason, s.BlockedUntil, h.now),
 			Next: sentence("requests are sent again at " + at(s.BlockedUntil, h.now)),
 		}
 	case s.Failing():
-		return Explanation{
-			Code: EndpointFails, Summary: "active, but " + lastFailed(s, h.failure().Reason, h.now),
-			Next:   "Failed deliveries are sent again by the retry policy; those with a final answer, such as 401, are given up.",
-			Remedy: h.remedy(), Actions: []Action{h.toEndpoint(TestEndpoint)},
-		}
+		return h.failing()
 	case s.Strayed != webhook.Strayed{}:
 		return h.strayed()
 	case s.Recovering:
@@ -142,10 +139,9 @@ func (h health) active() Explanation {
 	switch {
 	case !known && h.failure().Reason != "":
 		last := h.failure()
-		return Explanation{
-			Code: EndpointIdle, Remedy: h.remedy(),
-			Summary: "active; the last failure on record is " + Outcome(last.Reason) + " at " + when(last.At, h.now),
-		}
+		e := Explanation{Code: EndpointIdle, Summary: "active; the last failure on record is " + Outcome(last.Reason) + " at " + when(last.At, h.now)}
+		e.Remedy, e.Actions = h.remedyOfLetters()
+		return e
 	case !known:
 		return Explanation{Code: EndpointIdle, Summary: "active; no failure on record"}
 	}
@@ -191,6 +187,41 @@ func (h health) remedy() string {
 	return failureOf(last.Reason, last.Error).spent(last.Times).at(&h.Endpoint).remedy
 }
 
+// failing describes an endpoint whose last attempts failed.
+func (h health) failing() Explanation {
+	last := h.failure().Reason
+	e := Explanation{
+		Code: EndpointFails, Summary: "active, but " + lastFailed(&h.Observed, last, h.now), Next: "Failed deliveries are sent again by the retry policy.",
+	}
+	switch {
+	case last == "":
+		e.Next = "Failed deliveries are sent again by the retry policy; those with a final answer, such as 401, are given up."
+	case h.final():
+		e.Next = sentence(Outcome(last) + " is final: a delivery that gets it is given up at once")
+	}
+	remedy, more := h.remedyOfLetters()
+	e.Remedy, e.Actions = remedy, append([]Action{h.toEndpoint(TestEndpoint)}, more...)
+	return e
+}
+
+// final reports whether a delivery is given up after the last failure that is known, without another attempt.
+func (h health) final() bool {
+	reason := retry.Reason(h.failure().Reason)
+	policy, _ := h.Endpoint.PolicyInForce()
+	if status, ok := reason.Status(); ok {
+		return retry.Classify(retry.Answer{Status: status}, policy).Decision == retry.Permanent
+	}
+	return reason == retry.ReasonDeniedAddress
+}
+
+// remedyOfLetters is what fixes the last failure and, if that was final, what to do with the dead letters that it has left.
+func (h health) remedyOfLetters() (remedy string, actions []Action) {
+	if remedy = h.remedy(); remedy == "" || !h.final() {
+		return remedy, nil
+	}
+	return joined(remedy, "Then send its dead letters again."), []Action{deadLettersAgain(h.Endpoint.TenantID, h.Endpoint.ID)}
+}
+
 // strayed describes an endpoint whose redirects count as delivered, and lead elsewhere now.
 func (h health) strayed() Explanation {
 	s := &h.Observed.Strayed
@@ -226,9 +257,21 @@ func (h health) stopped() Explanation {
 		Remedy: "Resume the endpoint.", Actions: []Action{h.toEndpoint(ResumeEndpoint)},
 	}
 	if h.Endpoint.State == webhook.EndpointDisabled {
-		e.Code, e.Remedy, e.Actions = EndpointOff, fixAndResume, []Action{h.toEndpoint(TestEndpoint), h.toEndpoint(ResumeEndpoint)}
+		e.Code, e.Remedy, e.Actions = EndpointOff, h.toResume(), []Action{h.toEndpoint(TestEndpoint), h.toEndpoint(ResumeEndpoint)}
 	}
 	return e
+}
+
+// toResume is what has to be done for a disabled endpoint: what fixes its last failure, where that is known.
+func (h health) toResume() string {
+	switch remedy := h.remedy(); {
+	case remedy == "":
+		return fixAndResume
+	case h.failure().Reason == "http_410":
+		return remedy // it says so itself
+	default:
+		return joined(remedy, "Then send it a test, and resume the endpoint.")
+	}
 }
 
 // busy describes an endpoint that is slow or at its limit of requests in flight.
@@ -285,6 +328,22 @@ func pauseRequested(s *webhook.Observation, now time.Time) string {
 		words = "the receiver says that its rate limit is used up"
 	}
 	return words + "; next request in " + timeUntil(s.BlockedUntil.Sub(now))
+}
+
+// pauseCause says which response has asked for the pause of a whole endpoint, and until when that holds; zero if it is not known.
+func pauseCause(reason string, until, now time.Time) string {
+	words := "a response asked for it"
+	switch reason {
+	case webhook.ReasonRetryAfter:
+		words = "the receiver answered " + statusWords(tooManyRequests) + " with Retry-After"
+	case webhook.ReasonRateLimitHint:
+		words = "the headers of a response say that no request is left of the receiver's rate limit"
+	}
+	words += "; that holds for the whole endpoint"
+	if !until.IsZero() {
+		words += ", until " + at(until, now)
+	}
+	return sentence(words)
 }
 
 // backlog describes the waiting deliveries, and since when the oldest waits.

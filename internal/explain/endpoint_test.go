@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/filter"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -78,13 +80,13 @@ func TestHealthSummary(t *testing.T) {
 			webhook.Health{
 				Endpoint: active, Observed: webhook.Observation{FailureStreak: 1, LastFailure: "http_401", LastFailedAt: at(-2 * time.Hour)},
 			},
-			"active, but the last attempt failed with 401 Unauthorized at 10:00:00 UTC, 2 h ago; nothing waits",
+			"active, but the last attempt failed with 401 Unauthorized at 10:10:00 UTC, 2 h ago; nothing waits",
 		},
 		"failed once after it had delivered, and was sent nothing since": {
 			webhook.Health{Endpoint: active, Observed: webhook.Observation{
 				FailureStreak: 1, LastFailure: "http_400", LastFailedAt: at(-2 * time.Hour), LastSuccess: at(-3 * time.Hour),
 			}},
-			"active; the last failure on record is 400 Bad Request at 10:00:00 UTC, 2 h ago; nothing waits",
+			"active; the last failure on record is 400 Bad Request at 10:10:00 UTC, 2 h ago; nothing waits",
 		},
 		"failed often": {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 12 })},
@@ -316,6 +318,72 @@ func TestOperationalEvents(t *testing.T) {
 			"the last failed with no answer": DisabledExhausted(10, ""),
 	} {
 		require.Equal(t, want, got)
+	}
+}
+
+// What is known of an endpoint's failure is said: whether it is final, what is to be fixed, and what to do with what it has left.
+func TestHealthIsParticular(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC)
+	id := webhook.NewEndpointID()
+	const (
+		credentials = "Check the endpoint's auth and headers, and the secret with which the receiver verifies the signature."
+		address     = "Set the endpoint's URL to the address that the redirect names"
+		letters     = " Then send its dead letters again."
+	)
+	failing := func(reason string) webhook.Observation {
+		return webhook.Observation{FailureStreak: 3, LastFailure: reason, LastFailedAt: now}
+	}
+	idle := webhook.Observation{LastFailure: "http_401", LastFailedAt: now}
+	lenient := webhook.Endpoint{RetryPolicy: retry.Default()}
+	lenient.RetryPolicy.RetryStatuses = []int{401}
+	for name, c := range map[string]struct {
+		endpoint            webhook.Endpoint
+		seen                webhook.Observation
+		cause, next, remedy string
+		sends               bool
+		remedyEnds          string
+	}{
+		"401": {
+			seen: failing("http_401"), next: "401 Unauthorized is final: a delivery that gets it is given up at once.", remedy: credentials + letters, sends: true,
+		},
+		"302": {seen: failing("http_302"), next: "302 Redirect is final", remedy: address, remedyEnds: letters, sends: true},
+		"denied": {
+			seen: failing("denied_address"), next: "An address that is not allowed is final", remedy: "Give the endpoint a public URL." + letters, sends: true,
+		},
+		"503":             {seen: failing("http_503"), next: "Failed deliveries are sent again by the retry policy.", remedy: "Check the receiver: it is overloaded"},
+		"401 is retried":  {endpoint: lenient, seen: failing("http_401"), next: "Failed deliveries are sent again by the retry policy.", remedy: credentials},
+		"not known":       {seen: failing(""), next: "Failed deliveries are sent again by the retry policy; those with a final answer"},
+		"401, then quiet": {seen: idle, remedy: credentials + letters, sends: true},
+		"disabled": {
+			endpoint: webhook.Endpoint{State: webhook.EndpointDisabled}, seen: failing("http_401"),
+			remedy: credentials + " Then send it a test, and resume the endpoint.",
+		},
+		"gone": {
+			endpoint: webhook.Endpoint{State: webhook.EndpointDisabled}, seen: failing("http_410"),
+			remedy: "The receiver accepts no more events", remedyEnds: "mistake.",
+		},
+		"disabled, and it is not known why": {
+			endpoint: webhook.Endpoint{State: webhook.EndpointDisabled}, remedy: "Fix the receiver, send it a test, then resume the endpoint.",
+		},
+		"Retry-After": {
+			seen:  webhook.Observation{BlockedUntil: now.Add(90 * time.Second), BlockReason: webhook.ReasonRetryAfter},
+			cause: "The receiver answered 429 Too Many Requests with Retry-After; that holds for the whole endpoint, until 12:11:30 UTC.",
+		},
+		"a rate limit": {
+			seen:  webhook.Observation{BlockedUntil: now.Add(90 * time.Second), BlockReason: webhook.ReasonRateLimitHint},
+			cause: "The headers of a response say that no request is left of the receiver's rate limit; that holds for the whole endpoint, until 12:11:30 UTC.",
+		},
+	} {
+		c.endpoint.ID, c.endpoint.TenantID = id, "acme"
+		e := Endpoint(&webhook.Health{Endpoint: c.endpoint, Observed: c.seen}, now)
+		require.True(t, strings.HasPrefix(e.Cause, c.cause), "%s: %s", name, e.Cause)
+		require.True(t, strings.HasPrefix(e.Next, c.next), "%s: %s", name, e.Next)
+		require.True(t, strings.HasPrefix(e.Remedy, c.remedy) && strings.HasSuffix(e.Remedy, c.remedyEnds), "%s: %s", name, e.Remedy)
+		require.NotContains(t, e.Cause, "A response of the receiver asked for it")
+		sends := slices.ContainsFunc(e.Actions, func(a Action) bool { return a.Act == SendDeadLettersAgain && a.Body["endpoint_id"] == id.String() })
+		require.Equal(t, c.sends, sends, name)
+		require.Equal(t, c.sends, strings.Contains(e.Remedy, letters), name)
 	}
 }
 

@@ -111,7 +111,8 @@ func waitsBriefly(s *Situation, code Code) string {
 	case d.State == webhook.StateRetrying && !d.Deferred() && d.LastOutcome != nil:
 		return briefly(d.LastOutcome.Reason, s.Error, s.Now)
 	}
-	over := o != nil && (code == WaitsCircuit && o.Circuit == webhook.CircuitClosed || code == WaitsReceiver && !o.BlockedUntil.After(s.Now))
+	over := o != nil && (code == WaitsCircuit && o.Circuit == webhook.CircuitClosed || code == WaitsReceiver && !o.BlockedUntil.After(s.Now)) ||
+		s.Endpoint != nil && (d.Reason == webhook.ReasonPaused || d.Reason == webhook.ReasonDisabled) // it is active again: see above
 	switch {
 	case d.Reason == "":
 		return ""

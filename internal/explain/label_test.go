@@ -80,6 +80,7 @@ func TestBriefOfADelivery(t *testing.T) {
 			require.NotEmpty(t, got.Brief, "%+v", m)
 		}
 		require.LessOrEqual(t, len(strings.Fields(got.Brief)), 14, got.Brief)
+		require.NotRegexp(t, "its endpoint is (paused|disabled)", got.Brief, "it is active, or named above: %+v", m)
 	})
 	for _, c := range deliveryCases() {
 		e := shop()

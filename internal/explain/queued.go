@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -105,9 +106,10 @@ const fixAndTry = "When the receiver is well again, close the circuit to have it
 func (s obstacles) pauseAsked() Explanation {
 	e := Explanation{
 		Code: WaitsReceiver, Summary: "waits because " + receiverOf(s.Endpoint) + " asked for a pause",
-		Cause: "A response had Retry-After with 429, or said that no request is left of the receiver's rate limit; it holds for the whole endpoint.",
+		Cause: pauseCause(s.Delivery.Reason, time.Time{}, s.Now),
 	}
 	if o := s.Observed; o != nil {
+		e.Cause = pauseCause(cmp.Or(o.BlockReason, s.Delivery.Reason), o.BlockedUntil, s.Now)
 		e.Summary += " until " + at(o.BlockedUntil, s.Now)
 		e.Remedy = "If it happens often, set the endpoint's rate to what the receiver allows."
 	}

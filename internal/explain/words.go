@@ -35,11 +35,20 @@ func when(t, now time.Time) string {
 	if now.IsZero() {
 		return at(t, now)
 	}
-	if t.After(now) {
-		return at(t, now) + ", in " + timeUntil(t.Sub(now))
-	}
-	return at(t, now) + ", " + elapsed(now.Sub(t)) + " ago"
+	return at(t, now) + ", " + Relative(t, now)
 }
+
+// Relative is how far a time is from now, in one unit: "in 62 s", "10 min ago". What is to come is rounded up and what is past down, so that
+// neither is sooner, or longer ago, than it says.
+func Relative(t, now time.Time) string {
+	if t.After(now) {
+		return "in " + timeUntil(t.Sub(now))
+	}
+	return elapsed(now.Sub(t)) + " ago"
+}
+
+// Lasting is for how long something has lasted at a time, by the rule of Relative.
+func Lasting(since, now time.Time) string { return elapsed(now.Sub(since)) }
 
 // clock formats a past time without seconds.
 func clock(t, now time.Time) string {

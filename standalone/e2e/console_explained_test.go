@@ -128,7 +128,7 @@ func TestConsoleExplainsStuckDeliveries(t *testing.T) {
 		require.NotEmpty(t, e.Summary)
 		if name == "slow" {
 			said := readable(reader.page(b.below("deliveries", s.ID)))
-			require.Regexp(t, `ended without an answer after 1(\.\d)? s \((connecting \d+ ms, )?waiting \d+ ms\)`, said, "where the time went")
+			require.Regexp(t, `Ended without an answer .+, after 1(\.\d)? s \((connecting \d+ ms, )?waiting \d+ ms\)`, said, "where the time went")
 		}
 	}
 	unmatched := b.post("nobody.wants", `{}`)
