@@ -62,7 +62,7 @@ func TestAReplaySaysWhatCameOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.endpoint(t, "acme", "")
-	again, tried, later := "", "", ""
+	var again, tried string
 	for of, state := range map[*string]webhook.State{&again: webhook.StateDeadLettered, &tried: webhook.StateRetrying} {
 		_, *of = b.event(t, "acme", `{"type":"order.paid","payload":1}`)
 		b.tried(t, *of, state, "max_attempts", 503)
@@ -72,7 +72,7 @@ func TestAReplaySaysWhatCameOut(t *testing.T) {
 	u := b.loggedIn(t, "operator")
 	require.NotContains(t, u.get(t, http.StatusOK, path), "at the first attempt, ", "nothing was released")
 
-	_, later = b.event(t, "acme", `{"type":"order.paid","payload":2}`)
+	_, later := b.event(t, "acme", `{"type":"order.paid","payload":2}`)
 	b.tried(t, later, webhook.StateDeadLettered, "max_attempts", 503)
 	id, err := webhook.ParseReplayID(made["id"].(string))
 	require.NoError(t, err)
@@ -170,7 +170,8 @@ func TestThePageAfterAResume(t *testing.T) {
 		_, part, _ := strings.Cut(text, "What is waiting, and why")
 		return part
 	}
-	require.Eventually(t, func() bool { return strings.Contains(waiting(), "<td>its endpoint is paused</td>") }, eventually, poll, "conditions are 2 s old at most")
+	require.Eventually(t, func() bool { return strings.Contains(waiting(), "<td>its endpoint is paused</td>") }, eventually, poll,
+		"conditions are 2 s old at most")
 
 	u.get(t, http.StatusOK, path+"/resume")
 	u.post(t, http.StatusSeeOther, path+"/resume")

@@ -107,7 +107,8 @@ func TestTheLegendHasEachClass(t *testing.T) {
 		for _, class := range classes {
 			attempts[class.String()] = 3
 		}
-		s := client.Stats{Since: client.Time{Time: now}, Data: []client.StatsPoint{{At: client.Time{Time: now}, StatsCounts: client.StatsCounts{Attempts: attempts}}}}
+		at := client.Time{Time: now}
+		s := client.Stats{Since: at, Data: []client.StatsPoint{{At: at, StatsCounts: client.StatsCounts{Attempts: attempts}}}}
 		svg = string(drawOutcomes(s, time.Minute, 2))
 		names, colours = map[string]string{}, map[string]string{}
 		for _, found := range keys.FindAllStringSubmatch(svg, -1) {

@@ -336,10 +336,10 @@ func askSendAllAgain(p *portalPage) error {
 	var groups letterGroups
 	err := p.get(&groups, nil, "dead-letters", "groups")
 	question := p.say("failed.send_all.question", "number", p.texts().more(groups.Counted, groups.More), "count", groups.Counted)
+	if unlessBusy(err) != nil {
+		return err
+	}
 	if err != nil {
-		if err = unlessBusy(err); err != nil {
-			return err
-		}
 		question = p.say("failed.send_all.question.uncounted")
 	}
 	return p.show(portalView{Template: "question", Title: p.say("failed.send_all"), Entry: "failed", Data: portalQuestion{

@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -100,7 +101,8 @@ func TestRowsOfMessagesNameEndpoints(t *testing.T) {
 	settledRows := []client.ListedEvent{
 		eventTo("sent", client.EventOutcomes{Delivered: 2}, "ep_b", "ep_a"),
 		eventTo("many", client.EventOutcomes{Delivered: 4, Failed: 1}, "ep_a", "ep_b", "ep_c", "ep_d", "ep_e"),
-		eventTo("gone", client.EventOutcomes{}, "ep_a"), eventTo("none", client.EventOutcomes{}), {Event: client.Event{ID: "evt_x", Type: webhook.NotificationType}},
+		eventTo("gone", client.EventOutcomes{}, "ep_a"), eventTo("none", client.EventOutcomes{}),
+		{Event: client.Event{ID: "evt_x", Type: webhook.NotificationType}},
 	}
 	a := &customerAPI{answers: map[string]any{"/events": listedOf(settledRows...), "/endpoint-conditions": endpointRows("abcde")}}
 	text := a.show(t, http.MethodGet, "/portal/messages").Body.String()
@@ -117,7 +119,8 @@ func TestRowsOfMessagesNameEndpoints(t *testing.T) {
 	mixed := client.EventOutcomes{Delivered: 1, Waiting: 1}
 	late := eventTo("late", mixed, "ep_a", "ep_b")
 	late.CreatedAt = client.Time{Time: noon.Add(-time.Hour)}
-	a.answers["/events"] = listedOf(settledRows[0], eventTo("mixed", mixed, "ep_a", "ep_b"), eventTo("replayed", client.EventOutcomes{Delivered: 2}, "ep_a"), late)
+	a.answers["/events"] = listedOf(settledRows[0], eventTo("mixed", mixed, "ep_a", "ep_b"),
+		eventTo("replayed", client.EventOutcomes{Delivered: 2}, "ep_a"), late)
 	a.answers["/deliveries"] = client.Page[client.Delivery]{NextCursor: "more", Data: []client.Delivery{
 		{EventID: "evt_mixed", EndpointID: "ep_b", State: client.DeliveryRetrying},
 		{EventID: "evt_mixed", EndpointID: "ep_a", State: client.DeliveryDelivered},
@@ -198,10 +201,7 @@ func TestBusyPagesOfThePortalSayNothingUntrue(t *testing.T) {
 			says: []string{"It cannot be checked right now which endpoints", "The content cannot be read right now."}, hide: []string{"None of the endpoints"},
 		},
 	} {
-		a := &customerAPI{answers: map[string]any{}}
-		for path, answer := range test.answers {
-			a.answers[path] = answer
-		}
+		a := &customerAPI{answers: maps.Clone(test.answers)}
 		method := http.MethodGet
 		if len(test.typed) > 0 {
 			method = http.MethodPost
@@ -332,7 +332,8 @@ func TestTimesSayWhatHappenedThen(t *testing.T) {
 		"/health": client.EndpointHealth{}, "/test": client.FilterResult{Matched: true},
 	}}
 	for path, says := range map[string]string{
-		"messages": `<th scope="col" class="n">Created</th>`, "endpoints/ep_a": `<th scope="col" class="n">Created</th>`, "failed": `<th scope="col">Failed</th>`,
+		"messages": `<th scope="col" class="n">Created</th>`, "endpoints/ep_a": `<th scope="col" class="n">Created</th>`,
+		"failed":         `<th scope="col">Failed</th>`,
 		"messages/evt_1": `Sent <time class="at"`, "endpoints/ep_a/filter": `Created <time`,
 	} {
 		require.Contains(t, a.show(t, http.MethodGet, "/portal/"+path).Body.String(), says, path)

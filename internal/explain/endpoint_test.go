@@ -345,13 +345,16 @@ func TestHealthIsParticular(t *testing.T) {
 		remedyEnds          string
 	}{
 		"401": {
-			seen: failing("http_401"), next: "401 Unauthorized is final: a delivery that gets it is given up at once.", remedy: credentials + letters, sends: true,
+			seen: failing("http_401"), next: "401 Unauthorized is final: a delivery that gets it is given up at once.", remedy: credentials + letters,
+			sends: true,
 		},
 		"302": {seen: failing("http_302"), next: "302 Redirect is final", remedy: address, remedyEnds: letters, sends: true},
 		"denied": {
 			seen: failing("denied_address"), next: "An address that is not allowed is final", remedy: "Give the endpoint a public URL." + letters, sends: true,
 		},
-		"503":             {seen: failing("http_503"), next: "Failed deliveries are sent again by the retry policy.", remedy: "Check the receiver: it is overloaded"},
+		"503": {
+			seen: failing("http_503"), next: "Failed deliveries are sent again by the retry policy.", remedy: "Check the receiver: it is overloaded",
+		},
 		"401 is retried":  {endpoint: lenient, seen: failing("http_401"), next: "Failed deliveries are sent again by the retry policy.", remedy: credentials},
 		"not known":       {seen: failing(""), next: "Failed deliveries are sent again by the retry policy; those with a final answer"},
 		"401, then quiet": {seen: idle, remedy: credentials + letters, sends: true},
