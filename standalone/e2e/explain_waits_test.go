@@ -82,7 +82,7 @@ func TestExplanationsOfPacing(t *testing.T) {
 		"Its Retry-After is kept")
 	_, second := b.postOne("a.tired", `{}`)
 	b.requireExplained(b.delivery(second.ID), "waits_receiver", `Waits because the receiver at 127\.0\.0\.1 asked for a pause until `+clock+`; `+next,
-		"it holds for the whole endpoint")
+		"that holds for the whole endpoint")
 	b.requireHealth(tired, "endpoint_pause_requested", `The receiver asked for a pause \(429 with Retry-After\); next request in \d+ (s|min); .*\.`)
 }
 
