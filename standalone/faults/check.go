@@ -231,11 +231,11 @@ func (c *checker) runs(p *promise, d delivery, attempts []attempt) {
 		if a.number != i+1 {
 			c.unexpectedf("delivery %s: attempt %d is missing or out of order", p.delivery, i+1)
 		}
-		if i > 0 && a.started.Before(attempts[i-1].ended.Add(-earliness)) {
+		if i > 0 && a.started.Before(attempts[i-1].ended.Add(-earliness)) && !c.standing(attempts[i-1]) {
 			c.unexpectedf("delivery %s: attempt %d was made %s before attempt %d had ended", p.delivery, a.number,
 				attempts[i-1].ended.Sub(a.started), attempts[i-1].number)
 		}
-		if a.delivered && i+1 < len(attempts) && attempts[i+1].run == a.run {
+		if a.delivered && i+1 < len(attempts) && attempts[i+1].run == a.run && !c.standing(a) {
 			c.unexpectedf("delivery %s was delivered by attempt %d and attempted again in the same run", p.delivery, a.number)
 		}
 		if count[a.run] > maxAttempts && !p.asked(retryNow) && !p.asked(reschedule) {
@@ -243,6 +243,11 @@ func (c *checker) runs(p *promise, d delivery, attempts []attempt) {
 		}
 	}
 }
+
+// standing reports whether an attempt was delivered by a process that may have stood still meanwhile. Another one has made it in its place, without
+// success, and may have begun the next one before the first knew of its answer: then the success takes the place of the
+// failure.
+func (c *checker) standing(a attempt) bool { return a.delivered && c.w.frozen && c.w.during(a.started) }
 
 // agreement checks that the database and the receiver agree on each attempt, and that each second request has a cause.
 func (c *checker) agreement(p *promise, d delivery, attempts []attempt, arrivals []arrival) {
@@ -292,7 +297,7 @@ func (c *checker) pace(p *promise, d delivery, attempts []attempt) {
 		c.unexpectedf("delivery %s: its first attempt was made %s before it was due", p.delivery, d.due.Sub(attempts[0].started))
 	}
 	for i, due := range retriesDue(attempts) {
-		if now := attempts[i]; now.started.Before(due.Add(-earliness)) {
+		if now := attempts[i]; now.started.Before(due.Add(-earliness)) && !c.standing(attempts[i-1]) {
 			before := attempts[i-1].ended
 			c.unexpectedf("delivery %s: attempt %d was made %s after attempt %d, not %s",
 				p.delivery, now.number, now.started.Sub(before), attempts[i-1].number, due.Sub(before))

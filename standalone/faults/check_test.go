@@ -90,6 +90,17 @@ func TestCheckKnowsReusedConnections(t *testing.T) {
 	require.NotEmpty(t, check(s.l, s.r, s.w, maxInFlight).unexpected)
 }
 
+// A process that stood still may learn of a success after another one has failed in its place, and begun the next attempt.
+func TestCheckKnowsLateSuccesses(t *testing.T) {
+	t.Parallel()
+	for frozen, unexpected := range map[bool]int{true: 0, false: 2} {
+		s := goodStory()
+		attempts := s.r.attempts[s.second()]
+		attempts[0].delivered, attempts[0].ended, s.w.frozen = true, at(310), frozen
+		require.Len(t, check(s.l, s.r, s.w, maxInFlight).unexpected, unexpected)
+	}
+}
+
 // Every kind of damage is found, and only as what it is.
 func TestCheckFindsDamage(t *testing.T) {
 	t.Parallel()
