@@ -382,7 +382,7 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
 	t.Logf("%d bytes per endpoint", each)
 	require.Less(t, each, int64(1550))
 
-	clock.advance(idleAfter)
+	clock.advance(failuresKept)
 	for range n {
 		permit := ctl.Acquire(canceled(), newRequest()).Permit
 		permit.Done(delivered(time.Millisecond))
@@ -467,7 +467,7 @@ func TestRememberedWhileNeeded(t *testing.T) {
 	permit = roomy.Acquire(canceled(), first).Permit
 	permit.Done(Result{BreakerFailure: true, DeferFor: time.Hour})
 	for _, remembered := range []bool{true, false} {
-		clock.advance(59 * time.Minute)
+		clock.advance(failuresKept - time.Minute) // its pause is over, its failure is known
 		for range 10 {
 			permit = roomy.Acquire(canceled(), sameShard(first)).Permit
 			permit.Done(delivered(0))

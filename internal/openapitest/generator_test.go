@@ -219,12 +219,13 @@ func anything(t *rapid.T, depth int) any {
 	return map[string]any{rapid.String().Draw(t, "name"): anything(t, depth-1)}
 }
 
-// spoiled replaces, adds or removes something in a value.
+// spoiled is a value in which something is replaced, added or removed. What is known stays as it is.
 func (g generator) spoiled(t *rapid.T, value any) any {
 	m, ok := value.(map[string]any)
 	if !ok || len(m) == 0 {
 		return anything(t, 1)
 	}
+	m = maps.Clone(m)
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(m))).Draw(t, "spoil what")
 	switch rapid.IntRange(0, 4).Draw(t, "spoil how") {
 	case 0:
