@@ -155,29 +155,13 @@ func presetKeyID() webhook.KeyID { return webhook.KeyID([]byte("preset operator 
 // people choose that key, and its hash is stored with the sessions and links that it opens.
 const presetRounds = 600_000
 
-// presetHashes are the functions that presetHash has returned, by key: a process has one such key, a test process the same one often.
-var presetHashes struct { //nolint:gochecknoglobals // what takes 0.2 s is not done twice
-	mu    sync.Mutex
-	byKey map[string]func() [sha256.Size]byte
-}
-
 // presetHash returns a function that hashes the configured operator key at its first call.
 func presetHash(key string) func() [sha256.Size]byte {
-	presetHashes.mu.Lock()
-	defer presetHashes.mu.Unlock()
-	if hash := presetHashes.byKey[key]; hash != nil {
-		return hash
-	}
-	hash := sync.OnceValue(func() (sum [sha256.Size]byte) {
+	return sync.OnceValue(func() (sum [sha256.Size]byte) {
 		derived, err := pbkdf2.Key(sha256.New, key, []byte("everpost console"), presetRounds, len(sum))
 		if err == nil { // an error: FIPS mode refuses the parameters; then no session of this key is confirmed
 			copy(sum[:], derived)
 		}
 		return sum
 	})
-	if presetHashes.byKey == nil {
-		presetHashes.byKey = map[string]func() [sha256.Size]byte{}
-	}
-	presetHashes.byKey[key] = hash
-	return hash
 }

@@ -41,7 +41,7 @@ type conditionList struct {
 	all []endpointCondition
 }
 
-// isOf reports whether a list is of these endpoints as they are: what somebody has just added or changed is seen at once.
+// isOf reports whether a list is of these endpoints, each in this version. So the list that follows a change has it.
 func (l conditionList) isOf(endpoints []*webhook.Endpoint) bool {
 	return slices.EqualFunc(l.of, endpoints, func(a, b *webhook.Endpoint) bool { return a.ID == b.ID && a.Version == b.Version })
 }

@@ -41,7 +41,7 @@ func TestEndpointsHaveTheirCondition(t *testing.T) {
 	require.NotContains(t, b.ok(t, http.StatusOK, "admin", "GET", path+"/"+id, "").json, "condition")
 }
 
-// What somebody has just changed is in the list that follows, however often the list was read before.
+// The list that follows a change has it, even if the one before is still kept.
 func TestConditionsOfWhatHasJustChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

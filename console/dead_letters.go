@@ -60,7 +60,7 @@ const shownGroups = 20
 func showDeadLetters(p *page) error {
 	typed := p.r.URL.Query()
 	v := deadLettersView{Filter: p.readFilter(typed, letterFields()...)}
-	v.ReplayPath = p.askReplay(v.Filter.Form.Values)
+	v.ReplayPath = replayPath(p, v.Filter.Form.Values)
 	v.DiscardPath = p.to("dead-letters", commandDiscard) + "?" + v.Filter.Encode()
 	var err error
 	if v.Endpoints, err = readEndpointNames(p); err != nil {
@@ -82,8 +82,8 @@ func showDeadLetters(p *page) error {
 	return p.show(view{Template: "dead_letters", Title: deadLettersTitle, Entry: deadLettersTitle, Status: v.Form().status(), Data: v})
 }
 
-// askReplay is the page that counts the dead letters of a filter and asks whether to send them again.
-func (p *page) askReplay(filter url.Values) string {
+// replayPath is the page that counts the dead letters of a filter and asks whether to send them again.
+func replayPath(p *page, filter url.Values) string {
 	replay := newReplayForm().Values
 	replay.Set("preview", "1")
 	maps.Copy(replay, filter)
@@ -103,7 +103,7 @@ func (g letterGroups) addPaths(p *page, f filter) {
 				narrowed.Set(name, value)
 			}
 		}
-		of.Path, of.ReplayPath = p.to("dead-letters")+"?"+narrowed.Encode(), p.askReplay(narrowed)
+		of.Path, of.ReplayPath = p.to("dead-letters")+"?"+narrowed.Encode(), replayPath(p, narrowed)
 		of.Wider = of.Status == nil && slices.ContainsFunc(g.Groups, func(o letterGroup) bool {
 			return o.EndpointID == of.EndpointID && o.Reason == of.Reason && o.Status != nil
 		})

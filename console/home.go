@@ -75,8 +75,8 @@ func (v *homeView) narrow() {
 	})
 }
 
-// attention is how much needs attention at a tenant, by the entry of the menu. It is empty if that cannot be read: the menu is shown all the same.
-func (p *page) attention(tenant string) map[string]string {
+// attentionIn is how much needs attention at a tenant, by the entry of the menu. It is empty if that cannot be read: the menu is shown all the same.
+func attentionIn(p *page, tenant string) map[string]string {
 	counts := map[string]string{}
 	if tenant == "" || p.live != nil {
 		return counts
@@ -128,11 +128,11 @@ func suggestTenants(p *page) error {
 	for _, t := range found.Data {
 		ids = append(ids, t.ID)
 	}
-	return p.suggestions(ids)
+	return answerSuggestions(p, ids)
 }
 
-// suggestions answers a box with what could be typed into it.
-func (p *page) suggestions(texts []string) error {
+// answerSuggestions answers a box with what could be typed into it.
+func answerSuggestions(p *page, texts []string) error {
 	encoded, err := json.Marshal(texts)
 	if err != nil {
 		return err //nolint:wrapcheck // strings can always be encoded

@@ -21,14 +21,14 @@ func showLink(p *page) error {
 // useLink uses up a link and opens its session. Attempts are not limited: a link's token has 130 random bits.
 func useLink(p *page) error {
 	s := p.console
-	if !p.formFits() {
-		return p.refuseLink(http.StatusForbidden, formTooOld)
+	if !formFits(p) {
+		return refuseLink(p, http.StatusForbidden, formTooOld)
 	}
 	made := session{token: rand.Text()}
 	stored, err := openLink(p, made.token)
 	switch code := webhook.CodeOf(err); {
 	case err != nil && (code == webhook.CodeNotFound || code == webhook.CodeUnauthenticated):
-		return p.refuseLink(http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
+		return refuseLink(p, http.StatusGone, "This link was used already, or has expired. Ask for a new one where you got it.")
 	case err != nil:
 		return err
 	}
@@ -42,7 +42,7 @@ func useLink(p *page) error {
 }
 
 // refuseLink shows the page of a link that was not used. The portal has words of its own.
-func (p *page) refuseLink(status int, why string) error {
+func refuseLink(p *page, status int, why string) error {
 	if p.portal != nil {
 		return p.portal.showLink(status)
 	}

@@ -75,7 +75,7 @@ func logIn(p *page) error {
 	refuse := func(status int, why string) error {
 		return p.show(view{Template: "login", Title: "Log in", Status: status, Data: logInView{to, s.formToken(p.w, p.r), why}})
 	}
-	if !p.formFits() {
+	if !formFits(p) {
 		return refuse(http.StatusForbidden, formTooOld)
 	}
 	text, source := strings.TrimSpace(p.typed.Get("key")), s.config.API.SourceAddress(p.r)
@@ -120,7 +120,7 @@ func logIn(p *page) error {
 }
 
 // formFits checks the token of a form before a log-in.
-func (p *page) formFits() bool { return tokenFits(p.typed, cookieOf(p.r, formCookie)) }
+func formFits(p *page) bool { return tokenFits(p.typed, cookieOf(p.r, formCookie)) }
 
 const formTooOld = "The page was open for too long, or your browser blocks cookies. Please try again."
 

@@ -51,7 +51,7 @@ type navEntry struct {
 // menu is the navigation of a page about a tenant, or about none, with how much needs attention.
 func (p *page) menu(tenant, current string) []navGroup {
 	groups := []navGroup{{Label: tenant}, {Label: "Installation"}}
-	counts := p.attention(tenant)
+	counts := attentionIn(p, tenant)
 	for _, e := range navigation() {
 		if !e.access.sees(p.session) || e.ofTenant() && tenant == "" {
 			continue

@@ -252,7 +252,7 @@ func suggest(p *page) error {
 	if vocabulary.Tenants, err = tenantIDs(p); err != nil {
 		return err
 	}
-	return p.suggestions(query.Suggest(p.r.URL.Query().Get("q"), vocabulary))
+	return answerSuggestions(p, query.Suggest(p.r.URL.Query().Get("q"), vocabulary))
 }
 
 func addNew(all []string, one string) []string {

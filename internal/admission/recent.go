@@ -51,8 +51,8 @@ type failures struct {
 	times       webhook.Times
 }
 
-// failuresKept is for how long it is known that the last attempt failed, if none follows. An endpoint that refuses all that it gets is sent nothing
-// again; that does not make it healthy.
+// failuresKept is for how long it is known that the last attempt failed, if none follows. What an endpoint refuses for good is not retried; that does
+// not make the endpoint healthy.
 const failuresKept = 24 * time.Hour
 
 // failed reports whether the last attempt, of the last 24 h, failed.
