@@ -38,7 +38,7 @@ type ShortCondition struct {
 
 // ConditionOf is Endpoint for a list: the deepest cause in a few words.
 func ConditionOf(h *webhook.Health, now time.Time) ShortCondition {
-	s := health{h, now}
+	s := health{Health: h, now: now}
 	o := &h.Observed
 	switch s.condition().Code { //nolint:exhaustive // the others are not of endpoints, or of one that is healthy
 	case EndpointOff:

@@ -18,12 +18,13 @@ const healthyRatio = 0.95
 type health struct {
 	*webhook.Health
 
-	now time.Time
+	now    time.Time
+	listed bool // the record of failures was not read: there may be some
 }
 
 // Endpoint explains an endpoint's condition, and how many deliveries wait and why.
 func Endpoint(h *webhook.Health, now time.Time) Explanation {
-	s := health{h, now}
+	s := health{Health: h, now: now}
 	e, clauses := s.conditionNow()
 	e.Summary = sentence(slices.Concat(clauses, s.backlog(), s.expiring(), s.filtered())...)
 	e.Cause, e.Brief = joined(e.Cause, s.lastFailure()), ConditionOf(h, now).Cause
@@ -66,7 +67,7 @@ func (h health) filtered() []string {
 
 // Condition is Endpoint where it is not known what waits, nor the last failure.
 func Condition(h *webhook.Health, now time.Time) Explanation {
-	e, clauses := health{h, now}.conditionNow()
+	e, clauses := health{h, now, true}.conditionNow()
 	e.Summary = sentence(clauses...)
 	return e
 }
@@ -142,6 +143,8 @@ func (h health) active() Explanation {
 		e := Explanation{Code: EndpointIdle, Summary: "active; the last failure on record is " + Outcome(last.Reason) + " at " + when(last.At, h.now)}
 		e.Remedy, e.Actions = h.remedyOfLetters()
 		return e
+	case !known && h.listed:
+		return Explanation{Code: EndpointIdle, Summary: "active; no problem was seen lately"}
 	case !known:
 		return Explanation{Code: EndpointIdle, Summary: "active; no failure on record"}
 	}

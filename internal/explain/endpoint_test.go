@@ -399,4 +399,8 @@ func TestConditionSaysNothingOfWhatWaits(t *testing.T) {
 	require.Equal(t, "Active, but the last 3 attempts failed; 2 in flight.", e.Summary)
 	require.Equal(t, EndpointFails, e.Code)
 	require.Contains(t, Endpoint(h, time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)).Summary, "nothing waits")
+
+	h.Observed = webhook.Observation{Circuit: webhook.CircuitClosed}
+	require.Equal(t, "Active; no problem was seen lately.", Condition(h, noon()).Summary, "the record was not read: there may be failures")
+	require.Equal(t, "Active; no failure on record; nothing waits.", Endpoint(h, noon()).Summary)
 }

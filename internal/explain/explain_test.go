@@ -796,7 +796,7 @@ func TestRemedyOfTimeoutsOfAnEndpoint(t *testing.T) {
 		{Endpoint: ep, Observed: o},
 		{Endpoint: ep, LastFailure: &webhook.LastFailure{Reason: "timeout_headers", At: noon(), Times: spent}},
 	} {
-		seen := health{&h, noon()}
+		seen := health{Health: &h, now: noon()}
 		require.Contains(t, seen.remedy(), names)
 		require.Contains(t, seen.lastFailure(), "12 s of 15 s went to looking up the host name shop.example")
 	}
